@@ -1,0 +1,128 @@
+//! Re-entry: several holds of one owner over one lease.
+
+use std::time::Duration;
+
+use crate::time::{Instant, Ttl, drift};
+
+/// One hold of a lease: which of the entries it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HoldId(u64);
+
+/// How long a hold wants its lease to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// Renewed until it is released.
+    Renewed,
+    /// Until this instant and no longer.
+    Fixed(Instant),
+}
+
+/// The holds of one lease, in the order of entry.
+#[derive(Clone, Debug, Default)]
+pub struct Holds {
+    entries: Vec<(HoldId, Term)>,
+    entered: u64,
+}
+
+impl Holds {
+    /// Adds a hold.
+    pub fn enter(&mut self, term: Term) -> HoldId {
+        let id = HoldId(self.entered);
+        self.entered += 1;
+        self.entries.push((id, term));
+        id
+    }
+
+    /// Takes a hold away. `false` if it was not there (any more).
+    pub fn leave(&mut self, id: HoldId) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|(entry, _)| *entry != id);
+        self.entries.len() < before
+    }
+
+    /// Gives a hold its term, once the time of its request is known.
+    pub fn set_term(&mut self, id: HoldId, term: Term) {
+        if let Some(entry) = self.entries.iter_mut().find(|(entry, _)| *entry == id) {
+            entry.1 = term;
+        }
+    }
+
+    /// The term of a hold.
+    #[must_use]
+    pub fn term(&self, id: HoldId) -> Option<Term> {
+        self.entries
+            .iter()
+            .find(|(entry, _)| *entry == id)
+            .map(|(_, term)| *term)
+    }
+
+    /// How many holds there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether any of them wants the lease renewed.
+    #[must_use]
+    pub fn renewed(&self) -> bool {
+        self.entries
+            .iter()
+            .any(|(_, term)| matches!(term, Term::Renewed))
+    }
+
+    /// The ttl that an operation sent at `now` must ask for, so that every hold has its time and
+    /// nothing shortens what `deadline` promises already.
+    ///
+    /// Because no operation but the last release shortens a lease, answers may arrive in any order
+    /// and the latest deadline is true.
+    #[must_use]
+    pub fn ttl(&self, now: Instant, renewal: Ttl, deadline: Instant) -> Ttl {
+        let wanted = self.entries.iter().map(|(_, term)| match term {
+            Term::Renewed => renewal,
+            Term::Fixed(until) => covering(now.until(*until)),
+        });
+        wanted.fold(covering(now.until(deadline)), Ttl::max)
+    }
+}
+
+/// The ttl whose validity is at least `span`.
+fn covering(span: Duration) -> Ttl {
+    // drift(ttl) is a hundredth of the ttl; a fiftieth of the shorter span covers it.
+    Ttl::remainder(span + drift(span) + span / 50)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn holds_leave_in_any_order() {
+        let mut holds = Holds::default();
+        let outer = holds.enter(Term::Renewed);
+        let inner = holds.enter(Term::Fixed(at(500)));
+        assert_eq!(holds.count(), 2);
+        assert!(holds.leave(outer));
+        assert!(!holds.leave(outer));
+        assert!(!holds.renewed());
+        assert_eq!(holds.term(inner), Some(Term::Fixed(at(500))));
+    }
+
+    #[test]
+    fn an_operation_never_shortens_the_lease() {
+        let renewal = Ttl::from_millis(300).unwrap();
+        for left in [1, 10, 299, 300, 301, 5_000, 80_000_000] {
+            let now = at(1_000);
+            let deadline = now.after(Duration::from_millis(left));
+            let mut holds = Holds::default();
+            holds.enter(Term::Renewed);
+            let ttl = holds.ttl(now, renewal, deadline);
+            assert!(time::deadline(now, ttl) >= deadline, "{left} ms left");
+            assert!(ttl >= renewal);
+        }
+    }
+}

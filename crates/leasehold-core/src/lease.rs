@@ -1,0 +1,310 @@
+//! What a lease is worth to its holder at this instant.
+//!
+//! ```text
+//!   granted            renewal due      failed or overdue            margin       deadline
+//!      |---------- Held ----|--- Held ----|------- Jeopardy -----------|-- Lost ----|--- the store may
+//!      sent                 sent + ttl/3        renewed: Held again    deadline - ttl/3   pass it on
+//! ```
+//!
+//! The machine is told the time and the answers of the store; it never asks for them. What it says
+//! depends on the time alone if no answer comes, so a process that was stopped reads `Lost` before
+//! it does anything else.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::holds::{HoldId, Holds, Term};
+use crate::time::{self, Instant, Ttl};
+
+/// When a lease is renewed and when it is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The ttl that each renewal asks for.
+    pub ttl: Ttl,
+    /// The time from one renewal to the next: a third of the ttl.
+    pub interval: Duration,
+    /// The time before the deadline at which the lease is given up: a third of the ttl.
+    pub margin: Duration,
+    /// The pause after a failed renewal: a thirtieth of the ttl.
+    pub retry: Duration,
+}
+
+impl Policy {
+    /// The policy of a renewed lease of this ttl.
+    ///
+    /// A renewal is due after a third of the ttl and, while it fails, is tried again every thirtieth.
+    /// With another third as margin, the second renewal in a row that failed ends the lease with a
+    /// third of its ttl left to stop the work.
+    #[must_use]
+    pub fn of(ttl: Ttl) -> Self {
+        let third = ttl.as_duration() / 3;
+        Self {
+            ttl,
+            interval: third,
+            margin: third,
+            retry: (third / 10).max(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// What a holder may believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The lock is held.
+    Held {
+        /// It is, at least until here.
+        until: Instant,
+    },
+    /// The lock is held, but it may soon not be: a renewal failed or is overdue.
+    Jeopardy {
+        /// It is given up here unless a renewal succeeds.
+        until: Instant,
+        /// What went wrong.
+        cause: Cause,
+    },
+    /// The lock must not be relied on. This is final.
+    Lost(Cause),
+}
+
+impl State {
+    /// Whether the lease is over.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// Whether all is well.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+}
+
+/// Why a lease is in jeopardy or lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The fixed lease ran to its end.
+    Expired,
+    /// The store says that the lease does not hold the lock: it expired there, was deleted, was
+    /// revoked by an operator, or another holds it now.
+    NotHeld,
+    /// The store could not be reached, or did not answer, or could not renew.
+    Unreachable,
+    /// The renewal is overdue: this process was paused, or too busy to send it.
+    Overdue,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its fixed lease has ended",
+            Self::NotHeld => "the store does not know the lease any more",
+            Self::Unreachable => "the store did not confirm a renewal",
+            Self::Overdue => "the renewal was not sent in time: the process was paused or too busy",
+        })
+    }
+}
+
+/// What the machine wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing, until [`Lease::next_event`].
+    Wait,
+    /// Send a renewal of this ttl and report what became of it.
+    Renew(Ttl),
+}
+
+/// One lease, as its holder sees it.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    policy: Policy,
+    holds: Holds,
+    /// The instant until which the store is sure to keep the lease.
+    deadline: Instant,
+    /// When the last request that the store confirmed was sent.
+    confirmed: Instant,
+    /// When to try the next renewal, if none is under way.
+    due: Instant,
+    under_way: bool,
+    trouble: Option<Cause>,
+    lost: Option<Cause>,
+}
+
+impl Lease {
+    /// A lease that the store granted on a request sent at `sent`, with its first hold.
+    #[must_use]
+    pub fn granted(policy: Policy, ttl: Ttl, term: Term, sent: Instant) -> (Self, HoldId) {
+        let mut holds = Holds::default();
+        let hold = holds.enter(term);
+        let lease = Self {
+            policy,
+            holds,
+            deadline: time::deadline(sent, ttl),
+            confirmed: sent,
+            due: sent.after(policy.interval),
+            under_way: false,
+            trouble: None,
+            lost: None,
+        };
+        (lease, hold)
+    }
+
+    /// What the lease is worth at `now`.
+    #[must_use]
+    pub fn state(&self, now: Instant) -> State {
+        if let Some(cause) = self.lost {
+            return State::Lost(cause);
+        }
+        let until = self.given_up();
+        if now >= until {
+            return State::Lost(match self.trouble {
+                Some(cause) => cause,
+                None if self.holds.renewed() => Cause::Overdue,
+                None => Cause::Expired,
+            });
+        }
+        match self.trouble {
+            Some(cause) => State::Jeopardy { until, cause },
+            None if self.holds.renewed() && now >= self.overdue() => State::Jeopardy {
+                until,
+                cause: Cause::Overdue,
+            },
+            None => State::Held { until },
+        }
+    }
+
+    /// What one hold of the lease is worth at `now`: a fixed hold ends at its own instant.
+    #[must_use]
+    pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
+        let state = self.state(now);
+        let Some(Term::Fixed(end)) = self.holds.term(hold) else {
+            return state;
+        };
+        match state {
+            State::Lost(_) => state,
+            _ if now >= end => State::Lost(Cause::Expired),
+            State::Held { until } => State::Held {
+                until: until.min(end),
+            },
+            State::Jeopardy { until, cause } => State::Jeopardy {
+                until: until.min(end),
+                cause,
+            },
+        }
+    }
+
+    /// The instant until which the store is sure to keep the lease.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The holds over this lease.
+    #[must_use]
+    pub const fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// The holds over this lease, to enter or to leave.
+    pub const fn holds_mut(&mut self) -> &mut Holds {
+        &mut self.holds
+    }
+
+    /// The ttl that an operation sent at `now` must ask for.
+    #[must_use]
+    pub fn ttl(&self, now: Instant) -> Ttl {
+        self.holds.ttl(now, self.policy.ttl, self.deadline)
+    }
+
+    /// When [`Lease::poll`] must be called next. `None`: never again.
+    #[must_use]
+    pub fn next_event(&self, now: Instant) -> Option<Instant> {
+        if self.lost.is_some() {
+            return None;
+        }
+        let mut next = self.given_up();
+        if self.holds.renewed() {
+            if !self.under_way {
+                next = next.min(self.due);
+            }
+            if self.trouble.is_none() && now < self.overdue() {
+                next = next.min(self.overdue());
+            }
+        }
+        Some(next)
+    }
+
+    /// Tells the machine the time; it answers what to do.
+    pub fn poll(&mut self, now: Instant) -> Action {
+        if let State::Lost(cause) = self.state(now) {
+            self.lost = Some(cause);
+            return Action::Wait;
+        }
+        if self.holds.renewed() && !self.under_way && now >= self.due {
+            self.under_way = true;
+            return Action::Renew(self.ttl(now));
+        }
+        Action::Wait
+    }
+
+    /// The renewal that [`Lease::poll`] asked for was confirmed.
+    pub fn renewed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
+        self.under_way = false;
+        self.confirmed(sent, ttl, now);
+    }
+
+    /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
+    pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
+        self.under_way = false;
+        self.due = now.after(self.policy.retry);
+        self.trouble.get_or_insert(cause);
+        self.settle(now);
+    }
+
+    /// The store confirmed another operation of the holder, sent at `sent` with `ttl`.
+    ///
+    /// A confirmation that comes after the lease was given up does not revive it.
+    pub fn confirmed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
+        self.settle(now);
+        if self.lost.is_some() {
+            return;
+        }
+        self.deadline = self.deadline.max(time::deadline(sent, ttl));
+        if sent >= self.confirmed {
+            self.confirmed = sent;
+            self.due = sent.after(self.policy.interval);
+            self.trouble = None;
+        }
+        self.settle(now);
+    }
+
+    /// The store said that the lease does not hold the lock.
+    pub fn lose(&mut self, cause: Cause) {
+        self.lost.get_or_insert(cause);
+    }
+
+    /// Makes final what the time has decided.
+    fn settle(&mut self, now: Instant) {
+        if let State::Lost(cause) = self.state(now) {
+            self.lost = Some(cause);
+        }
+    }
+
+    fn given_up(&self) -> Instant {
+        if self.holds.renewed() {
+            self.deadline.before(self.policy.margin)
+        } else {
+            self.deadline
+        }
+    }
+
+    fn overdue(&self) -> Instant {
+        self.confirmed
+            .after(self.policy.interval)
+            .after(self.policy.retry)
+    }
+}
+
+#[cfg(test)]
+mod tests;

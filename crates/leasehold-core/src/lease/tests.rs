@@ -1,0 +1,147 @@
+//! The life of a lease, told in seconds.
+
+use super::*;
+
+fn at(seconds: f64) -> Instant {
+    Instant::from_nanos((seconds * 1e9) as u64)
+}
+
+fn ttl(seconds: u64) -> Ttl {
+    Ttl::from_millis(seconds * 1_000).unwrap()
+}
+
+fn renewed() -> Lease {
+    Lease::granted(Policy::of(ttl(30)), ttl(30), Term::Renewed, at(0.0)).0
+}
+
+#[test]
+fn a_renewed_lease_is_held_as_long_as_renewals_succeed() {
+    let mut lease = renewed();
+    let mut now = 0.0;
+    for _ in 0..10 {
+        now += 10.0;
+        assert_eq!(lease.next_event(at(now - 0.1)), Some(at(now)));
+        assert_eq!(lease.poll(at(now)), Action::Renew(ttl(30)));
+        assert_eq!(lease.poll(at(now + 0.001)), Action::Wait);
+        lease.renewed(at(now), ttl(30), at(now + 0.01));
+        assert!(lease.state(at(now + 0.02)).is_held());
+    }
+}
+
+#[test]
+fn two_failed_renewals_in_a_row_are_lost_with_a_third_of_the_ttl_left() {
+    let mut lease = renewed();
+    let mut now = at(10.0);
+    let mut failures = 0;
+    while let Action::Renew(_) = lease.poll(now) {
+        lease.renewal_failed(now, Cause::Unreachable);
+        failures += 1;
+        match lease.state(now) {
+            State::Jeopardy { cause, .. } => assert_eq!(cause, Cause::Unreachable),
+            other => panic!("{other:?}"),
+        }
+        now = lease.next_event(now).unwrap();
+    }
+    assert!(failures >= 2);
+    assert_eq!(lease.state(now), State::Lost(Cause::Unreachable));
+    // 30 s, less the drift allowance, less the margin of 10 s.
+    let left = now.until(at(30.0)).as_secs_f64();
+    assert!((10.0..10.5).contains(&left), "{left} s left");
+    assert_eq!(lease.next_event(now), None);
+}
+
+#[test]
+fn one_failed_renewal_is_jeopardy_and_a_success_ends_it() {
+    let mut lease = renewed();
+    lease.poll(at(10.0));
+    lease.renewal_failed(at(10.5), Cause::Unreachable);
+    assert!(matches!(lease.state(at(10.6)), State::Jeopardy { .. }));
+    assert_eq!(lease.next_event(at(10.6)), Some(at(11.5)));
+    assert!(matches!(lease.poll(at(11.5)), Action::Renew(_)));
+    lease.renewed(at(11.5), ttl(30), at(11.6));
+    assert!(lease.state(at(11.7)).is_held());
+}
+
+#[test]
+fn an_unanswered_renewal_is_jeopardy_when_overdue() {
+    let mut lease = renewed();
+    lease.poll(at(10.0));
+    assert!(lease.state(at(10.9)).is_held());
+    assert_eq!(lease.next_event(at(10.0)), Some(at(11.0)));
+    assert!(matches!(
+        lease.state(at(11.0)),
+        State::Jeopardy {
+            cause: Cause::Overdue,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_process_that_was_stopped_reads_lost_and_no_answer_revives_it() {
+    let mut lease = renewed();
+    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Overdue));
+    lease.confirmed(at(0.1), ttl(30), at(40.0));
+    lease.renewed(at(39.9), ttl(30), at(40.0));
+    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Overdue));
+    assert_eq!(lease.poll(at(40.0)), Action::Wait);
+}
+
+#[test]
+fn a_renewal_answered_after_the_margin_is_too_late() {
+    let mut lease = renewed();
+    lease.poll(at(10.0));
+    lease.renewed(at(10.0), ttl(30), at(19.9));
+    assert!(lease.state(at(19.9)).is_lost());
+}
+
+#[test]
+fn not_held_is_lost_at_once_and_for_ever() {
+    let mut lease = renewed();
+    lease.poll(at(10.0));
+    lease.lose(Cause::NotHeld);
+    lease.renewed(at(10.0), ttl(30), at(10.1));
+    assert_eq!(lease.state(at(10.1)), State::Lost(Cause::NotHeld));
+}
+
+#[test]
+fn a_fixed_lease_is_never_renewed_and_expires_at_its_deadline() {
+    let until = time::deadline(at(0.0), ttl(10));
+    let (mut lease, hold) =
+        Lease::granted(Policy::of(ttl(30)), ttl(10), Term::Fixed(until), at(0.0));
+    assert_eq!(lease.next_event(at(0.0)), Some(until));
+    assert_eq!(lease.poll(at(9.0)), Action::Wait);
+    assert!(lease.hold_state(hold, at(9.8)).is_held());
+    assert_eq!(lease.hold_state(hold, until), State::Lost(Cause::Expired));
+    assert!(until < at(10.0));
+}
+
+#[test]
+fn a_fixed_hold_inside_a_renewed_one_ends_alone() {
+    let mut lease = renewed();
+    let inner = lease.holds_mut().enter(Term::Fixed(at(5.0)));
+    assert_eq!(
+        lease.hold_state(inner, at(5.0)),
+        State::Lost(Cause::Expired)
+    );
+    assert!(lease.state(at(5.0)).is_held());
+    lease.holds_mut().leave(inner);
+    assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
+}
+
+#[test]
+fn a_renewed_hold_inside_a_fixed_one_renews_only_while_it_lasts() {
+    let until = time::deadline(at(0.0), ttl(60));
+    let (mut lease, outer) =
+        Lease::granted(Policy::of(ttl(30)), ttl(60), Term::Fixed(until), at(0.0));
+    let inner = lease.holds_mut().enter(Term::Renewed);
+    let wanted = lease.ttl(at(1.0));
+    assert!(wanted >= ttl(59), "the outer hold keeps its time");
+    lease.confirmed(at(1.0), wanted, at(1.1));
+    assert!(matches!(lease.poll(at(11.0)), Action::Renew(_)));
+    lease.renewed(at(11.0), lease.ttl(at(11.0)), at(11.1));
+    lease.holds_mut().leave(inner);
+    assert_eq!(lease.poll(at(30.0)), Action::Wait);
+    assert!(lease.hold_state(outer, at(59.0)).is_held());
+    assert!(lease.hold_state(outer, until).is_lost());
+}

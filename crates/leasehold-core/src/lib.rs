@@ -1,0 +1,31 @@
+//! The rules of Leasehold, and nothing else.
+//!
+//! This crate does no I/O, reads no clock, draws no random number and knows no runtime. Whoever
+//! calls it passes the time in and carries the answers out. So the same code runs in the memory
+//! store, inside a `SQLite` transaction, in the simulator and in the client, and the Redis script
+//! is compared with it.
+//!
+//! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
+//! * [`lease`] is the rule of a holder: what its lease is worth at this instant.
+//! * [`holds`] is re-entry: several holds over one lease.
+//! * [`schedule`] orders leases by the instant at which they need attention.
+//! * [`time`] holds all deadline arithmetic and all rounding.
+//! * [`id`], [`name`] and [`token`] are newtypes that can only hold valid values.
+
+pub mod holds;
+pub mod id;
+pub mod lease;
+pub mod mutex;
+pub mod name;
+pub mod schedule;
+pub mod time;
+pub mod token;
+
+pub use holds::{HoldId, Holds, Term};
+pub use id::{ClientId, LeaseId, OwnerId};
+pub use lease::{Action, Cause, Lease, Policy, State};
+pub use mutex::{Hold, Op, Outcome, Record};
+pub use name::{Name, NameError, Scope};
+pub use schedule::Schedule;
+pub use time::{Instant, StoreTime, Ttl};
+pub use token::{Token, TokenCount};

@@ -1,0 +1,124 @@
+//! The local clock: the only place that reads one.
+
+use std::fmt;
+use std::sync::Arc;
+#[cfg(not(target_os = "linux"))]
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::Instant;
+use tokio::sync::Notify;
+
+use crate::store::BoxFuture;
+
+/// How long [`BootClock`] sleeps at most before it looks at the clock again.
+///
+/// The runtime's timers stand still while the machine is suspended, the lease does not. One look
+/// a second costs nothing and bounds how late a loss is told after waking up. Whoever *asks* for
+/// the state of a lease gets the truth at once in any case.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// A clock that keeps counting while the machine is suspended.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// This instant.
+    fn now(&self) -> Instant;
+
+    /// Waits until an instant has come. Returns at once if it has passed.
+    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()>;
+}
+
+/// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
+///
+/// Elsewhere the standard monotonic clock, which on some systems stands still during suspend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl BootClock {
+    fn read() -> Instant {
+        #[cfg(target_os = "linux")]
+        {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+            Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            static START: OnceLock<std::time::Instant> = OnceLock::new();
+            let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
+            Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+impl Clock for BootClock {
+    fn now(&self) -> Instant {
+        Self::read()
+    }
+
+    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                let left = Self::read().until(instant);
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(NAP_MAX)).await;
+            }
+        })
+    }
+}
+
+/// A clock that stands still until it is moved. For tests.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::clock::{Clock, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(3));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(3));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Manual>);
+
+#[derive(Debug, Default)]
+struct Manual {
+    nanos: AtomicU64,
+    moved: Notify,
+}
+
+impl ManualClock {
+    /// A clock that stands at its start.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves the clock on and wakes whoever slept until an instant that has now come.
+    pub fn advance(&self, span: Duration) {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.0.moved.notify_waiters();
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.nanos.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                // Listen first, look second: no move can fall between.
+                let moved = self.0.moved.notified();
+                if self.now() >= instant {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
+}

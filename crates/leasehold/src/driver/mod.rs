@@ -1,0 +1,3 @@
+//! What keeps a client's leases alive: the only place that spawns and sleeps.
+
+pub mod clock;

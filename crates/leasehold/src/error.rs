@@ -1,0 +1,151 @@
+//! The one error of the public API.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use leasehold_core::Name;
+
+/// A result whose error is an [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, at which lock and which store.
+///
+/// That a lock is held by another is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+/// Branch on [`Error::kind`], read the message, look for causes in
+/// [`source`](std::error::Error::source). No message contains a password.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    lock: Option<Name>,
+    store: Option<String>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// The kinds of [`Error`] that a caller may want to tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The store could not be reached or did not answer in time.
+    Unreachable,
+    /// The store refused who we are or what we may do.
+    Unauthorized,
+    /// The store answered with an error of its own.
+    Store,
+    /// The name, namespace or tenant cannot be one.
+    InvalidName,
+    /// A setting or a URL is wrong.
+    InvalidConfig,
+    /// This store cannot do that.
+    Unsupported,
+    /// The lease was lost, or is too short for what was asked.
+    Lost,
+    /// A majority of the stores could not be won or reached.
+    NoQuorum,
+    /// Too few replicas acknowledged.
+    NotReplicated,
+}
+
+impl Error {
+    /// An error of this kind. The message is one sentence in lower case without a full stop.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            lock: None,
+            store: None,
+            source: None,
+        }))
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Names the lock, unless one is named already.
+    #[must_use]
+    pub fn for_lock(mut self, lock: &Name) -> Self {
+        self.0.lock.get_or_insert_with(|| lock.clone());
+        self
+    }
+
+    /// Names the store, unless one is named already. It must not contain a password.
+    #[must_use]
+    pub fn at_store(mut self, store: impl fmt::Display) -> Self {
+        self.0.store.get_or_insert_with(|| store.to_string());
+        self
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.lock, &self.0.store) {
+            (Some(lock), Some(store)) => write!(f, "lock {lock:?} at {store}: ")?,
+            (Some(lock), None) => write!(f, "lock {lock:?}: ")?,
+            (None, Some(store)) => write!(f, "store {store}: ")?,
+            (None, None) => {}
+        }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.0.kind);
+        debug.field("message", &self.0.message);
+        for (name, text) in [
+            ("lock", self.0.lock.as_ref().map(Name::as_str)),
+            ("store", self.0.store.as_deref()),
+        ] {
+            if let Some(text) = text {
+                debug.field(name, &text);
+            }
+        }
+        if let Some(source) = &self.0.source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_lock_and_the_store_once() {
+        let name = Name::parse("orders/42").unwrap();
+        let error = Error::new(ErrorKind::Unreachable, "no answer within 2s")
+            .at_store("redis://db:6379/0")
+            .at_store("elsewhere")
+            .for_lock(&name);
+        assert_eq!(
+            error.to_string(),
+            r#"lock "orders/42" at redis://db:6379/0: no answer within 2s"#
+        );
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+    }
+}

@@ -1,0 +1,189 @@
+//! The memory store: for tests, and for programs of one process.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::mutex::{self, Record};
+use leasehold_core::{ClientId, Instant, StoreTime};
+
+use super::{About, BoxFuture, Entry, Key, Reply, Request, Space, Store};
+use crate::clock::{BootClock, Clock};
+use crate::{Error, ErrorKind, Result};
+
+/// How many records there may be before the first look for ones that can go.
+const SWEEP_MIN: usize = 1024;
+
+/// Lock records in the memory of this process.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.mutex("report")?.lock().await?;
+/// assert!(client.mutex("report")?.try_lock().await?.is_none());
+/// guard.release().await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    /// The store's time at the clock's start. The wall clock is read once, so that setting it
+    /// moves no lease.
+    start: Duration,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    records: HashMap<Key, Record>,
+    clients: HashMap<ClientId, (About, StoreTime)>,
+    sweep_at: usize,
+}
+
+impl MemoryStore {
+    /// An empty store on the clock of this machine.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(BootClock))
+    }
+
+    /// An empty store on a clock of the caller's, for tests that drive the time.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let start = wall.saturating_sub(clock.now().since(Instant::default()));
+        Self {
+            clock,
+            start,
+            tables: Mutex::default(),
+        }
+    }
+
+    pub(super) fn open(url: &str) -> Result<Self> {
+        match url {
+            "memory:" | "memory://" => Ok(Self::new()),
+            _ => Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "nothing may follow memory: in its URL",
+            )),
+        }
+    }
+
+    fn now(&self) -> StoreTime {
+        let running = self.clock.now().since(Instant::default());
+        let micros = (self.start + running).as_micros();
+        StoreTime::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // A panic while it was locked cannot have left a record half changed: each is changed by
+        // one call of a pure function.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
+        let mut tables = self.tables();
+        let now = self.now();
+        let replies = batch
+            .iter()
+            .map(|request| {
+                let record = match tables.records.get_mut(&request.key) {
+                    Some(record) => record,
+                    None => tables.records.entry(request.key.clone()).or_default(),
+                };
+                let outcome = mutex::apply(record, &request.op, now);
+                Reply::Applied { outcome, now }
+            })
+            .collect();
+        tables.sweep(now);
+        replies
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tables {
+    /// Drops what no longer matters, once the table has doubled since the last look.
+    ///
+    /// A free record matters as long as its counter is ahead of the clock. The clock of this store
+    /// never goes back, so after that a new record would give out the same tokens.
+    fn sweep(&mut self, now: StoreTime) {
+        if self.records.len() < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        self.records.retain(|_, record| {
+            let counts = record
+                .last_token
+                .is_some_and(|last| last.get() >= now.as_micros());
+            counts || record.holder(now).is_some()
+        });
+        self.clients.retain(|_, (_, until)| now < *until);
+        self.sweep_at = self.records.len() * 2;
+    }
+
+    fn entry(&self, key: &Key, now: StoreTime) -> Option<Entry> {
+        let record = self.records.get(key)?;
+        let hold = record.holder(now)?;
+        let client = self.clients.get(&hold.lease.client);
+        Some(Entry {
+            key: key.clone(),
+            lease: hold.lease,
+            count: hold.count.get(),
+            left: now.until(hold.expires_at),
+            token: record.last_token,
+            client: client
+                .filter(|(_, until)| now < *until)
+                .map(|(about, _)| about.clone()),
+        })
+    }
+}
+
+impl Store for MemoryStore {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(async move { self.apply_now(&batch) })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move { Ok(self.tables().entry(key, self.now())) })
+    }
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(async move {
+            let now = self.now();
+            let tables = self.tables();
+            let keys = tables.records.keys().filter(|key| key.space == *space);
+            let mut entries: Vec<_> = keys.filter_map(|key| tables.entry(key, now)).collect();
+            entries.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+            Ok(entries)
+        })
+    }
+
+    fn announce<'a>(
+        &'a self,
+        _space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+            let until = self.now().as_micros().saturating_add(micros);
+            let entry = (about.clone(), StoreTime::from_micros(until));
+            self.tables().clients.insert(client, entry);
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Display for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory:")
+    }
+}

@@ -1,0 +1,198 @@
+//! Where lock records live.
+//!
+//! A [`Store`] applies batches of operations, each atomically and by the rule of
+//! [`leasehold_core::mutex`], and answers each. It never waits for a lock, never renews and never
+//! retries: that is the client's work, the same over every store.
+
+mod key;
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime, Token};
+
+pub use self::key::{Key, Space};
+pub use self::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use self::redis::RedisStore;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteStore;
+use crate::{Error, ErrorKind, Result};
+
+/// A future on the heap: a box is nothing beside a round trip, and stores are chosen at run time.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One place that keeps lock records.
+///
+/// Its `Display` is its URL without a password.
+pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
+    /// Applies a batch, in its order, in as few round trips as the store can, and answers each
+    /// request in the same order. Always as many replies as requests.
+    ///
+    /// It ends within the store's response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped may or may not have been applied, now or later: treat it as
+    /// [`Reply::Unknown`].
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>>;
+
+    /// Who holds a lock at this moment.
+    ///
+    /// # Errors
+    ///
+    /// As the store's answer says.
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+
+    /// The locks that are held in a space, ordered by name. Not one moment's picture: locks may
+    /// come and go while it is taken.
+    ///
+    /// # Errors
+    ///
+    /// As the store's answer says.
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>>;
+
+    /// Writes down who a client is, for `ttl`. Only for people who look: no rule depends on it.
+    ///
+    /// # Errors
+    ///
+    /// As the store's answer says.
+    fn announce<'a>(
+        &'a self,
+        space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>>;
+}
+
+/// An operation on the record of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which record.
+    pub key: Key,
+    /// What to do with it.
+    pub op: Op,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// It was applied.
+    Applied {
+        /// What the rule says.
+        outcome: Outcome,
+        /// The store's time at which it was.
+        now: StoreTime,
+    },
+    /// It was certainly not applied.
+    Rejected(Error),
+    /// There was no answer: it may have been applied, or may yet be.
+    Unknown(Error),
+}
+
+/// A lock that is held, as a person wants to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Which lock.
+    pub key: Key,
+    /// The lease that holds it.
+    pub lease: LeaseId,
+    /// How many holds its client has on it.
+    pub count: u32,
+    /// How long it holds it unless it renews or releases.
+    pub left: Duration,
+    /// The last token given out under this name. `None` if the counter was lost.
+    pub token: Option<Token>,
+    /// Who the client is, if it said so.
+    pub client: Option<About>,
+}
+
+/// Who a client is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// The program it runs.
+    pub program: String,
+    /// A text of the user's choice; may be empty.
+    pub label: String,
+    /// When it was built: milliseconds since the Unix epoch, by its own clock.
+    pub since_ms: u64,
+}
+
+/// What a store needs to know when it is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How long to wait for an answer.
+    pub response_timeout: Duration,
+    /// A password that is not in the URL. It takes the place of one that is.
+    pub password: Option<String>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(2),
+            password: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("password", &self.password.as_ref().map(|_| "..."))
+            .finish()
+    }
+}
+
+/// Opens the store that a URL names.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory:` | this client only |
+/// | `sqlite:PATH` | a file, shared by the processes of one machine |
+/// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | a Redis server |
+/// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS |
+/// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket |
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidConfig`] for a URL that names none of these, [`ErrorKind::Unsupported`] if
+/// the crate was built without the store, [`ErrorKind::Unreachable`] and
+/// [`ErrorKind::Unauthorized`] as the server answers.
+pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "memory" => Ok(Arc::new(MemoryStore::open(url)?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(SqliteStore::open(url, options).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => Ok(Arc::new(RedisStore::open(url, options).await?)),
+        #[cfg(not(all(feature = "sqlite", feature = "redis")))]
+        "sqlite" | "redis" | "rediss" | "redis+unix" => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("this build of leasehold has no {scheme} store; enable the crate feature"),
+        )),
+        _ => Err(Error::new(
+            ErrorKind::InvalidConfig,
+            "the store URL must start with memory:, sqlite:, redis://, rediss:// or redis+unix:",
+        )),
+    }
+}
