@@ -29,7 +29,7 @@ pub(crate) struct Hold {
 /// Takes a lock for a caller: enters again if the owner holds it, else contends for it.
 pub(crate) async fn acquire(
     driver: &Arc<Driver>,
-    _place: Option<Arc<Place>>,
+    place: Option<Arc<Place>>,
     ask: &Ask,
 ) -> Result<Option<Hold>> {
     let Some(place) = place else {
