@@ -186,11 +186,14 @@ impl Judge {
         (surely, self.tenure)
     }
 
+    /// A lease begins, or is told a new ttl. That never ends it earlier.
     fn begin(&mut self, lease: LeaseId, count: NonZeroU32, now: u64, ttl: Ttl) {
+        let until = now.saturating_add(ttl.as_millis().saturating_mul(1_000));
+        let own = self.tenure.filter(|tenure| tenure.lease == lease);
         self.tenure = Some(Tenure {
             lease,
             count,
-            until: now.saturating_add(ttl.as_millis().saturating_mul(1_000)),
+            until: own.map_or(until, |own| own.until.max(until)),
         });
     }
 
