@@ -1,6 +1,9 @@
 //! The SQLite store: what holds for its file, its clock and its processes, beyond the rules that
 //! every store keeps.
 
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod damage;
 mod files;
 mod load;

@@ -1,7 +1,6 @@
 //! What fails in the middle: damaged records, damaged files, disks that take no more.
 
 use std::fs::OpenOptions as FileOptions;
-use std::io::{Seek as _, SeekFrom, Write as _};
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -70,28 +69,56 @@ async fn a_damaged_file_is_told_and_its_store_lives_on() {
     let names = (0..3_000).map(|number| format!("n{number}"));
     let batch = names.map(|name| acquire(&name, lease(1), LONG));
     store.apply(batch.collect()).await;
+    // Everything is in the file itself, and then everything after the roots of the tables is noise.
     let database = place.database();
     database
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         .unwrap();
-    drop((database, store));
-    wait_until_closed(&place);
+    overwrite(&place.path(), 5);
+    // The store sees that somebody wrote, so it does not answer from its memory.
+    database.execute_batch("UPDATE meta SET id = id").unwrap();
+    drop(database);
+    let error = rejected(&*store, renew("n1234", lease(1), LONG)).await;
+    assert_eq!(error.kind(), ErrorKind::Store);
+    let words = "the file is damaged; stop the programs that use it and delete it";
+    assert!(error.to_string().contains(words), "{error}");
+    refusal_or_error(&place).await;
 
-    let mut file = FileOptions::new().write(true).open(place.path()).unwrap();
-    let length = file.metadata().unwrap().len();
-    file.seek(SeekFrom::Start(4_096)).unwrap();
-    let noise: Vec<u8> = (4_096..length).map(|_| fastrand::u8(1..)).collect();
-    file.write_all(&noise).unwrap();
-    drop(file);
-    refusal(&place.path(), ErrorKind::Store, "the file is damaged").await;
+    // That is what the message says, and it helps.
+    std::fs::remove_file(place.path()).unwrap();
+    token(&*store, acquire("n1234", lease(2), LONG)).await;
+    assert_eq!(store.list(&space("main")).await.unwrap().len(), 1);
+}
+
+/// Whoever opens the damaged file is told then or at the first lock, and nothing is granted.
+async fn refusal_or_error(place: &Place) {
+    let error = match store::open(&place.url(), &OpenOptions::default()).await {
+        Ok(store) => rejected(&*store, acquire("n1234", lease(2), LONG)).await,
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.to_string().contains("the file is damaged"), "{error}");
+}
+
+/// Overwrites all pages after the first ones. By another process: closing the file in this one
+/// would take the store's locks away.
+fn overwrite(path: &Path, pages: u64) {
+    let length = std::fs::metadata(path).unwrap().len() / 4_096;
+    assert!(length > pages + 10, "{length} pages");
+    let status = Command::new("dd")
+        .args(["if=/dev/urandom", "bs=4096", "conv=notrunc", "status=none"])
+        .arg(format!("of={}", path.display()))
+        .arg(format!("seek={pages}"))
+        .arg(format!("count={}", length - pages))
+        .status();
+    assert!(status.unwrap().success());
 }
 
 #[tokio::test]
-async fn a_page_that_is_damaged_under_an_open_store_is_told() {
+async fn a_file_that_was_cut_off_is_told() {
     let place = Place::new();
     drop(place.open().await);
     wait_until_closed(&place);
-    // The tables of a file that was cut off, as after a crash of a bad disk.
     let file = FileOptions::new().write(true).open(place.path()).unwrap();
     file.set_len(4_096).unwrap();
     drop(file);
