@@ -1,0 +1,3 @@
+//! Tests of the library over real stores.
+
+mod sqlite;
