@@ -61,27 +61,35 @@ pub(crate) async fn acquire(
     driver: &Arc<Driver>,
     ask: &Ask,
 ) -> Result<Option<(Arc<Held>, HoldId)>> {
-    let mut trouble = None;
+    let mut last = None;
     let Wait::Until(end) = ask.wait else {
-        return contend(driver, ask, &mut trouble).await;
+        return contend(driver, ask, &mut last).await;
     };
     let outcome = tokio::select! {
         biased;
-        outcome = contend(driver, ask, &mut trouble) => Some(outcome),
+        outcome = contend(driver, ask, &mut last) => Some(outcome),
         () = driver.clock.sleep_until(end) => None,
     };
-    match (outcome, trouble) {
+    match (outcome, last) {
         (Some(outcome), _) => outcome,
+        (None, Some(Ok(Refused))) => Ok(None),
         // "Nobody answered" is not "held by another".
-        (None, Some(error)) => Err(error),
-        (None, None) => Ok(None),
+        (None, Some(Err(error))) => Err(error),
+        (None, None) => {
+            let message = "the store did not answer within the time given";
+            let error = Error::new(ErrorKind::Unreachable, message);
+            Err(driver.name_error(error, &ask.key))
+        }
     }
 }
+
+/// The store said no.
+struct Refused;
 
 async fn contend(
     driver: &Arc<Driver>,
     ask: &Ask,
-    trouble: &mut Option<Error>,
+    last: &mut Option<Result<Refused>>,
 ) -> Result<Option<(Arc<Held>, HoldId)>> {
     let mut attempt = Attempt::new(driver, ask);
     let mut pause = PAUSE_MIN;
@@ -90,7 +98,6 @@ async fn contend(
         let sent = driver.clock.now();
         let wait_for = match attempt.ask(sent).await {
             Answer::Granted(token) => {
-                *trouble = None;
                 if let Some(held) = attempt.accept(sent, token) {
                     return Ok(Some(held));
                 }
@@ -99,7 +106,7 @@ async fn contend(
                 pause
             }
             Answer::Refused(left) => {
-                *trouble = None;
+                *last = Some(Ok(Refused));
                 unreachable_since = None;
                 if matches!(ask.wait, Wait::No) {
                     return Ok(None);
@@ -117,7 +124,7 @@ async fn contend(
                 {
                     return Err(error);
                 }
-                *trouble = Some(error);
+                *last = Some(Err(error));
                 if attempt.is_over(now) {
                     attempt = Attempt::new(driver, ask);
                 }

@@ -38,11 +38,6 @@ impl Owners {
         places.insert(id, Arc::downgrade(&place));
         place
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        lock(&self.0).len()
-    }
 }
 
 impl Drop for Place {
@@ -60,4 +55,33 @@ impl Drop for Place {
 
 fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
     places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use leasehold_core::{Name, Scope};
+
+    use super::*;
+    use crate::store::Space;
+
+    /// A place is there exactly as long as somebody is at it.
+    #[test]
+    fn places_leave_nothing_behind() {
+        let owners = Owners::default();
+        let scope = Scope::parse("x").unwrap();
+        let space = Space::new(scope.clone(), scope);
+        for number in 1..1_000 {
+            let key = space.key(Name::parse(&format!("n{}", number % 10)).unwrap());
+            let owner = OwnerId(NonZeroU64::new(number).unwrap());
+            let first = owners.place(&key, owner);
+            let second = owners.place(&key, owner);
+            assert!(Arc::ptr_eq(&first, &second));
+            drop(first);
+            assert!(Arc::ptr_eq(&second, &owners.place(&key, owner)));
+            drop(second);
+            assert!(lock(&owners.0).is_empty());
+        }
+    }
 }

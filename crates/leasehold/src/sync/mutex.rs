@@ -134,6 +134,7 @@ impl Mutex {
     }
 
     /// Takes the lock; waits for it no longer than `timeout`. `None`: another held it all the time.
+    /// With a timeout of zero it is [`Mutex::try_lock`].
     ///
     /// # Errors
     ///
@@ -143,6 +144,9 @@ impl Mutex {
     ///
     /// As [`Mutex::lock`].
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
+        if timeout.is_zero() {
+            return self.try_lock().await;
+        }
         let end = self.driver.clock.now().after(timeout);
         self.acquire(Wait::Until(end)).await
     }
