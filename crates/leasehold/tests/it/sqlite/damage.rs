@@ -170,7 +170,7 @@ async fn fill(path: &Path) {
     let limit = getrlimit(Resource::Fsize);
     let little = Rlimit {
         current: Some(64 * 1024),
-        ..limit.clone()
+        ..limit
     };
     setrlimit(Resource::Fsize, little).unwrap();
     let batch = |lease| {
