@@ -180,7 +180,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     token(&*store, acquire("a", lease(1), LONG)).await;
 }
 
-/// Who asked later waits on when the first is told that it waited long enough.
+/// Who asked later waits on when another is told that it waited long enough.
 #[tokio::test]
 async fn each_request_waits_its_own_time_for_a_locked_file() {
     let place = Place::new();
@@ -191,15 +191,20 @@ async fn each_request_waits_its_own_time_for_a_locked_file() {
     let store = store::open(&place.url(), &options).await.unwrap();
     let other = place.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let mut first = store.apply(vec![acquire("first", lease(1), LONG)]);
-    start(&mut first);
-    tokio::time::sleep(options.response_timeout / 2).await;
-    let mut second = store.apply(vec![acquire("second", lease(1), LONG)]);
-    start(&mut second);
-    let replies = first.await;
-    assert!(matches!(replies[0], Reply::Rejected(_)), "{replies:?}");
+    let mut waiting = Vec::new();
+    for name in ["first", "second", "third"] {
+        let mut asked = store.apply(vec![acquire(name, lease(1), LONG)]);
+        start(&mut asked);
+        waiting.push(asked);
+        tokio::time::sleep(options.response_timeout / 4).await;
+    }
+    let third = waiting.pop().unwrap();
+    for asked in waiting {
+        let replies = asked.await;
+        assert!(matches!(replies[0], Reply::Rejected(_)), "{replies:?}");
+    }
     other.execute_batch("COMMIT").unwrap();
-    let replies = second.await;
+    let replies = third.await;
     assert!(matches!(replies[0], Reply::Applied { .. }), "{replies:?}");
 }
 
