@@ -1,5 +1,8 @@
 //! Every store answers as the rule does, operation by operation, on random histories.
 
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod compare;
 mod liar;
 
@@ -8,6 +11,8 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::store::MemoryStore;
+#[cfg(feature = "sqlite")]
+use leasehold::store::SqliteStore;
 use leasehold_sim::history::Shape;
 
 use self::compare::{Difference, Subject, compare};
@@ -30,6 +35,25 @@ fn the_memory_store_answers_as_the_rule() {
         slack: Duration::ZERO,
         histories: HISTORIES,
     }));
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_sqlite_store_answers_as_the_rule() {
+    let clock = ManualClock::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    play(async {
+        let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
+        compare(Subject {
+            store: &store.await.unwrap(),
+            step: &|step_ms| advance(&clock, step_ms),
+            shape: Shape::Standing,
+            slack: Duration::ZERO,
+            histories: HISTORIES,
+        })
+        .await
+    });
 }
 
 /// Shows that the comparison can fail: each lie of a store that otherwise follows the rule is

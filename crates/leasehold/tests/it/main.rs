@@ -1,6 +1,5 @@
-//! Tests of the library from outside.
-
-// Helpers of tests fail by panicking, as the tests themselves do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! Tests of the library over real stores.
 
 mod differential;
+#[cfg(feature = "sqlite")]
+mod sqlite;
