@@ -1,1 +1,17 @@
 //! Real servers and processes for tests.
+//!
+//! A server that is missing is a failure, never a skipped test. Everything started here dies with
+//! the test process, however that dies.
+
+// Helpers of tests fail by panicking, as the tests themselves do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod certs;
+mod clock;
+mod redis;
+mod resp;
+mod supervised;
+mod wait;
+
+pub use self::redis::{RedisOptions, RedisServer, Restart};
+pub use self::wait::{eventually, eventually_async, free_port};

@@ -1,0 +1,76 @@
+/* Shifts the wall clock of one process.
+ *
+ * Preloaded into a server. Every reading of CLOCK_REALTIME is moved by the milliseconds that stand
+ * in the 8-byte file $LEASEHOLD_CLOCK, which the test writes at any time. The other clocks stay.
+ *
+ * It asks the kernel directly: looking the real functions up would allocate, and the allocator of
+ * the server reads the clock before it can. */
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile const int64_t *offset_ms;
+
+__attribute__((constructor)) static void attach(void)
+{
+    const char *path = getenv("LEASEHOLD_CLOCK");
+    if (!path)
+        return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (page != MAP_FAILED)
+        offset_ms = page;
+}
+
+static int64_t read_ns(clockid_t clock, int *failed)
+{
+    struct timespec now = {0, 0};
+    *failed = (int)syscall(SYS_clock_gettime, clock, &now);
+    int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    int wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (wall && offset_ms)
+        ns += *offset_ms * 1000000;
+    return ns < 0 ? 0 : ns;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int failed;
+    int64_t ns = read_ns(clock, &failed);
+    if (failed)
+        return failed;
+    out->tv_sec = ns / 1000000000;
+    out->tv_nsec = ns % 1000000000;
+    return 0;
+}
+
+int gettimeofday(struct timeval *restrict out, void *restrict zone)
+{
+    (void)zone;
+    int failed;
+    int64_t ns = read_ns(CLOCK_REALTIME, &failed);
+    if (failed)
+        return failed;
+    out->tv_sec = ns / 1000000000;
+    out->tv_usec = ns % 1000000000 / 1000;
+    return 0;
+}
+
+time_t time(time_t *out)
+{
+    int failed;
+    time_t seconds = (time_t)(read_ns(CLOCK_REALTIME, &failed) / 1000000000);
+    if (out)
+        *out = seconds;
+    return seconds;
+}

@@ -1,0 +1,49 @@
+//! Certificates of an authority that only a test trusts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+/// The files of an authority, a server and a client, in PEM.
+pub(crate) struct Certs {
+    pub(crate) ca: PathBuf,
+    pub(crate) server: PathBuf,
+    pub(crate) server_key: PathBuf,
+    pub(crate) client: PathBuf,
+    pub(crate) client_key: PathBuf,
+}
+
+impl Certs {
+    /// Makes them for a server on `localhost` and `127.0.0.1`.
+    pub(crate) fn make(folder: &Path) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let ca = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let certs = Self {
+            ca: folder.join("ca.pem"),
+            server: folder.join("server.pem"),
+            server_key: folder.join("server.key"),
+            client: folder.join("client.pem"),
+            client_key: folder.join("client.key"),
+        };
+        fs::write(&certs.ca, ca.pem()).expect("a file");
+        for (names, cert, key) in [
+            (
+                &["localhost", "127.0.0.1"][..],
+                &certs.server,
+                &certs.server_key,
+            ),
+            (&["client"][..], &certs.client, &certs.client_key),
+        ] {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            let pair = KeyPair::generate().expect("a key");
+            let params = CertificateParams::new(names).expect("names");
+            let signed = params.signed_by(&pair, &ca).expect("a certificate");
+            fs::write(cert, signed.pem()).expect("a file");
+            fs::write(key, pair.serialize_pem()).expect("a file");
+        }
+        certs
+    }
+}

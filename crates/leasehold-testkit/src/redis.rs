@@ -1,0 +1,364 @@
+//! A real redis-server of a test's own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::certs::Certs;
+use crate::clock::ClockShim;
+use crate::resp::Resp;
+use crate::supervised::Supervised;
+use crate::wait::{eventually, free_port};
+
+/// How long a server may take to answer its first PING.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// How many ports to try: another test may take a free port before the server does.
+const PORTS_MAX: u32 = 10;
+
+/// The user by which [`RedisServer::cli`] comes in, whatever the test does to the others.
+const ADMIN: (&str, &str) = ("testkit", "testkit-password");
+
+/// How to start a [`RedisServer`].
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    lines: String,
+    password: Option<String>,
+    tls: bool,
+    unix_socket: bool,
+    clock_shim: bool,
+    replica: bool,
+}
+
+/// A running redis-server with a folder and a port of its own. It ends when it is dropped.
+pub struct RedisServer {
+    // Declared first, so that the process is gone before its folder is.
+    process: Option<Supervised>,
+    options: RedisOptions,
+    folder: TempDir,
+    certs: Option<Certs>,
+    clock: Option<ClockShim>,
+    port: u16,
+}
+
+/// What a server remembers when it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Everything.
+    Kept,
+    /// Nothing.
+    Empty,
+}
+
+impl RedisOptions {
+    /// TLS with a certificate for `localhost`, and no plain port.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self.config("tls-auth-clients no")
+    }
+
+    /// TLS that asks every client for a certificate.
+    #[must_use]
+    pub fn tls_clients(mut self) -> Self {
+        self.tls = true;
+        self.config("tls-auth-clients yes")
+    }
+
+    /// Makes [`RedisServer::url`] name the server's unix socket.
+    #[must_use]
+    pub fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Adds a user.
+    #[must_use]
+    pub fn acl(self, user: &str, password: &str, rules: &str) -> Self {
+        self.config(&format!("user {user} on >{password} {rules}"))
+    }
+
+    /// Asks for a password.
+    #[must_use]
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.config(&format!("requirepass {password}"))
+    }
+
+    /// Follows another server.
+    #[must_use]
+    pub fn replica_of(mut self, master: &RedisServer) -> Self {
+        self.replica = true;
+        let (user, password) = ADMIN;
+        self.config(&format!("replicaof 127.0.0.1 {}", master.port))
+            .config(&format!("masteruser {user}"))
+            .config(&format!("masterauth {password}"))
+    }
+
+    /// Bounds its memory, in bytes, and refuses writes beyond.
+    #[must_use]
+    pub fn maxmemory(self, bytes: u64) -> Self {
+        self.config(&format!("maxmemory {bytes}"))
+            .config("maxmemory-policy noeviction")
+    }
+
+    /// Lets [`RedisServer::step_clock`] move its wall clock.
+    #[must_use]
+    pub fn clock_shim(mut self) -> Self {
+        self.clock_shim = true;
+        self
+    }
+
+    /// Adds a line to its configuration file.
+    #[must_use]
+    pub fn config(mut self, line: &str) -> Self {
+        self.lines.push_str(line);
+        self.lines.push('\n');
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If redis-server is missing or does not come up.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        let installed = Command::new("redis-server").arg("--version").output();
+        assert!(
+            installed.is_ok(),
+            "redis-server is missing; run cargo xtask test, which installs redis-server"
+        );
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut server = RedisServer {
+            process: None,
+            certs: self.tls.then(|| Certs::make(folder.path())),
+            clock: self.clock_shim.then(|| ClockShim::build(folder.path())),
+            options: self,
+            folder,
+            port: 0,
+        };
+        for _ in 0..PORTS_MAX {
+            server.port = free_port();
+            match server.launch() {
+                Ok(()) => return server,
+                Err(log) if log.contains("Address already in use") => {}
+                Err(log) => panic!("redis-server does not start:\n{log}"),
+            }
+        }
+        panic!("every one of {PORTS_MAX} free ports was taken by others");
+    }
+}
+
+impl RedisServer {
+    /// A plain server.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// A server with options.
+    #[must_use]
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+
+    /// The URL of the server, with its password if it asks for one and with the file of its
+    /// certificate authority if it speaks TLS.
+    #[must_use]
+    pub fn url(&self) -> String {
+        if self.options.unix_socket {
+            return format!("redis+unix:{}", self.socket().display());
+        }
+        let password = self.options.password.as_ref();
+        self.url_with(&password.map_or(String::new(), |password| format!(":{password}@")))
+    }
+
+    /// The URL of the server for one of its users.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        self.url_with(&format!("{user}:{password}@"))
+    }
+
+    /// The part of a URL that brings a certificate of a client which the server accepts.
+    ///
+    /// # Panics
+    ///
+    /// If it does not speak TLS.
+    #[must_use]
+    pub fn client_certificate(&self) -> String {
+        let certs = self.certs.as_ref().expect("a server with TLS");
+        let (cert, key) = (certs.client.display(), certs.client_key.display());
+        format!("cert={cert}&key={key}")
+    }
+
+    /// The process id of the server.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.process().pid()
+    }
+
+    /// The port of the server on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the server, as a crash would.
+    pub fn kill9(&mut self) {
+        let process = self.process();
+        process.signal(Signal::KILL);
+        eventually(READY_WITHIN, || !process.alive());
+    }
+
+    /// Stops the server: it keeps its connections and answers nothing.
+    pub fn stop(&self) {
+        self.process().signal(Signal::STOP);
+    }
+
+    /// Lets a stopped server go on.
+    pub fn cont(&self) {
+        self.process().signal(Signal::CONT);
+    }
+
+    /// Ends the server, if it still runs, and starts it again on the same port.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    pub fn restart(&mut self, memory: Restart) {
+        if memory == Restart::Kept && self.process().alive() {
+            self.cli(&["SAVE"]);
+        }
+        self.process = None;
+        if memory == Restart::Empty {
+            let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
+        }
+        if let Err(log) = self.launch() {
+            panic!("redis-server does not start again:\n{log}");
+        }
+    }
+
+    /// Runs one command as administrator and gives its answer as text.
+    ///
+    /// # Panics
+    ///
+    /// If the server answers with an error or not at all.
+    pub fn cli(&self, args: &[&str]) -> String {
+        match self.try_cli(args) {
+            Ok(text) => text,
+            Err(error) => panic!("{args:?}: {error}"),
+        }
+    }
+
+    /// As [`RedisServer::cli`], with the server's error.
+    ///
+    /// # Errors
+    ///
+    /// What the server answers, or why it does not.
+    pub fn try_cli(&self, args: &[&str]) -> Result<String, String> {
+        let mut resp = Resp::connect(&self.socket()).map_err(|error| error.to_string())?;
+        let (user, password) = ADMIN;
+        let mut call = |args: &[&str]| {
+            resp.call(args)
+                .unwrap_or_else(|error| Err(error.to_string()))
+        };
+        call(&["AUTH", user, password])?;
+        call(args)
+    }
+
+    /// Moves the server's wall clock by so many milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`RedisOptions::clock_shim`].
+    pub fn step_clock(&self, delta_ms: i64) {
+        let clock = self.clock.as_ref();
+        clock.expect("a server with a clock shim").step(delta_ms);
+    }
+
+    fn url_with(&self, credentials: &str) -> String {
+        match &self.certs {
+            Some(certs) => {
+                let (port, ca) = (self.port, certs.ca.display());
+                format!("rediss://{credentials}localhost:{port}/0?ca={ca}")
+            }
+            None => format!("redis://{credentials}127.0.0.1:{}/0", self.port),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    fn process(&self) -> &Supervised {
+        self.process.as_ref().expect("a started server")
+    }
+
+    /// Starts the process and waits until it answers. Gives its log if it ends instead.
+    fn launch(&mut self) -> Result<(), String> {
+        let folder = self.folder.path();
+        let config = folder.join("redis.conf");
+        let log = folder.join("redis.log");
+        // What an earlier process left behind would answer for this one.
+        let _ = fs::remove_file(self.socket());
+        let _ = fs::remove_file(&log);
+        fs::write(&config, self.config()).expect("the configuration file");
+        let env = self.clock.as_ref().map(ClockShim::env);
+        let argv = ["redis-server", config.to_str().expect("a plain path")];
+        let process = Supervised::start(&log, &argv, env.as_ref().map_or(&[], |env| &env[..]));
+        let read_log = || fs::read_to_string(&log).unwrap_or_default();
+        let start = Instant::now();
+        while !self.ready() {
+            if !process.alive() {
+                return Err(read_log());
+            }
+            assert!(start.elapsed() < READY_WITHIN, "not ready:\n{}", read_log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn ready(&self) -> bool {
+        let synced = || {
+            let info = self.try_cli(&["INFO", "replication"]).unwrap_or_default();
+            info.contains("master_link_status:up")
+        };
+        self.try_cli(&["PING"]).is_ok() && (!self.options.replica || synced())
+    }
+
+    fn config(&self) -> String {
+        let (user, password) = ADMIN;
+        let mut config = format!(
+            "bind 127.0.0.1\n\
+             dir {}\n\
+             save \"\"\n\
+             unixsocket {}\n\
+             repl-diskless-sync-delay 0\n\
+             enable-debug-command yes\n\
+             user {user} on >{password} ~* &* +@all\n",
+            self.folder.path().display(),
+            self.socket().display(),
+        );
+        let port = self.port;
+        match &self.certs {
+            Some(certs) => {
+                let (ca, cert) = (certs.ca.display(), certs.server.display());
+                let key = certs.server_key.display();
+                let _ = writeln!(config, "port 0\ntls-port {port}");
+                let _ = writeln!(config, "tls-ca-cert-file {ca}\ntls-cert-file {cert}");
+                let _ = writeln!(config, "tls-key-file {key}");
+            }
+            None => {
+                let _ = writeln!(config, "port {port}");
+            }
+        }
+        config + &self.options.lines
+    }
+}

@@ -1,0 +1,69 @@
+//! A process that cannot outlive the test process.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Starts the program, tells its pid, and waits on a pipe that only the test process holds. When
+/// the test process ends, in whatever way, the pipe closes and the program is killed.
+const SUPERVISOR: &str =
+    r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!; read _; kill -9 $! 2>&-; wait"#;
+
+pub(crate) struct Supervised {
+    shell: Child,
+    pid: Pid,
+}
+
+impl Supervised {
+    /// Starts a program with its output in a file.
+    pub(crate) fn start(log: &Path, argv: &[&str], env: &[(&str, &Path)]) -> Self {
+        let mut shell = Command::new("sh")
+            .args(["-c", SUPERVISOR, "sh"])
+            .arg(log)
+            .args(argv)
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh cannot be started");
+        let stdout = shell.stdout.take().expect("a piped stdout");
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the supervisor's answer");
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        Self {
+            shell,
+            pid: pid.expect("the supervisor tells a pid"),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Sends a signal to the program. Its pid cannot have been given to another: the supervisor
+    /// does not reap it before it ends itself.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).expect("the process takes signals");
+    }
+
+    pub(crate) fn alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}

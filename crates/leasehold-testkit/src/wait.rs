@@ -1,0 +1,46 @@
+//! Waiting for a state that can be observed, and finding a port.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long to wait between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Looks until the condition holds.
+///
+/// # Panics
+///
+/// If it does not within `deadline`.
+#[track_caller]
+pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < deadline, "not so within {deadline:?}");
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Looks until the condition holds, without blocking the runtime.
+///
+/// # Panics
+///
+/// If it does not within `deadline`.
+pub async fn eventually_async(deadline: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < deadline, "not so within {deadline:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// A port of this machine on which nobody listens at this moment.
+///
+/// # Panics
+///
+/// If the machine has none left.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("no port is free");
+    listener.local_addr().expect("a bound port").port()
+}
