@@ -1,5 +1,11 @@
 //! Tests of the library over real stores.
 
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bed;
+mod cancel;
+mod conformance;
 mod differential;
-#[cfg(feature = "sqlite")]
+mod loss;
 mod sqlite;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
 
 use super::fault::Fault;
 use super::machine::Machine;
@@ -39,6 +39,10 @@ impl File {
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         // Waiting is done here, with shorter pauses than SQLite's.
         db.busy_timeout(Duration::ZERO)?;
+        if db.is_readonly(MAIN_DB)? {
+            // SQLite opens a file that it may only read, and would say so at the first lock.
+            return Err(failure(ErrorCode::ReadOnly, ffi::SQLITE_READONLY));
+        }
         db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
         create_tables(&mut db)?;
         set_up(&db)?;
@@ -125,7 +129,7 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
             ),
         )
         .into()),
-        _ => Err(damaged()),
+        _ => Err(failure(ErrorCode::DatabaseCorrupt, ffi::SQLITE_CORRUPT)),
     }
 }
 
@@ -180,12 +184,12 @@ fn foreign() -> Error {
     )
 }
 
-fn damaged() -> Fault {
-    let code = rusqlite::ffi::Error {
-        code: ErrorCode::DatabaseCorrupt,
-        extended_code: rusqlite::ffi::SQLITE_CORRUPT,
+fn failure(code: ErrorCode, extended_code: i32) -> Fault {
+    let error = ffi::Error {
+        code,
+        extended_code,
     };
-    Fault::Sqlite(rusqlite::Error::SqliteFailure(code, None))
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
 }
 
 #[cfg(test)]
