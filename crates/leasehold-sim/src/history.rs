@@ -59,7 +59,16 @@ impl Histories {
         let mut rng = Rng::with_seed(seed);
         let names = rng.usize(1..=names_max.max(1));
         let leases: Vec<_> = (0..names).map(|_| leases(&mut rng)).collect();
-        let batch_max = *pick(&mut rng, &[1, 3, 16, 64]);
+        // One by one as well, but not with many names: a store may have to wait for its disk after
+        // each batch.
+        let batch_max = *pick(
+            &mut rng,
+            if names > 4 {
+                &[16, 64, 64]
+            } else {
+                &[1, 3, 16]
+            },
+        );
         let rounds = (0..rng.usize(2..=ROUNDS_MAX))
             .map(|_| Round {
                 step_ms: shape.step_ms(&mut rng),

@@ -6,5 +6,6 @@
 mod bed;
 mod cancel;
 mod conformance;
+mod differential;
 mod loss;
 mod sqlite;

@@ -163,7 +163,7 @@ async fn rejected(store: &dyn Store, request: Request) -> leasehold::Error {
 async fn refusal(path: &Path, kind: ErrorKind, words: &str) {
     let url = format!("sqlite:{}", path.display());
     let options = OpenOptions {
-        connect_timeout: Duration::from_millis(400),
+        connect_timeout: Duration::from_secs(2),
         ..OpenOptions::default()
     };
     let error = store::open(&url, &options).await.unwrap_err();

@@ -1,46 +1,201 @@
-//! The Redis store.
+//! The Redis store: a single server over TCP, TLS or a unix socket.
+//!
+//! * `address` is what a URL says.
+//! * `dial` makes a connection, `connection` keeps one and makes it anew.
+//! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
+//!   `script` calls it, `batch` writes its arguments and reads its answer.
+//! * `read` looks at records, for listings.
+//! * `errors` is the one table of what a server's errors mean.
+
+mod address;
+#[cfg(feature = "__bench")]
+mod bare;
+mod batch;
+mod connection;
+mod dial;
+mod errors;
+mod keys;
+mod read;
+mod script;
 
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
+use redis::{Cmd, RedisWrite, Value};
 
+use self::address::{Address, Secret};
+#[cfg(feature = "__bench")]
+pub use self::bare::Bare;
+use self::batch::REQUESTS_MAX;
+use self::connection::{Link, Trouble};
+use self::keys::ClientKey;
+use self::script::Script;
 use super::{About, BoxFuture, Entry, Key, OpenOptions, Reply, Request, Space, Store};
-use crate::{Error, ErrorKind, Result};
+use crate::Result;
 
-/// The Redis store.
+/// Lock records in a Redis server.
+///
+/// It connects when it is opened and again, on the next call, whenever the connection broke. It
+/// never sends anything twice.
 #[derive(Debug)]
-pub struct RedisStore {}
+pub struct RedisStore {
+    link: Link,
+    mutex: Script,
+    announce: Script,
+}
 
 impl RedisStore {
-    pub(super) async fn open(_url: &str, _options: &OpenOptions) -> Result<Self> {
-        Err(Error::new(ErrorKind::Unsupported, "being built"))
+    /// Connects to the server that a URL names, for programs that want this store and no other.
+    /// See [`open`](super::open) for the URLs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](super::open).
+    pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        let mut address = Address::parse(url)?;
+        if let Some(password) = &options.password {
+            address.password = Some(Secret(password.clone()));
+        }
+        let store = Self {
+            link: Link::new(address, options.connect_timeout, options.response_timeout),
+            mutex: Script::new(include_str!("scripts/mutex.lua")),
+            announce: Script::new(include_str!("scripts/announce.lua")),
+        };
+        store.greet().await?;
+        Ok(store)
+    }
+
+    /// How many script calls this store has sent: tells what an acquisition costs.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.mutex.calls() + self.announce.calls()
+    }
+
+    /// An empty batch: proves that the server is there, lets us in and knows the script.
+    async fn greet(&self) -> Result<()> {
+        let answers = self
+            .link
+            .exchange(
+                |mut connection| async move { self.mutex.call_batch(&mut connection, &[]).await },
+            )
+            .await;
+        let error = match answers {
+            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
+            Ok(answers) => match answers.into_iter().next() {
+                Some(Value::Array(answer)) => match answer.as_slice() {
+                    [Value::Int(_)] => return Ok(()),
+                    _ => batch::failed_command("", &Value::Array(answer))
+                        .unwrap_or_else(errors::strange_answer),
+                },
+                Some(Value::ServerError(error)) => errors::call(&error).0,
+                _ => errors::strange_answer(),
+            },
+        };
+        Err(error.at_store(self))
+    }
+
+    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let requests = &batch[..];
+        let answers = self
+            .link
+            .exchange(|mut connection| async move {
+                self.mutex.call_batch(&mut connection, requests).await
+            })
+            .await;
+        let all = |reply: Reply| vec![reply; batch.len()];
+        match answers {
+            Err(Trouble::NotSent(error)) => all(Reply::Rejected(error)),
+            Err(Trouble::Unanswered(error)) => all(Reply::Unknown(error)),
+            Ok(answers) => {
+                let parts = batch.chunks(REQUESTS_MAX).zip(answers);
+                let replies = parts.flat_map(|(part, answer)| batch::decode(part, answer));
+                let mut replies: Vec<_> = replies.collect();
+                // Should answers be missing, nothing is known of their requests.
+                replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
+                for (reply, request) in replies.iter_mut().zip(&batch) {
+                    self.name_error(reply, request);
+                }
+                replies
+            }
+        }
+    }
+
+    /// Says of an error which lock and store it is about.
+    fn name_error(&self, reply: &mut Reply, request: &Request) {
+        if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
+            *error = error.clone().for_lock(&request.key.name).at_store(self);
+        }
+    }
+
+    async fn announce_client(
+        &self,
+        space: &Space,
+        client: ClientId,
+        about: &About,
+        ttl: Duration,
+    ) -> Result<()> {
+        let key = ClientKey(space, client).to_string();
+        let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
+        let cmd = |verb: &str, script: &str| {
+            let mut cmd = Cmd::new();
+            cmd.arg(verb).arg(script).arg(1).arg(&key).arg(millis);
+            cmd.arg("host").arg(&about.host);
+            cmd.arg("program").arg(&about.program);
+            cmd.arg("label").arg(&about.label);
+            cmd.write_arg(b"pid");
+            cmd.write_arg_fmt(about.pid);
+            cmd.write_arg(b"since");
+            cmd.write_arg_fmt(about.since_ms);
+            cmd
+        };
+        let answer = self
+            .link
+            .exchange(
+                |mut connection| async move { self.announce.call(&mut connection, cmd).await },
+            )
+            .await;
+        let error = match answer {
+            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
+            Ok(Value::Int(_)) => return Ok(()),
+            Ok(Value::ServerError(error)) => errors::call(&error).0,
+            Ok(answer) => {
+                batch::failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
+            }
+        };
+        Err(error.at_store(self))
     }
 }
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("redis:")
+        self.link.address().fmt(f)
     }
 }
 
 impl Store for RedisStore {
-    fn apply(&self, _batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async { Vec::new() })
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(self.apply_batch(batch))
     }
-    fn inspect<'a>(&'a self, _key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async { Ok(None) })
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(read::inspect(&self.link, key))
     }
-    fn list<'a>(&'a self, _space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(async { Ok(Vec::new()) })
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(read::list(&self.link, space))
     }
+
     fn announce<'a>(
         &'a self,
-        _space: &'a Space,
-        _client: ClientId,
-        _about: &'a About,
-        _ttl: Duration,
+        space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(self.announce_client(space, client, about, ttl))
     }
 }

@@ -35,11 +35,14 @@ impl Fault {
         self.code() == Some(ErrorCode::NotADatabase)
     }
 
+    /// Whether the disk has no room left.
+    pub(super) fn is_full(&self) -> bool {
+        self.code() == Some(ErrorCode::DiskFull)
+    }
+
     /// Whether a new connection may mend it.
     pub(super) fn wants_reopening(&self) -> bool {
-        matches!(self, Self::Sqlite(_))
-            && !self.is_busy()
-            && self.code() != Some(ErrorCode::DiskFull)
+        matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
     }
 
     /// Whether a commit that failed with it was certainly undone.

@@ -15,7 +15,7 @@ use crate::store::{Entry, Key, Space};
 /// client has under way.
 pub(super) const QUEUE_MAX: usize = 1_024;
 
-/// At most this many operations go into one transaction, so that the first of them does not wait
+/// At most this many operations are taken in at a time, so that the first of them does not wait
 /// long for the last. A larger batch is not torn apart.
 const OPS_MAX: usize = 1_024;
 
@@ -85,7 +85,7 @@ impl Inbox {
 
     /// Takes in all that has come, as far as it fits into one transaction.
     pub(super) fn take_ready(&mut self) {
-        while self.ops < OPS_MAX {
+        while self.ops + self.reads.len() < OPS_MAX {
             match self.queue.try_recv() {
                 Ok(job) => self.sort(job),
                 Err(_) => return,

@@ -48,10 +48,13 @@ impl Link {
         self.reopened(until)
     }
 
-    /// Gives the connection up if a new one may mend this fault.
+    /// Does what may mend a fault for the next request.
     pub(super) fn look_into(&mut self, fault: &Fault) {
         if fault.wants_reopening() {
             self.file = None;
+        }
+        if let Some(file) = self.file.as_ref().filter(|_| fault.is_full()) {
+            file.reuse_log();
         }
     }
 

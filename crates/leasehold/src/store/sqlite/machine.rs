@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Instant;
 
+use crate::Result;
 use crate::clock::{BootClock, Clock};
-use crate::{Error, ErrorKind, Result};
 
 /// The clocks of a machine, and since which start of it they run. Tests make their own.
 #[doc(hidden)]
@@ -29,7 +29,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if it does not tell.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) if it does not tell.
     pub fn this() -> Result<Self> {
         Ok(Self {
             boot_id: boot_id()?,
@@ -88,9 +88,9 @@ fn boot_id() -> Result<Option<String>> {
 }
 
 #[cfg(target_os = "linux")]
-fn unknown_boot(file: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidConfig,
+fn unknown_boot(file: &str) -> crate::Error {
+    crate::Error::new(
+        crate::ErrorKind::InvalidConfig,
         format!("{file} cannot be read, and without it no lease can be timed; mount /proc"),
     )
 }

@@ -1,11 +1,11 @@
 //! The SQLite store: real locks between the processes of one machine, over one file.
 //!
 //! One thread per store owns the connection, so that no disk is ever waited for on the async
-//! runtime. It commits what has come in together ([`worker`]).
+//! runtime. It commits what has come in together.
 //!
 //! A file is for one machine: one kernel, with any number of processes and containers. It is
 //! refused on network file systems, and a second kernel that writes it is noticed by the first. When
-//! the machine was restarted, no process lives that held a lock, so all are free ([`time`]).
+//! the machine was restarted, no process lives that held a lock, so all are free.
 //!
 //! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
 //! lost its data: holders learn it at the next renewal.

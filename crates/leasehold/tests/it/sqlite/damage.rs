@@ -1,7 +1,7 @@
 //! What fails in the middle: damaged records, damaged files, disks that take no more.
 
 use std::fs::OpenOptions as FileOptions;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -153,6 +153,7 @@ fn a_commit_that_fails_is_unknown_and_the_store_lives_on() {
         .arg(me)
         .args(["--exact", name, "--nocapture"])
         .env(PATH, place.path())
+        .stdout(Stdio::null())
         .status()
         .unwrap();
     assert!(status.success());
@@ -170,7 +171,7 @@ async fn fill(path: &Path) {
     let limit = getrlimit(Resource::Fsize);
     let little = Rlimit {
         current: Some(64 * 1024),
-        ..limit.clone()
+        ..limit
     };
     setrlimit(Resource::Fsize, little).unwrap();
     let batch = |lease| {

@@ -97,6 +97,27 @@ async fn a_file_of_another_program_is_left_as_it_is() {
     }
 }
 
+/// The other program was killed, and what it wrote last is in its log. Whoever opens the database
+/// would fold it in.
+#[tokio::test]
+async fn the_log_of_another_program_is_left_as_it_is() {
+    let source = Place::new();
+    let foreign = source.database();
+    foreign
+        .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+        .unwrap();
+    let place = Place::new();
+    for name in ["locks.db", "locks.db-wal"] {
+        let to = place.folder.path().join(name);
+        fs::copy(source.folder.path().join(name), to).unwrap();
+    }
+    let before = contents(&place);
+    let kind = ErrorKind::InvalidConfig;
+    refusal(&place.path(), kind, "another program").await;
+    assert_eq!(place.files(), ["locks.db", "locks.db-wal"]);
+    assert_eq!(contents(&place), before);
+}
+
 /// Reads the files. Only when no store of this process has them open: closing them would take its
 /// locks away.
 fn contents(place: &Place) -> Vec<Vec<u8>> {
@@ -157,6 +178,34 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
     other.execute_batch("COMMIT").unwrap();
     token(&*store, acquire("a", lease(1), LONG)).await;
+}
+
+/// Who asked later waits on when another is told that it waited long enough.
+#[tokio::test]
+async fn each_request_waits_its_own_time_for_a_locked_file() {
+    let place = Place::new();
+    let options = OpenOptions {
+        response_timeout: Duration::from_millis(1_600),
+        ..OpenOptions::default()
+    };
+    let store = store::open(&place.url(), &options).await.unwrap();
+    let other = place.database();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut waiting = Vec::new();
+    for name in ["first", "second", "third"] {
+        let mut asked = store.apply(vec![acquire(name, lease(1), LONG)]);
+        start(&mut asked);
+        waiting.push(asked);
+        tokio::time::sleep(options.response_timeout / 4).await;
+    }
+    let third = waiting.pop().unwrap();
+    for asked in waiting {
+        let replies = asked.await;
+        assert!(matches!(replies[0], Reply::Rejected(_)), "{replies:?}");
+    }
+    other.execute_batch("COMMIT").unwrap();
+    let replies = third.await;
+    assert!(matches!(replies[0], Reply::Applied { .. }), "{replies:?}");
 }
 
 #[tokio::test]

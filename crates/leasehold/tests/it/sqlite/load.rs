@@ -113,12 +113,6 @@ async fn dropping_the_store_finishes_what_was_asked_and_does_not_wait_for_it() {
             assert!(Instant::now() < deadline, "{name} was not acquired");
         }
     }
-    drop((store, blocker));
-    // The last one out folds the log into the file.
-    while place.files() != ["locks.db"] {
-        assert!(Instant::now() < deadline, "{:?}", place.files());
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,22 +185,24 @@ async fn names_that_are_used_once_leave_no_litter() {
     assert_eq!(next, first + u64::from(u32::MAX));
 }
 
-/// Programs that live for a few operations, like a cron job's, sweep for each other.
+/// Programs that live for a few operations, like a cron job's, sweep for each other: each rarely
+/// and by chance. That none does in the last two hundred happens once in millions of runs.
 #[tokio::test]
 async fn short_lived_stores_leave_no_litter_together() {
     let place = Place::new();
     let clock = ManualClock::new();
-    for number in 0..800 {
+    for job in 0..300 {
         let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone()))
             .await
             .unwrap();
-        let name = format!("job {number}");
-        let batch = vec![acquire(&name, lease(1), LONG), release(&name, lease(1))];
-        store.apply(batch).await;
+        let names: Vec<_> = (0..10).map(|part| format!("job {job} {part}")).collect();
+        let take = names.iter().map(|name| acquire(name, lease(1), LONG));
+        let free = names.iter().map(|name| release(name, lease(1)));
+        store.apply(take.chain(free).collect()).await;
         clock.advance(Duration::from_secs(60));
     }
     let records = place.count("records");
-    assert!(records < 790, "{records} records are left");
+    assert!(records < 2_000, "{records} of 3000 records are left");
 }
 
 #[cfg(feature = "__bench")]

@@ -4,7 +4,7 @@
 //! judge reads the journals and the file and knows nothing of the store.
 
 use std::fs::{self, OpenOptions as FileOptions};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -53,6 +53,61 @@ fn killed_processes_leave_a_sound_file_and_never_two_holders() {
         .unwrap();
     assert_eq!(check, "ok");
     nothing_outlives_its_ttl(&place, &holds);
+}
+
+/// SQLite's files beside a deleted file are still in use by the process that has it open. The new
+/// file must not be mixed up with them.
+#[test]
+fn a_process_learns_that_another_replaced_the_file() {
+    const URL: &str = "LEASEHOLD_TEST_REPLACED";
+    let name = "sqlite::processes::a_process_learns_that_another_replaced_the_file";
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    if let Ok(url) = std::env::var(URL) {
+        return runtime.block_on(hold_until_asked(&url));
+    }
+    let place = Place::new();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(URL, place.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = Running(child.unwrap());
+    let mut answers = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut answer = || {
+        let mut answers = answers.by_ref().map(Result::unwrap);
+        answers.find(|line| line.starts_with("child:"))
+    };
+    assert_eq!(answer().as_deref(), Some("child: holds"));
+    fs::remove_file(place.path()).unwrap();
+    runtime.block_on(async {
+        let store = place.open().await;
+        for number in 0..100 {
+            let name = format!("n{number}");
+            token(&*store, acquire(&name, lease(2), LONG)).await;
+        }
+        token(&*store, acquire("a", lease(2), LONG)).await;
+        child.0.stdin.take().unwrap().write_all(b"renew\n").unwrap();
+        assert_eq!(answer().as_deref(), Some("child: Lost"));
+        assert!(child.0.wait().unwrap().success());
+        assert_eq!(store.list(&space("main")).await.unwrap().len(), 101);
+    });
+}
+
+async fn hold_until_asked(url: &str) {
+    let store = store::open(url, &OpenOptions::default()).await.unwrap();
+    let names = (0..200).map(|number| format!("n{number}"));
+    let mut batch: Vec<_> = names.map(|name| acquire(&name, lease(1), LONG)).collect();
+    batch.push(acquire("a", lease(1), LONG));
+    store.apply(batch).await;
+    // The test harness has begun a line already.
+    println!("\nchild: holds");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let (outcome, _) = outcome(&*store, renew("a", lease(1), LONG)).await;
+    println!("child: {outcome:?}");
 }
 
 /// A child that is killed when it goes out of scope.

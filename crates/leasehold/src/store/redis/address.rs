@@ -1,0 +1,308 @@
+//! Where a Redis server is and who we are there: the parsed URL.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use url::{Host, Url};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The port of a Redis server that names none.
+const PORT: u16 = 6379;
+
+/// What stays as it is in a user name, a path or a value when it is shown.
+const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'+');
+
+/// A Redis server, a user and a database.
+///
+/// No message about a URL quotes any of it: a password with an unescaped `/`, `#` or `?` ends up
+/// in whatever part comes next. Its `Display` is a URL again, without the password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) endpoint: Endpoint,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) db: u32,
+}
+
+/// How to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    Tcp {
+        host: Server,
+        port: u16,
+    },
+    Tls {
+        host: Server,
+        port: u16,
+        files: TlsFiles,
+    },
+    Unix {
+        path: PathBuf,
+    },
+}
+
+/// The name or number of a machine, as it stands in a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server(String);
+
+/// Whom to trust and who we are, in PEM. Without `ca` the authorities of the system are trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) identity: Option<Identity>,
+}
+
+/// The certificate of a client and its private key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Secret(pub(super) String);
+
+impl Address {
+    /// Parses a URL.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if text.chars().any(char::is_control) {
+            return Err(invalid("the store URL contains a control character"));
+        }
+        match text.split_once(':') {
+            Some(("redis+unix", rest)) => parse_unix(rest),
+            Some((scheme @ ("redis" | "rediss"), rest)) if rest.starts_with("//") => {
+                parse_network(text, scheme == "rediss")
+            }
+            _ => Err(invalid(
+                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:",
+            )),
+        }
+    }
+}
+
+impl Server {
+    /// As a resolver wants it: a number of the sixth version without its brackets.
+    pub(super) fn as_str(&self) -> &str {
+        self.0.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_deref().map(shown);
+        match &self.endpoint {
+            Endpoint::Tcp { host, port } => {
+                f.write_str("redis://")?;
+                write_authority(f, user, host, *port)?;
+                write!(f, "/{}", self.db)
+            }
+            Endpoint::Tls { host, port, files } => {
+                f.write_str("rediss://")?;
+                write_authority(f, user, host, *port)?;
+                write!(f, "/{}", self.db)?;
+                let path = |path: &PathBuf| shown(&path.to_string_lossy());
+                let identity = files.identity.as_ref();
+                let parameters = [
+                    ("ca", files.ca.as_ref().map(path)),
+                    ("cert", identity.map(|identity| path(&identity.cert))),
+                    ("key", identity.map(|identity| path(&identity.key))),
+                ];
+                write_query(f, parameters)
+            }
+            Endpoint::Unix { path } => {
+                write!(f, "redis+unix:{}", shown(&path.to_string_lossy()))?;
+                let db = (self.db != 0).then(|| self.db.to_string());
+                write_query(f, [("db", db), ("user", user)])
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
+}
+
+fn parse_network(text: &str, tls: bool) -> Result<Address> {
+    let url = Url::parse(text).map_err(|_| {
+        invalid(
+            "the store URL has no valid host and port; in a user or password, write @ as %40, \
+             : as %3A, / as %2F, ? as %3F and # as %23",
+        )
+    })?;
+    if url.fragment().is_some() {
+        return Err(has_fragment());
+    }
+    let host = match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
+        Some(Host::Ipv4(number)) => number.to_string(),
+        Some(Host::Ipv6(number)) => format!("[{number}]"),
+        _ => {
+            return Err(invalid(
+                "the store URL has no host, as in redis://HOST:6379",
+            ));
+        }
+    };
+    let user = Some(url.username()).filter(|user| !user.is_empty());
+    let (host, port) = (Server(host), url.port().unwrap_or(PORT));
+    if port == 0 {
+        return Err(invalid("the port in the store URL must not be 0"));
+    }
+    let query = url.query().unwrap_or_default();
+    Ok(Address {
+        endpoint: if tls {
+            let files = parse_tls_files(query)?;
+            Endpoint::Tls { host, port, files }
+        } else if query.is_empty() {
+            Endpoint::Tcp { host, port }
+        } else {
+            return Err(invalid(
+                "a redis:// URL takes no parameters after ?; certificates need rediss://",
+            ));
+        },
+        user: user.map(decoded).transpose()?,
+        password: url.password().map(decoded).transpose()?.map(Secret),
+        db: match url.path() {
+            "" | "/" => 0,
+            path => parse_db(path.trim_start_matches('/'))?,
+        },
+    })
+}
+
+fn parse_unix(rest: &str) -> Result<Address> {
+    if rest.contains('#') {
+        return Err(has_fragment());
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = match path.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => {
+            return Err(invalid(
+                "the path after redis+unix:// must start with a slash; user and password do not \
+                 stand before it: add ?user=USER and give the password separately",
+            ));
+        }
+        None => path,
+    };
+    let path = decoded(path)?;
+    if path.is_empty() || path.contains('\0') {
+        return Err(invalid(
+            "the store URL has no path of a socket, as in redis+unix:/run/redis/redis.sock",
+        ));
+    }
+    let [db, user] = parameters(query, ["db", "user"]).ok_or_else(|| {
+        invalid("the only parameters of a redis+unix URL are db and user, each once")
+    })?;
+    Ok(Address {
+        endpoint: Endpoint::Unix { path: path.into() },
+        user: user
+            .map(decoded)
+            .transpose()?
+            .filter(|user| !user.is_empty()),
+        password: None,
+        db: db.map_or(Ok(0), parse_db)?,
+    })
+}
+
+fn parse_tls_files(query: &str) -> Result<TlsFiles> {
+    let files = parameters(query, ["ca", "cert", "key"]).ok_or_else(|| {
+        invalid("the only parameters of a rediss:// URL are ca, cert and key, each once")
+    })?;
+    let path = |text: &str| match decoded(text)? {
+        path if path.is_empty() => Err(invalid("a parameter of the store URL names no file")),
+        path => Ok(PathBuf::from(path)),
+    };
+    let [ca, cert, key] = files.map(|file| file.map(path).transpose());
+    let identity = match (cert?, key?) {
+        (Some(cert), Some(key)) => Some(Identity { cert, key }),
+        (None, None) => None,
+        _ => {
+            return Err(invalid(
+                "the parameters cert and key of a rediss:// URL need each other",
+            ));
+        }
+    };
+    Ok(TlsFiles { ca: ca?, identity })
+}
+
+fn parse_db(text: &str) -> Result<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| {
+        invalid("the database in the store URL must be a number, as in redis://HOST:6379/0")
+    })
+}
+
+/// The values of the named parameters. `None` if there is another one, or one twice.
+fn parameters<'a, const N: usize>(
+    query: &'a str,
+    names: [&str; N],
+) -> Option<[Option<&'a str>; N]> {
+    let mut values = [None; N];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        let place = names.iter().position(|known| *known == name)?;
+        if values[place].replace(value).is_some() {
+            return None;
+        }
+    }
+    Some(values)
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let bytes = percent_decode_str(text);
+    let text = bytes.decode_utf8();
+    text.map(String::from)
+        .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
+}
+
+fn shown(text: &str) -> String {
+    utf8_percent_encode(text, SHOWN).to_string()
+}
+
+fn write_authority(
+    f: &mut fmt::Formatter<'_>,
+    user: Option<String>,
+    host: &Server,
+    port: u16,
+) -> fmt::Result {
+    if let Some(user) = user {
+        // A slash would end the authority.
+        write!(f, "{}@", user.replace('/', "%2F"))?;
+    }
+    write!(f, "{}:{port}", host.0)
+}
+
+fn write_query<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    parameters: [(&str, Option<String>); N],
+) -> fmt::Result {
+    let mut mark = '?';
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            write!(f, "{mark}{name}={value}")?;
+            mark = '&';
+        }
+    }
+    Ok(())
+}
+
+fn has_fragment() -> Error {
+    invalid("the store URL contains a #; in a password or path, write it as %23")
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+#[cfg(test)]
+mod tests;

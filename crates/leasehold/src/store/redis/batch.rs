@@ -1,0 +1,216 @@
+//! A batch of requests as arguments of the mutex script, and its answer as replies.
+
+use std::fmt::Arguments;
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Token, Ttl};
+use redis::{Cmd, RedisWrite, Value};
+
+use super::errors;
+use super::keys::{COUNTER_SUFFIX, CounterKey, RECORD_PUNCTUATION, RecordKey};
+use crate::Error;
+use crate::store::{Key, Reply, Request};
+
+/// How many requests one call of the script takes at most.
+///
+/// The server does nothing else meanwhile: 256 take about a millisecond. Larger calls are hardly
+/// cheaper for each.
+pub(super) const REQUESTS_MAX: usize = 256;
+
+const KEYS_EACH: usize = 2;
+const ARGS_EACH: usize = 5;
+
+/// The bytes of a request's arguments beside its key: verb, lease and three numbers.
+const ARGS_BYTES: usize = 80;
+
+// The codes of the script's answer. They stand in its head, too.
+const LOST: i64 = 0;
+const GRANTED: i64 = 1;
+const REFUSED: i64 = 2;
+const RENEWED: i64 = 3;
+const RELEASED: i64 = 4;
+const REVOKED: i64 = 5;
+const EXHAUSTED: i64 = 6;
+const FAILED: i64 = 7;
+
+/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
+pub(super) fn encode(verb: &str, script: &str, requests: &[Request]) -> Cmd {
+    let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
+    let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH);
+    let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    cmd.write_arg_fmt(requests.len() * KEYS_EACH);
+    for request in requests {
+        cmd.write_arg_fmt(RecordKey(&request.key));
+        cmd.write_arg_fmt(CounterKey(&request.key));
+    }
+    for request in requests {
+        encode_op(&mut cmd, &request.op);
+    }
+    cmd
+}
+
+/// The replies in an answer of the script. Always as many as requests.
+///
+/// Whatever the answer is, it came from the server, so a part that makes no sense leaves only its
+/// own request unknown.
+pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
+    let strange = || Reply::Unknown(errors::strange_answer());
+    let all = |reply: Reply| vec![reply; requests.len()];
+    let mut items = match answer {
+        Value::Array(items) => items.into_iter(),
+        Value::ServerError(error) => {
+            let (error, certain) = errors::call(&error);
+            return all(if certain {
+                Reply::Rejected(error)
+            } else {
+                Reply::Unknown(error)
+            });
+        }
+        _ => return all(strange()),
+    };
+    let now = match items.next() {
+        Some(Value::Int(micros)) => u64::try_from(micros).ok(),
+        // The script was refused its first command.
+        Some(Value::BulkString(command)) => {
+            let text = items.next().as_ref().and_then(text).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command);
+            let replies = requests.iter().map(|request| {
+                let key = RecordKey(&request.key).to_string();
+                Reply::Rejected(errors::command(&command, &key, &text))
+            });
+            return replies.collect();
+        }
+        _ => None,
+    };
+    let Some(now) = now.map(StoreTime::from_micros) else {
+        return all(strange());
+    };
+    if items.len() != requests.len() * 2 {
+        return all(strange());
+    }
+    let mut reply = |request: &Request| {
+        let (Some(Value::Int(code)), Some(value)) = (items.next(), items.next()) else {
+            return strange();
+        };
+        if code == FAILED {
+            return failed(&request.key, &value).map_or_else(strange, Reply::Rejected);
+        }
+        match outcome(&request.op, code, &value) {
+            Some(outcome) => Reply::Applied { outcome, now },
+            None => strange(),
+        }
+    };
+    requests.iter().map(&mut reply).collect()
+}
+
+fn size(key: &Key) -> usize {
+    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
+    let names = namespace.as_str().len() + tenant.as_str().len() + key.name.as_str().len();
+    KEYS_EACH * (names + RECORD_PUNCTUATION) + COUNTER_SUFFIX.len() + ARGS_BYTES
+}
+
+fn encode_op(cmd: &mut Cmd, op: &Op) {
+    let mut args = |verb: &str, lease: Arguments<'_>, count: u32, ttl: u64, tokens: u32| {
+        cmd.write_arg(verb.as_bytes());
+        cmd.write_arg_fmt(lease);
+        cmd.write_arg_fmt(count);
+        cmd.write_arg_fmt(ttl);
+        cmd.write_arg_fmt(tokens);
+    };
+    match *op {
+        Op::Acquire {
+            lease,
+            count,
+            ttl,
+            tokens,
+        } => args(
+            "acquire",
+            format_args!("{lease}"),
+            count.get(),
+            ttl.as_millis(),
+            tokens.get(),
+        ),
+        Op::Renew { lease, ttl } => {
+            args("renew", format_args!("{lease}"), 0, ttl.as_millis(), 0);
+        }
+        Op::Release { lease, count, ttl } => args(
+            "release",
+            format_args!("{lease}"),
+            count,
+            ttl.as_millis(),
+            0,
+        ),
+        Op::Revoke => args("revoke", format_args!(""), 0, 0, 0),
+    }
+}
+
+/// What a code and a value say to an operation. `None` if they do not fit it.
+fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
+    let number = || match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    match (code, op) {
+        (GRANTED, Op::Acquire { .. }) => {
+            let first = Token::new(u64::try_from(number()?).ok()?)?;
+            Some(Outcome::Granted { first })
+        }
+        (REFUSED, Op::Acquire { .. }) => Some(Outcome::Refused {
+            left: left(number()?),
+        }),
+        (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
+        (RENEWED, Op::Renew { .. }) => Some(Outcome::Renewed),
+        (RELEASED, Op::Release { count, .. }) => {
+            let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
+            Some(Outcome::Released { count })
+        }
+        (LOST, Op::Renew { .. } | Op::Release { .. }) => Some(Outcome::Lost),
+        (REVOKED, Op::Revoke) => {
+            let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
+            Some(Outcome::Revoked { cut_off })
+        }
+        _ => None,
+    }
+}
+
+/// What is left of a lease by the server's count in ms, which is negative for "for ever".
+pub(super) fn left(millis: i64) -> Duration {
+    let span = u64::try_from(millis).map_or(Ttl::MAX.as_duration(), Duration::from_millis);
+    span.min(Ttl::MAX.as_duration())
+}
+
+/// The text in a value. `None` if it is none.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// The error in the `{command, error}` of a script, if it is that.
+pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
+    match value {
+        Value::Array(pair) => match pair.as_slice() {
+            [command, error] => Some(errors::command(&text(command)?, key, &text(error)?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn failed(key: &Key, value: &Value) -> Option<Error> {
+    let counter = matches!(value, Value::Array(pair)
+        if matches!(pair.first(), Some(Value::BulkString(command)) if matches!(&command[..], b"GET" | b"SET")));
+    let place = if counter {
+        CounterKey(key).to_string()
+    } else {
+        RecordKey(key).to_string()
+    };
+    failed_command(&place, value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What is sent, and that no answer breaks the client.
+
+use std::num::NonZeroU32;
+
+use leasehold_core::{ClientId, Name, Scope, TokenCount};
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::Space;
+
+fn request(op: Op) -> Request {
+    let scope = |text| Scope::parse(text).unwrap();
+    let space = Space::new(scope("app"), scope("t"));
+    Request {
+        key: space.key(Name::parse("n").unwrap()),
+        op,
+    }
+}
+
+fn lease() -> LeaseId {
+    LeaseId {
+        client: ClientId::from_random([0; 16]),
+        number: 7,
+    }
+}
+
+fn ops() -> Vec<Op> {
+    let (lease, ttl) = (lease(), Ttl::from_millis(5_000).unwrap());
+    vec![
+        Op::Acquire {
+            lease,
+            count: NonZeroU32::MIN,
+            ttl,
+            tokens: TokenCount::new(3).unwrap(),
+        },
+        Op::Renew { lease, ttl },
+        Op::Release {
+            lease,
+            count: 2,
+            ttl,
+        },
+        Op::Revoke,
+    ]
+}
+
+#[test]
+fn a_request_is_two_keys_and_five_arguments() {
+    let requests: Vec<_> = ops().into_iter().map(request).collect();
+    let cmd = encode("EVALSHA", "abc", &requests);
+    let lease = "00000000000000000000000000000000:7";
+    let mut expected = vec!["EVALSHA", "abc", "8"];
+    expected.extend(["app:{t:n}", "app:{t:n}:token"].repeat(4));
+    expected.extend(["acquire", lease, "1", "5000", "3"]);
+    expected.extend(["renew", lease, "0", "5000", "0"]);
+    expected.extend(["release", lease, "2", "5000", "0"]);
+    expected.extend(["revoke", "", "0", "0", "0"]);
+    let sent: Vec<_> = cmd
+        .args_iter()
+        .map(|arg| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => unreachable!(),
+        })
+        .collect();
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn each_part_of_an_answer_is_for_its_request() {
+    let requests: Vec<_> = ops().into_iter().map(request).collect();
+    let pair = |a: &str, b: &str| {
+        Value::Array(vec![
+            Value::BulkString(a.as_bytes().to_vec()),
+            Value::BulkString(b.as_bytes().to_vec()),
+        ])
+    };
+    let answer = Value::Array(vec![
+        Value::Int(1_000),
+        Value::Int(REFUSED),
+        Value::Int(-1),
+        Value::Int(FAILED),
+        pair("HGET", "WRONGTYPE Operation against a key"),
+        Value::Int(RELEASED),
+        Value::Int(1),
+        Value::Int(REVOKED),
+        Value::Nil,
+    ]);
+    let replies = decode(&requests, answer);
+    let left = Ttl::MAX.as_duration();
+    assert!(matches!(
+        &replies[0],
+        Reply::Applied { outcome: Outcome::Refused { left: l }, now }
+            if *l == left && now.as_micros() == 1_000
+    ));
+    assert!(matches!(&replies[1], Reply::Rejected(error)
+        if error.to_string().contains(r#""app:{t:n}""#)));
+    // Another count than the one that was asked for.
+    assert!(matches!(&replies[2], Reply::Unknown(_)));
+    assert!(matches!(
+        &replies[3],
+        Reply::Applied {
+            outcome: Outcome::Revoked { cut_off: None },
+            ..
+        }
+    ));
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        4 => (-2_i64..9).prop_map(Value::Int),
+        1 => any::<i64>().prop_map(Value::Int),
+        1 => any::<Vec<u8>>().prop_map(Value::BulkString),
+        1 => any::<String>().prop_map(Value::SimpleString),
+        1 => Just(Value::Nil),
+        1 => Just(Value::Okay),
+        1 => any::<f64>().prop_map(Value::Double),
+        1 => any::<bool>().prop_map(Value::Boolean),
+    ];
+    leaf.prop_recursive(3, 24, 9, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..10).prop_map(Value::Array),
+            prop::collection::vec((inner.clone(), inner.clone()), 0..3).prop_map(Value::Map),
+            prop::collection::vec(inner, 0..3).prop_map(Value::Set),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_answer_breaks_it_and_every_request_has_its_reply(
+        answer in prop_oneof![
+            any_value(),
+            prop::collection::vec(any_value(), 9).prop_map(Value::Array),
+        ],
+    ) {
+        let requests: Vec<_> = ops().into_iter().map(request).collect();
+        prop_assert_eq!(decode(&requests, answer.clone()).len(), requests.len());
+        prop_assert_eq!(decode(&[], answer).len(), 0);
+    }
+
+    /// Bytes as they may come from anything that listens on a port.
+    #[test]
+    fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..64), tail in any::<bool>()) {
+        let mut bytes = bytes;
+        if tail {
+            bytes.splice(0..0, *b"*9\r\n:1\r\n:1\r\n");
+        }
+        if let Ok(answer) = redis::parse_redis_value(&bytes) {
+            let requests: Vec<_> = ops().into_iter().map(request).collect();
+            prop_assert_eq!(decode(&requests, answer).len(), requests.len());
+        }
+    }
+}

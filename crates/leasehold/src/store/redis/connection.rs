@@ -1,0 +1,147 @@
+//! The connection to the server, made anew when it broke.
+//!
+//! Nothing is ever sent twice from here: whether to ask again is the caller's decision.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::address::Address;
+use super::dial::{Dialed, dial};
+use super::errors;
+use crate::{Error, Result};
+
+/// What a timeout means that is too long to be added to a clock.
+const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The one connection of a store.
+#[derive(Debug)]
+pub(super) struct Link {
+    address: Address,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    current: Mutex<Option<Arc<Dialed>>>,
+    /// Held while dialing: whoever needs a connection waits for the one attempt. Keeps why the
+    /// last attempt failed, for those who waited for it.
+    dialing: tokio::sync::Mutex<Option<Error>>,
+    /// How many attempts have ended.
+    attempts: AtomicU64,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The request was certainly not sent.
+    NotSent(Error),
+    /// It was, or may have been.
+    Unanswered(Error),
+}
+
+impl Link {
+    /// Nothing is connected before it is used.
+    pub(super) fn new(
+        address: Address,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    ) -> Self {
+        Self {
+            address,
+            connect_timeout,
+            response_timeout,
+            current: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Lets `talk` send requests and wait for their answers, together within the response timeout,
+    /// after a connection was made within the connect timeout.
+    ///
+    /// A connection that failed or did not answer in time is not used again: what is still under
+    /// way on it must not delay, or be taken for, the answer to something else.
+    pub(super) async fn exchange<T, F>(
+        &self,
+        talk: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
+        let talk = talk(dialed.connection.clone());
+        let error = match timeout(self.response_timeout, talk).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => errors::no_answer(&error),
+            Err(_) => errors::no_answer_within(self.response_timeout),
+        };
+        self.discard(&dialed);
+        Err(Trouble::Unanswered(error.at_store(&self.address)))
+    }
+
+    /// The current connection, or a new one.
+    async fn dialed(&self) -> Result<Arc<Dialed>> {
+        if let Some(dialed) = self.usable() {
+            return Ok(dialed);
+        }
+        let attempts = self.attempts.load(Ordering::Acquire);
+        let now = Instant::now();
+        let deadline = now.checked_add(self.connect_timeout);
+        let deadline = deadline.unwrap_or_else(|| now + FAR_AWAY);
+        let Ok(mut failure) = timeout_at(deadline, self.dialing.lock()).await else {
+            return Err(self.no_connection_in_time());
+        };
+        if let Some(dialed) = self.usable() {
+            return Ok(dialed);
+        }
+        if let Some(error) = &*failure
+            && attempts != self.attempts.load(Ordering::Acquire)
+        {
+            return Err(error.clone());
+        }
+        let dialed = match timeout_at(deadline, dial(&self.address)).await {
+            Ok(dialed) => dialed.map_err(|error| error.at_store(&self.address)),
+            Err(_) => Err(self.no_connection_in_time()),
+        };
+        let dialed = dialed.map(Arc::new);
+        *failure = dialed.as_ref().err().cloned();
+        self.attempts.fetch_add(1, Ordering::Release);
+        *self.current() = dialed.as_ref().ok().cloned();
+        dialed
+    }
+
+    fn no_connection_in_time(&self) -> Error {
+        errors::no_connection_within(self.connect_timeout).at_store(&self.address)
+    }
+
+    fn usable(&self) -> Option<Arc<Dialed>> {
+        let mut current = self.current();
+        if current.as_ref()?.gone.load(Ordering::Relaxed) {
+            *current = None;
+        }
+        current.clone()
+    }
+
+    /// Forgets a connection, unless another has taken its place already.
+    fn discard(&self, broken: &Arc<Dialed>) {
+        let mut current = self.current();
+        if current
+            .as_ref()
+            .is_some_and(|dialed| Arc::ptr_eq(dialed, broken))
+        {
+            *current = None;
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Dialed>>> {
+        // A panic cannot leave it half changed: it is only ever replaced as a whole.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,174 @@
+//! Making one connection.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult,
+};
+
+use super::address::{Address, Endpoint, TlsFiles};
+use super::errors;
+use crate::{Error, ErrorKind, Result};
+
+/// How long a connection may be silent before the kernel asks whether the other side is there.
+///
+/// Only idle connections need it: whoever waits for an answer has a timeout of its own. Firewalls
+/// forget silent connections after five minutes or more.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+
+/// How long until it asks again.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// An open connection.
+#[derive(Clone, Debug)]
+pub(super) struct Dialed {
+    pub(super) connection: MultiplexedConnection,
+    /// Set as soon as the other side is known to be gone, even while nobody asks.
+    pub(super) gone: Arc<AtomicBool>,
+}
+
+/// Connects, says who we are and chooses the database. Takes as long as it takes.
+pub(super) async fn dial(address: &Address) -> Result<Dialed> {
+    let refused = |error: RedisError| errors::no_connection(&error, address);
+    let gone = Arc::new(AtomicBool::new(false));
+    // Timeouts are the caller's, who counts all that belongs to one call.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let watched = {
+        let gone = Arc::clone(&gone);
+        config.clone().set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                gone.store(true, Ordering::Relaxed);
+            }
+            Ok::<(), SendError>(())
+        })
+    };
+    let client = client(address, ProtocolVersion::RESP3)?;
+    let connection = match connect(&client, &watched).await {
+        // Servers before 6.0, and those where HELLO was renamed.
+        Err(error) if knows_no_hello(&error) => {
+            let client = self::client(address, ProtocolVersion::RESP2)?;
+            connect(&client, &config).await.map_err(refused)?
+        }
+        connection => connection.map_err(refused)?,
+    };
+    Ok(Dialed { connection, gone })
+}
+
+async fn connect(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    client
+        .get_multiplexed_async_connection_with_config(config)
+        .await
+}
+
+fn knows_no_hello(error: &RedisError) -> bool {
+    let unknown = |words: &str| words.contains("unknown command") && words.contains("HELLO");
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || error.detail().is_some_and(unknown)
+}
+
+/// Built for every connection anew, so that certificates that were renewed are taken up.
+fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
+    let mut settings = RedisConnectionInfo::default()
+        .set_protocol(protocol)
+        .set_db(i64::from(address.db))
+        // A command that restricted users may not run, which their administrator would see refused.
+        .set_skip_set_lib_name();
+    let password = address.password.as_ref().map(|secret| secret.0.as_str());
+    if let Some(user) = &address.user {
+        // A user without a password is one that the server lets in with any.
+        settings = settings
+            .set_username(user)
+            .set_password(password.unwrap_or_default());
+    } else if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    let place = |addr: ConnectionAddr| -> Result<ConnectionInfo> {
+        let info = addr.into_connection_info().map_err(|error| {
+            Error::new(ErrorKind::InvalidConfig, "the store URL cannot be used").with_source(error)
+        })?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_EVERY);
+        let tcp = TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive);
+        Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
+    };
+    let opened = match &address.endpoint {
+        Endpoint::Tcp { host, port } => {
+            Client::open(place(ConnectionAddr::Tcp(host.as_str().to_owned(), *port))?)
+        }
+        Endpoint::Unix { path } => Client::open(place(ConnectionAddr::Unix(path.clone()))?),
+        Endpoint::Tls { host, port, files } => {
+            let addr = ConnectionAddr::TcpTls {
+                host: host.as_str().to_owned(),
+                port: *port,
+                insecure: false,
+                tls_params: None,
+            };
+            return secure(place(addr)?, files);
+        }
+    };
+    opened.map_err(|error| errors::no_connection(&error, address))
+}
+
+#[cfg(feature = "tls")]
+fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
+    use redis::{ClientTlsConfig, TlsCertificates};
+    use rustls::crypto::{CryptoProvider, ring};
+
+    // The client takes the process's provider and panics if the program's dependencies leave it
+    // open which one that is.
+    if CryptoProvider::get_default().is_none() {
+        let _ = ring::default_provider().install_default();
+    }
+    let read = |path: &Path, mark: &str| {
+        let wrong = |why: String| {
+            let message = format!("the file {path:?} named in the store URL {why}");
+            Error::new(ErrorKind::InvalidConfig, message)
+        };
+        let pem = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let found = pem.windows(mark.len()).any(|part| part == mark.as_bytes());
+        if found {
+            Ok(pem)
+        } else {
+            Err(wrong(format!("holds no {mark:?} in PEM")))
+        }
+    };
+    let root_cert = files.ca.as_ref().map(|path| read(path, "CERTIFICATE"));
+    let client_tls = files.identity.as_ref().map(|identity| {
+        Ok::<_, Error>(ClientTlsConfig {
+            client_cert: read(&identity.cert, "CERTIFICATE")?,
+            client_key: read(&identity.key, "PRIVATE KEY")?,
+        })
+    });
+    let certificates = TlsCertificates {
+        root_cert: root_cert.transpose()?,
+        client_tls: client_tls.transpose()?,
+    };
+    Client::build_with_tls(info, certificates).map_err(|error| {
+        let message = "a certificate or key named in the store URL cannot be used";
+        Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(_info: ConnectionInfo, _files: &TlsFiles) -> Result<Client> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "this build of leasehold has no TLS; enable the crate feature tls",
+    ))
+}

@@ -1,0 +1,104 @@
+//! The names of keys.
+
+use std::fmt;
+
+use leasehold_core::{ClientId, Name};
+
+use crate::store::{Key, Space};
+
+/// The record of a name: `<namespace>:{<tenant>:<name>}`.
+pub(super) struct RecordKey<'a>(pub(super) &'a Key);
+
+/// The counter of a name: the same and `:token`.
+pub(super) struct CounterKey<'a>(pub(super) &'a Key);
+
+/// Who a client is: `<namespace>:client:<client id>`.
+pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
+
+/// What every record of a space, and nothing else of ours, matches.
+///
+/// No namespace, tenant or literal here contains a character that means something in a pattern.
+pub(super) struct RecordPattern<'a>(pub(super) &'a Space);
+
+/// The bytes that a record's key has beside namespace, tenant and name.
+pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
+
+/// The bytes that a counter's key has beside the record's.
+pub(super) const COUNTER_SUFFIX: &str = ":token";
+
+/// The name in a key that matched [`RecordPattern`]. `None` if it is none of ours.
+///
+/// No name contains a brace, so a name that ends in `:token` is not taken for a counter.
+pub(super) fn parse_record(space: &Space, key: &[u8]) -> Option<Name> {
+    let key = str::from_utf8(key).ok()?;
+    let rest = key.strip_prefix(space.namespace().as_str())?;
+    let rest = rest.strip_prefix(":{")?;
+    let rest = rest.strip_prefix(space.tenant().as_str())?;
+    let name = rest.strip_prefix(':')?.strip_suffix('}')?;
+    Name::parse(name).ok()
+}
+
+impl fmt::Display for RecordKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Key { space, name } = self.0;
+        let (namespace, tenant) = (space.namespace(), space.tenant());
+        write!(f, "{namespace}:{{{tenant}:{name}}}")
+    }
+}
+
+impl fmt::Display for CounterKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{COUNTER_SUFFIX}", RecordKey(self.0))
+    }
+}
+
+impl fmt::Display for ClientKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:client:{}", self.0.namespace(), self.1)
+    }
+}
+
+impl fmt::Display for RecordPattern<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (namespace, tenant) = (self.0.namespace(), self.0.tenant());
+        write!(f, "{namespace}:{{{tenant}:*}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Scope;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_again_in_its_key() {
+        let scope = |text| Scope::parse(text).unwrap();
+        let space = Space::new(scope("app"), scope("t"));
+        for name in ["orders/42", "a:token", "token", ":", "昼 [a-z]*?\\"] {
+            let key = space.key(Name::parse(name).unwrap());
+            let record = RecordKey(&key).to_string();
+            assert_eq!(
+                parse_record(&space, record.as_bytes()),
+                Some(key.name.clone())
+            );
+            assert_eq!(
+                record.len(),
+                "app".len() + 1 + name.len() + RECORD_PUNCTUATION
+            );
+            let counter = CounterKey(&key).to_string();
+            assert_eq!(parse_record(&space, counter.as_bytes()), None);
+        }
+        for key in [
+            "app:{t:}",
+            "app:{t:a}b}",
+            "app:{u:a}",
+            "ap:{t:a}",
+            "app:{t:a",
+            "\u{0}",
+        ] {
+            assert_eq!(parse_record(&space, key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(parse_record(&space, b"app:{t:\xff}"), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! Looking at records: for people, no rule depends on it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::str::FromStr;
+
+use leasehold_core::{ClientId, LeaseId, Name, Token};
+use redis::{Pipeline, Value, cmd};
+
+use super::batch::{left, text};
+use super::connection::{Link, Trouble};
+use super::errors;
+use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
+use crate::store::{About, Entry, Key, Space};
+use crate::{Error, ErrorKind, Result};
+
+/// How many keys the server looks at in one step of a listing: about half a millisecond.
+const SCAN_COUNT: u32 = 1_000;
+
+/// How many records are read in one round trip.
+const READ_MAX: usize = 256;
+
+const READS_EACH: usize = 3;
+
+/// Who holds a lock.
+pub(super) async fn inspect(link: &Link, key: &Key) -> Result<Option<Entry>> {
+    let mut found = entries(link, std::slice::from_ref(key)).await?;
+    match found.pop() {
+        Some(Ok(Some(mut entry))) => {
+            add_client(link, std::slice::from_mut(&mut entry)).await?;
+            Ok(Some(entry))
+        }
+        Some(Ok(None)) | None => Ok(None),
+        Some(Err(error)) => Err(error.for_lock(&key.name).at_store(link.address())),
+    }
+}
+
+/// The locks of a space that are held, by name.
+pub(super) async fn list(link: &Link, space: &Space) -> Result<Vec<Entry>> {
+    let keys: Vec<_> = names(link, space)
+        .await?
+        .into_iter()
+        .map(|name| space.key(name))
+        .collect();
+    let mut listed = Vec::new();
+    for part in keys.chunks(READ_MAX) {
+        for found in entries(link, part).await? {
+            match found {
+                Ok(entry) => listed.extend(entry),
+                // Keys of others are none of our locks; everything else is worth telling.
+                Err(error) if error.kind() == ErrorKind::Store => {}
+                Err(error) => return Err(error.at_store(link.address())),
+            }
+        }
+    }
+    for part in listed.chunks_mut(READ_MAX) {
+        add_client(link, part).await?;
+    }
+    Ok(listed)
+}
+
+/// The names that have a record, in order.
+async fn names(link: &Link, space: &Space) -> Result<BTreeSet<Name>> {
+    let pattern = RecordPattern(space).to_string();
+    let mut names = BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut scan = cmd("SCAN");
+        scan.arg(&cursor).arg("MATCH").arg(&pattern);
+        scan.arg("COUNT").arg(SCAN_COUNT);
+        let answer = link
+            .exchange(|mut connection| async move { connection.send_packed_command(&scan).await })
+            .await
+            .map_err(plain)?;
+        let (next, keys) = match answer {
+            Value::Array(answer) => match <[Value; 2]>::try_from(answer) {
+                Ok([next, Value::Array(keys)]) => (text(&next), keys),
+                _ => return Err(errors::strange_answer().at_store(link.address())),
+            },
+            Value::ServerError(error) => {
+                let error = errors::command_error("SCAN", &pattern, &error);
+                return Err(error.at_store(link.address()));
+            }
+            _ => return Err(errors::strange_answer().at_store(link.address())),
+        };
+        names.extend(keys.iter().filter_map(|key| match key {
+            Value::BulkString(key) => parse_record(space, key),
+            _ => None,
+        }));
+        match next {
+            Some(next) if next != "0" => cursor = next,
+            Some(_) => return Ok(names),
+            None => return Err(errors::strange_answer().at_store(link.address())),
+        }
+    }
+}
+
+/// Reads records, without the clients behind them. As many results as keys.
+async fn entries(link: &Link, keys: &[Key]) -> Result<Vec<Result<Option<Entry>>>> {
+    let mut pipeline = Pipeline::with_capacity(keys.len() * READS_EACH);
+    for key in keys {
+        let record = RecordKey(key).to_string();
+        pipeline.cmd("HGETALL").arg(&record);
+        pipeline.cmd("PTTL").arg(&record);
+        pipeline.cmd("GET").arg(CounterKey(key).to_string());
+    }
+    let answers = send(link, pipeline).await?;
+    let entries = keys.iter().zip(answers.chunks(READS_EACH));
+    Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
+}
+
+/// Puts to each entry what its client said of itself.
+async fn add_client(link: &Link, entries: &mut [Entry]) -> Result<()> {
+    let clients: HashMap<ClientId, String> = entries
+        .iter()
+        .map(|entry| {
+            let client = entry.lease.client;
+            (client, ClientKey(&entry.key.space, client).to_string())
+        })
+        .collect();
+    if clients.is_empty() {
+        return Ok(());
+    }
+    let mut pipeline = Pipeline::with_capacity(clients.len());
+    let mut asked = Vec::with_capacity(clients.len());
+    for (client, key) in clients {
+        pipeline.cmd("HGETALL").arg(key);
+        asked.push(client);
+    }
+    let answers = send(link, pipeline).await?;
+    let abouts = asked.into_iter().zip(answers.iter().map(about));
+    let abouts: HashMap<ClientId, Option<About>> = abouts.collect();
+    for entry in entries {
+        entry.client = abouts.get(&entry.lease.client).cloned().flatten();
+    }
+    Ok(())
+}
+
+async fn send(link: &Link, pipeline: Pipeline) -> Result<Vec<Value>> {
+    let count = pipeline.len();
+    let answers = link
+        .exchange(|mut connection| async move {
+            connection.send_packed_commands(&pipeline, 0, count).await
+        })
+        .await
+        .map_err(plain)?;
+    if answers.len() == count {
+        Ok(answers)
+    } else {
+        Err(errors::strange_answer().at_store(link.address()))
+    }
+}
+
+/// A question that changes nothing failed just the same whether it was sent or not.
+fn plain(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::NotSent(error) | Trouble::Unanswered(error) => error,
+    }
+}
+
+fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
+    let [record, ttl, counter] = answers else {
+        return Err(errors::strange_answer());
+    };
+    for (name, answer) in [("HGETALL", record), ("PTTL", ttl), ("GET", counter)] {
+        if let Value::ServerError(error) = answer {
+            let place = match name {
+                "GET" => CounterKey(key).to_string(),
+                _ => RecordKey(key).to_string(),
+            };
+            return Err(errors::command_error(name, &place, error));
+        }
+    }
+    let (Some(fields), Value::Int(ttl)) = (fields(record), ttl) else {
+        return Err(errors::strange_answer());
+    };
+    // It may have ended between the two reads.
+    if fields.is_empty() || *ttl == -2 {
+        return Ok(None);
+    }
+    let held = match fields.as_slice() {
+        [(lease, count)] => parsed::<LeaseId>(lease).zip(parsed::<u32>(count)),
+        _ => None,
+    };
+    let Some((lease, count)) = held else {
+        let place = RecordKey(key).to_string();
+        let message = format!("the key {place:?} holds a hash that leasehold did not write");
+        return Err(Error::new(ErrorKind::Store, message));
+    };
+    Ok(Some(Entry {
+        key: key.clone(),
+        lease,
+        count,
+        left: left(*ttl),
+        token: parsed(counter).and_then(Token::new),
+        client: None,
+    }))
+}
+
+fn about(answer: &Value) -> Option<About> {
+    let fields = fields(answer).filter(|fields| !fields.is_empty())?;
+    let mut about = About::default();
+    for (name, value) in fields {
+        let value = text(value).unwrap_or_default();
+        match text(name)?.as_str() {
+            "host" => about.host = value,
+            "pid" => about.pid = value.parse().unwrap_or_default(),
+            "program" => about.program = value,
+            "label" => about.label = value,
+            "since" => about.since_ms = value.parse().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Some(about)
+}
+
+/// The fields of a hash, in either protocol. `None` if it is no hash.
+fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
+    match answer {
+        Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
+        Value::Array(flat) => Some(
+            flat.chunks_exact(2)
+                .map(|pair| (&pair[0], &pair[1]))
+                .collect(),
+        ),
+        _ => None,
+    }
+}
+
+fn parsed<T: FromStr>(value: &Value) -> Option<T> {
+    text(value)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Scope;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::Int),
+            any::<Vec<u8>>().prop_map(Value::BulkString),
+            prop::sample::select(vec!["00000000000000000000000000000000:1", "1", "pid"])
+                .prop_map(|text| Value::BulkString(text.into())),
+            Just(Value::Nil),
+        ];
+        leaf.prop_recursive(2, 12, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::Array),
+                prop::collection::vec((inner.clone(), inner), 0..3).prop_map(Value::Map),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_it(answers in prop::collection::vec(any_value(), 0..5)) {
+            let scope = |text| Scope::parse(text).unwrap();
+            let key = Space::new(scope("a"), scope("t")).key(Name::parse("n").unwrap());
+            if let Ok(Some(entry)) = entry(&key, &answers) {
+                prop_assert!(entry.left <= left(-1));
+            }
+            for answer in &answers {
+                about(answer);
+            }
+        }
+    }
+}

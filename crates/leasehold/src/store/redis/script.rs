@@ -1,0 +1,83 @@
+//! Calling scripts: by their hash, and by their text where the server does not know it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
+
+use super::batch::{self, REQUESTS_MAX};
+use crate::store::Request;
+
+/// A script, and how often it was called.
+#[derive(Debug)]
+pub(super) struct Script {
+    text: &'static str,
+    hash: String,
+    calls: AtomicU64,
+}
+
+impl Script {
+    pub(super) fn new(text: &'static str) -> Self {
+        Self {
+            text,
+            hash: Hashed::new(text).get_hash().to_owned(),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// How many calls were sent.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "__bench")]
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// One call. `cmd` makes it from verb and script: the second is the hash after `EVALSHA` and
+    /// the text after `EVAL`, by which the server also learns it.
+    pub(super) async fn call(
+        &self,
+        connection: &mut MultiplexedConnection,
+        cmd: impl Fn(&str, &str) -> Cmd,
+    ) -> RedisResult<Value> {
+        self.count(1);
+        let hashed = cmd("EVALSHA", &self.hash);
+        match connection.send_packed_command(&hashed).await? {
+            Value::ServerError(error) if error.code() == "NOSCRIPT" => {
+                self.count(1);
+                let whole = cmd("EVAL", self.text);
+                connection.send_packed_command(&whole).await
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    /// The calls for a batch, all sent before the first answer: one answer for each
+    /// [`REQUESTS_MAX`] requests.
+    pub(super) async fn call_batch(
+        &self,
+        connection: &mut MultiplexedConnection,
+        batch: &[Request],
+    ) -> RedisResult<Vec<Value>> {
+        if batch.len() <= REQUESTS_MAX {
+            let cmd = |verb: &str, script: &str| batch::encode(verb, script, batch);
+            return Ok(vec![self.call(connection, cmd).await?]);
+        }
+        // By its text, so that no call has to be sent again behind later ones. The text is small
+        // beside the arguments.
+        let mut pipeline = Pipeline::new();
+        for part in batch.chunks(REQUESTS_MAX) {
+            pipeline.add_command(batch::encode("EVAL", self.text, part));
+        }
+        let calls = pipeline.len();
+        self.count(calls);
+        connection.send_packed_commands(&pipeline, 0, calls).await
+    }
+
+    fn count(&self, calls: usize) {
+        let calls = u64::try_from(calls).unwrap_or(u64::MAX);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+}
