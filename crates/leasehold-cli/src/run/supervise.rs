@@ -19,8 +19,8 @@ use crate::exit::{self, Failure};
 /// command itself is seen at once.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The part of the lease that is kept free for KILL to take effect: a twentieth.
-const RESERVE_DIVISOR: u32 = 20;
+/// The part of the lease that is kept free for KILL to take effect: a tenth.
+const RESERVE_DIVISOR: u32 = 10;
 
 pub(crate) async fn supervise(
     child: &mut Child,

@@ -1,43 +1,49 @@
 //! The lock is lost while the command runs.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{RedisServer, eventually};
 
 use crate::tools::{Place, Running, SOON, lives, stderr, stdout};
 
-/// A command with a child of its own that ignores TERM, so that only KILL ends it.
-const STUBBORN: &str = "trap '' TERM; echo $$ > child; (echo in; while :; do sleep 0.02; done)";
+/// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
+/// the time, over and over, for as long as it lives.
+const STUBBORN: &str = "trap '' TERM; echo $$ > child; \
+    (echo in; while :; do date +%s%N >> beats; sleep 0.01; done)";
+
+/// The lease cannot have begun before this moment, nor end before this moment and its length.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// A stubborn command wrote its last beat before the lock could pass on.
+fn stopped_in_time(place: &Place, run: Running, begun: Duration, lease: Duration) {
+    let child = place.line_of("child");
+    let output = run.finish();
+    assert!(!lives(&child));
+    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    let beats = place.read("beats");
+    let last = beats.lines().rfind(|line| line.len() == 19).unwrap();
+    let stopped = Duration::from_nanos(last.parse().unwrap()) - begun;
+    assert!(stopped < lease, "worked for {stopped:?} of {lease:?}");
+}
 
 #[test]
 fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let mut server = RedisServer::start();
     let place = Place::with_store(server.url());
-    let ttl = Duration::from_secs(3);
-    // The lease cannot have begun before this moment, nor end before this moment and a ttl.
-    let begun = Instant::now();
+    let begun = now();
     let run = Running::start(place.run_script(&["--ttl", "3s", "job"], STUBBORN));
     server.kill9();
-    let child = place.line_of("child");
-    let output = run.finish();
-    let stopped = begun.elapsed();
-    assert!(!lives(&child));
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
-    assert!(stopped < ttl, "stopped after {stopped:?} of {ttl:?}");
+    stopped_in_time(&place, run, begun, Duration::from_secs(3));
 }
 
 #[test]
 fn a_fixed_lease_stops_the_command_before_it_ends() {
     let place = Place::new();
-    let lease = Duration::from_millis(1_500);
-    let begun = Instant::now();
-    let run = Running::start(place.run_script(&["--lease", "1500ms", "job"], STUBBORN));
-    let child = place.line_of("child");
-    let output = run.finish();
-    let stopped = begun.elapsed();
-    assert!(!lives(&child));
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
-    assert!(stopped < lease, "stopped after {stopped:?} of {lease:?}");
+    let begun = now();
+    let run = Running::start(place.run_script(&["--lease", "2s", "job"], STUBBORN));
+    stopped_in_time(&place, run, begun, Duration::from_secs(2));
 }
 
 #[test]
