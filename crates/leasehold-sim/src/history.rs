@@ -83,15 +83,38 @@ impl Histories {
     }
 }
 
+impl Histories {
+    /// The history of one name alone, to be read.
+    #[must_use]
+    pub fn of(&self, name: usize) -> Self {
+        let own = |batch: &Vec<(usize, Op)>| {
+            let own = batch.iter().filter(|(other, _)| *other == name);
+            own.copied().collect::<Vec<_>>()
+        };
+        let rounds = self.rounds.iter().map(|round| Round {
+            step_ms: round.step_ms,
+            batches: round
+                .batches
+                .iter()
+                .map(own)
+                .filter(|batch| !batch.is_empty())
+                .collect(),
+        });
+        Self {
+            rounds: rounds.collect(),
+            ..*self
+        }
+    }
+}
+
 impl fmt::Display for Histories {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, {} names", self.seed, self.names)?;
         for round in &self.rounds {
             writeln!(f, "clock {:+} ms", round.step_ms)?;
             for batch in &round.batches {
-                writeln!(f, "  batch")?;
                 for (name, op) in batch {
-                    writeln!(f, "    {name}: {op:?}")?;
+                    writeln!(f, "  {name}: {op:?}")?;
                 }
             }
         }

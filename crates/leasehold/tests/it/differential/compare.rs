@@ -34,14 +34,26 @@ pub(super) struct Subject<'a> {
 /// A store that does not answer as the rule does.
 #[derive(Debug)]
 pub(super) struct Difference {
-    histories: Histories,
+    /// The history of the name that differed.
+    history: Histories,
+    name: usize,
     what: String,
+}
+
+impl Difference {
+    fn new(histories: &Histories, name: usize, what: String) -> Self {
+        Self {
+            history: histories.of(name),
+            name,
+            what,
+        }
+    }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (variable, seed) = (seed::VARIABLE, self.histories.seed);
-        writeln!(f, "{}{}", self.histories, self.what)?;
+        let (variable, seed) = (seed::VARIABLE, self.history.seed);
+        writeln!(f, "{}{}: {}", self.history, self.name, self.what)?;
         write!(f, "{variable}={seed} plays this again")
     }
 }
@@ -114,45 +126,48 @@ impl<'a> Player<'a> {
             (self.subject.step)(round.step_ms);
             self.moved += round.step_ms * 1_000;
             for batch in &round.batches {
-                self.batch(batch)
-                    .await
-                    .map_err(|what| histories.differ(what))?;
+                let played = self.batch(batch).await;
+                played.map_err(|(name, what)| Difference::new(histories, name, what))?;
             }
         }
         for name in 0..self.names.len() {
-            self.look(name)
-                .await
-                .map_err(|what| histories.differ(what))?;
+            let looked = self.look(name).await;
+            looked.map_err(|what| Difference::new(histories, name, what))?;
         }
         Ok(())
     }
 
     /// Plays one batch and compares its answers.
-    async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), String> {
+    async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
         let requests = batch.iter().map(|(name, op)| Request {
             key: self.names[*name].key.clone(),
             op: *op,
         });
         let replies = self.subject.store.apply(requests.collect()).await;
         if replies.len() != batch.len() {
-            return Err(format!("{} replies to {batch:?}", replies.len()));
+            let what = format!("{} replies to {batch:?}", replies.len());
+            return Err((batch[0].0, what));
         }
         for ((name, op), reply) in batch.iter().zip(replies) {
-            let Reply::Applied { outcome, now } = reply else {
-                return Err(format!("{name}: {op:?} was answered {reply:?}"));
-            };
-            self.pace(now)?;
-            let played = &mut self.names[*name];
-            let expected = mutex::apply(&mut played.record, op, now);
-            if !alike(outcome, expected, self.subject.slack) {
-                return Err(format!(
-                    "{name}: {op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
-                ));
-            }
-            let judged = played.judge.see(op, &outcome, now);
-            judged.map_err(|violation| format!("{name}: {violation}"))?;
+            self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
         Ok(())
+    }
+
+    fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
+        let Reply::Applied { outcome, now } = reply else {
+            return Err(format!("{op:?} was answered {reply:?}"));
+        };
+        self.pace(now)?;
+        let played = &mut self.names[name];
+        let expected = mutex::apply(&mut played.record, op, now);
+        if !alike(outcome, expected, self.subject.slack) {
+            return Err(format!(
+                "{op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
+            ));
+        }
+        let judged = played.judge.see(op, &outcome, now);
+        judged.map_err(|violation| violation.to_string())
     }
 
     /// Compares what the store shows of a name with what the rule keeps of it.
@@ -161,7 +176,7 @@ impl<'a> Player<'a> {
         let now = self.now.unwrap_or_default();
         let shown = match self.subject.store.inspect(&played.key).await {
             Ok(shown) => shown,
-            Err(error) => return Err(format!("{name}: {error}")),
+            Err(error) => return Err(error.to_string()),
         };
         let record = &played.record;
         let expected = record.holder(now).map(|hold| Entry {
@@ -179,11 +194,11 @@ impl<'a> Player<'a> {
             ..entry.clone()
         };
         if shown.as_ref().map(comparable) != expected.as_ref().map(comparable) {
-            return Err(format!("{name}: shows {shown:?}, not {expected:?}"));
+            return Err(format!("the store shows {shown:?}, not {expected:?}"));
         }
         let shown = shown.map(|entry| (entry.lease, entry.count));
         let judged = played.judge.look(shown, now);
-        judged.map_err(|violation| format!("{name}: {violation}"))
+        judged.map_err(|violation| violation.to_string())
     }
 
     /// Checks that the store's clock went as far as it was moved.
@@ -205,19 +220,6 @@ impl<'a> Player<'a> {
         self.now = Some(now);
         self.moved = 0;
         Ok(())
-    }
-}
-
-trait Differ {
-    fn differ(&self, what: String) -> Difference;
-}
-
-impl Differ for Histories {
-    fn differ(&self, what: String) -> Difference {
-        Difference {
-            histories: self.clone(),
-            what,
-        }
     }
 }
 

@@ -51,11 +51,15 @@ local function failed(command, reply)
     return FAILED, {command, reply.err}
 end
 
--- Writes hold count and ttl. `before` is the count to go back to, or false if there was no record.
-local function write(record, lease, count, ttl, before)
+-- Writes hold count and ttl, unless more than the ttl is `left`: nothing but the last release
+-- shortens a lease. `before` is the count to go back to, or false if there was no record.
+local function write(record, lease, count, ttl, before, left)
     local reply = run('HSET', record, lease, count)
     if type(reply) == 'table' then
         return 'HSET', reply
+    end
+    if left >= tonumber(ttl) then
+        return
     end
     reply = run('PEXPIRE', record, ttl)
     if type(reply) == 'table' then
@@ -120,7 +124,7 @@ local function acquire(record, counter, lease, count, ttl, tokens)
             return failed('HDEL', reply)
         end
     end
-    local command, reply = write(record, lease, count, ttl, before)
+    local command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end
@@ -134,9 +138,14 @@ local function renew(record, lease, ttl)
     elseif not held then
         return LOST, 0
     end
-    local reply = run('PEXPIRE', record, ttl)
-    if type(reply) == 'table' then
-        return failed('PEXPIRE', reply)
+    local left = run('PTTL', record)
+    if type(left) == 'table' then
+        return failed('PTTL', left)
+    elseif left < tonumber(ttl) then
+        local reply = run('PEXPIRE', record, ttl)
+        if type(reply) == 'table' then
+            return failed('PEXPIRE', reply)
+        end
     end
     return RENEWED, 0
 end
@@ -156,7 +165,11 @@ local function release(record, lease, count, ttl)
     elseif not before then
         return LOST, 0
     end
-    local command, reply = write(record, lease, count, ttl, before)
+    local left = run('PTTL', record)
+    if type(left) == 'table' then
+        return failed('PTTL', left)
+    end
+    local command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end
