@@ -29,9 +29,9 @@
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
--- An error in one operation touches no other: every command is called by pcall. None leaves half
--- of a record behind: see the order in acquire. Needs the commands HGET, HSET, HDEL, PEXPIRE,
--- PTTL, GET, SET and TIME; for revoke also HGETALL and DEL.
+-- An error in one operation touches no other: every command is called by pcall. Needs the commands
+-- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET and TIME; for revoke also HGETALL and DEL. Whoever
+-- lacks one of the former is granted nothing, so nobody holds what he cannot renew or release.
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =
     0, 1, 2, 3, 4, 5, 6, 7
@@ -69,16 +69,14 @@ local function write(record, lease, count, ttl, before)
 end
 
 local function acquire(record, counter, lease, count, ttl, tokens)
-    local left = run('PTTL', record)
-    if type(left) == 'table' then
-        return failed('PTTL', left)
-    end
-    local before = false
-    if left ~= -2 then
-        before = run('HGET', record, lease)
-        if type(before) == 'table' then
-            return failed('HGET', before)
-        elseif not before then
+    local before = run('HGET', record, lease)
+    if type(before) == 'table' then
+        return failed('HGET', before)
+    elseif not before then
+        local left = run('PTTL', record)
+        if type(left) == 'table' then
+            return failed('PTTL', left)
+        elseif left ~= -2 then
             return REFUSED, left
         end
     end
@@ -102,10 +100,11 @@ local function acquire(record, counter, lease, count, ttl, tokens)
         if last and last >= first then
             first = last + 1
         end
-        local block_last = first + tokens - 1
-        if block_last > TOKEN_MAX then
+        -- In this order no step leaves the numbers that are exact.
+        if first - 1 > TOKEN_MAX - tokens then
             return EXHAUSTED, 0
         end
+        local block_last = first - 1 + tokens
         -- The counter first: a number that is skipped harms nobody. It also comes before the
         -- first deletion, after which the server would no longer tell that it is out of memory.
         local reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
