@@ -1,2 +1,55 @@
-//! Development tasks.
-fn main() {}
+//! Development tasks: `cargo xtask test` and `cargo xtask ci`.
+
+mod advisories;
+mod dependencies;
+mod expression;
+mod licences;
+mod metadata;
+mod processes;
+mod redis;
+mod steps;
+mod tasks;
+mod tidy;
+mod tools;
+
+use std::env;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Development tasks of Leasehold.
+
+Usage: cargo xtask TASK
+
+Tasks:
+  test          all tests: installs redis-server if it is missing, and leaves no process behind
+  ci            test, and everything else that a change must pass
+
+Parts of ci:
+  lint          formatting, clippy, documentation, the fuzz targets
+  licences      the licence of every dependency is one that deny.toml allows
+  dependencies  what the shipped crates may depend on
+  advisories    known faults in dependencies, if cargo-deny or cargo-audit can tell
+  tidy          rules for files that no compiler knows
+  help          this text
+";
+
+fn main() -> ExitCode {
+    let args: Vec<_> = env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [] | ["help" | "-h" | "--help"] => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        [task] => match tasks::run(task) {
+            Some(code) => code,
+            None => usage(&format!("there is no task {task:?}")),
+        },
+        _ => usage("a task takes no arguments"),
+    }
+}
+
+fn usage(what: &str) -> ExitCode {
+    eprintln!("xtask: {what}; cargo xtask help lists the tasks");
+    ExitCode::from(2)
+}

@@ -1,2 +1,73 @@
-//! The command line.
-fn main() {}
+//! `leasehold`: run a command under a lock that knows when it is lost.
+
+mod args;
+mod completions;
+mod connect;
+mod duration;
+mod exit;
+mod ls;
+mod man;
+mod output;
+mod release;
+mod run;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use self::args::{Cli, Command};
+use self::exit::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is the reader's choice.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
+        }
+    };
+    log_to_stderr();
+    match dispatch(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    match cli.command {
+        Command::Completions(args) => completions::print(&args),
+        Command::Man(args) => man::print(&args),
+        Command::Guard => Ok(run::guard()),
+        Command::Run(args) => wait_for(run::run(&args, &cli.store)),
+        Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
+        Command::Show(args) => wait_for(show::show(&args, &cli.store)),
+        Command::Release(args) => wait_for(release::release(&args, &cli.store)),
+    }
+}
+
+/// Runs on this one thread: the parent-death signal of a child fires when the thread dies that
+/// started it, so that must be the one that lives as long as the process.
+fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::own("the runtime could not be started", error))?;
+    runtime.block_on(work)
+}
+
+fn log_to_stderr() {
+    let Ok(filter) = EnvFilter::try_from_env("LEASEHOLD_LOG") else {
+        return;
+    };
+    // Only one subscriber can be set, and nobody else sets one.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
+}

@@ -93,6 +93,8 @@ pub enum Cause {
     Unreachable,
     /// The renewal is overdue: this process was paused, or too busy to send it.
     Overdue,
+    /// The client of this process was shut down and released all its leases.
+    Released,
 }
 
 impl fmt::Display for Cause {
@@ -101,6 +103,7 @@ impl fmt::Display for Cause {
             Self::Expired => "its fixed lease has ended",
             Self::NotHeld => "the store does not know the lease any more",
             Self::Unreachable => "the store did not confirm a renewal",
+            Self::Released => "its client was shut down",
             Self::Overdue => "the renewal was not sent in time: the process was paused or too busy",
         })
     }
@@ -220,19 +223,37 @@ impl Lease {
     /// When [`Lease::poll`] must be called next. `None`: never again.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
-        if self.lost.is_some() {
+        let change = self.next_change(now)?;
+        if self.holds.renewed() && !self.under_way {
+            return Some(change.min(self.due));
+        }
+        Some(change)
+    }
+
+    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final.
+    #[must_use]
+    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+        if self.state(now).is_lost() {
             return None;
         }
-        let mut next = self.given_up();
-        if self.holds.renewed() {
-            if !self.under_way {
-                next = next.min(self.due);
-            }
-            if self.trouble.is_none() && now < self.overdue() {
-                next = next.min(self.overdue());
-            }
+        let overdue = self.overdue();
+        if self.holds.renewed() && self.trouble.is_none() && now < overdue {
+            return Some(overdue.min(self.given_up()));
         }
-        Some(next)
+        Some(self.given_up())
+    }
+
+    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final.
+    #[must_use]
+    pub fn next_hold_change(&self, hold: HoldId, now: Instant) -> Option<Instant> {
+        if self.hold_state(hold, now).is_lost() {
+            return None;
+        }
+        let change = self.next_change(now)?;
+        match self.holds.term(hold) {
+            Some(Term::Fixed(end)) => Some(change.min(end)),
+            _ => Some(change),
+        }
     }
 
     /// Tells the machine the time; it answers what to do.

@@ -7,6 +7,10 @@
 //!
 //! * A lease id stands for one acquisition, so a late message can only speak of its own grant.
 //! * Hold counts are absolute. Whoever enters twice says "two", not "one more".
+//!
+//! And a third one makes their order harmless: only the last release and a revocation shorten a
+//! lease. A request that runs late, after one with a longer ttl, takes nothing away from a holder
+//! who was told of the longer one.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -35,6 +39,13 @@ pub struct Hold {
     pub expires_at: StoreTime,
 }
 
+impl Hold {
+    /// Keeps the lease for `ttl` from now, or as long as it is kept already.
+    fn keep(&mut self, now: StoreTime, ttl: Ttl) {
+        self.expires_at = self.expires_at.max(now.after(ttl));
+    }
+}
+
 impl Record {
     /// The holder at `now`; an expired one is none.
     #[must_use]
@@ -46,7 +57,7 @@ impl Record {
 /// What can be asked of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Take the lock, or, as its holder, set the hold count and the ttl.
+    /// Take the lock, or, as its holder, set the hold count and start the ttl anew.
     Acquire {
         /// The lease that shall hold it.
         lease: LeaseId,
@@ -61,7 +72,7 @@ pub enum Op {
     Renew {
         /// The lease that holds the lock.
         lease: LeaseId,
-        /// How long the store keeps it, from now.
+        /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
     },
     /// Set the hold count; at 0 the lock is free.
@@ -70,7 +81,8 @@ pub enum Op {
         lease: LeaseId,
         /// The hold count that remains.
         count: u32,
-        /// How long the store keeps it, from now, if a hold remains.
+        /// How long the store keeps it, from now, if a hold remains and that is longer than it does
+        /// already.
         ttl: Ttl,
     },
     /// Free the lock whoever holds it: an operator's decision.
@@ -120,7 +132,7 @@ pub fn apply(record: &mut Record, op: &Op, now: StoreTime) -> Outcome {
         } => acquire(record, now, lease, count, ttl, tokens),
         Op::Renew { lease, ttl } => match own(record, lease) {
             Some(hold) => {
-                hold.expires_at = now.after(ttl);
+                hold.keep(now, ttl);
                 Outcome::Renewed
             }
             None => Outcome::Lost,
@@ -130,7 +142,7 @@ pub fn apply(record: &mut Record, op: &Op, now: StoreTime) -> Outcome {
                 match NonZeroU32::new(count) {
                     Some(count) => {
                         hold.count = count;
-                        hold.expires_at = now.after(ttl);
+                        hold.keep(now, ttl);
                     }
                     None => record.hold = None,
                 }
@@ -174,11 +186,13 @@ fn acquire(
             first
         }
     };
-    record.hold = Some(Hold {
+    let mut hold = Hold {
         lease,
         count,
-        expires_at: now.after(ttl),
-    });
+        expires_at: record.hold.map_or(now, |own| own.expires_at),
+    };
+    hold.keep(now, ttl);
+    record.hold = Some(hold);
     Outcome::Granted { first }
 }
 

@@ -1,1 +1,16 @@
-//! Simulated world.
+//! What the tests of Leasehold need to find out whether its rules are right; never shipped.
+//!
+//! * [`history`] makes random operations and clock steps out of a number, to play to a store and to
+//!   the rule and to compare the answers.
+//! * [`judge`] reads operations and answers and says which promise was broken. It shares no code
+//!   with the rule.
+//! * [`seed`] is where random tests start.
+//! * [`world`] lets the real rule of a store and the real view of a holder meet bad networks,
+//!   stopped processes and clocks that run apart.
+//!
+//! All of it is decided by a number: the same number gives the same history and the same world.
+
+pub mod history;
+pub mod judge;
+pub mod seed;
+pub mod world;

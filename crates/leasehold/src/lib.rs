@@ -1,8 +1,60 @@
 //! Distributed locks that know when they are lost.
+//!
+//! Services and jobs on several machines must not do the same work at once. A lock in a shared store
+//! keeps them apart, but a store can only *lend* a lock: a process that pauses, a network that breaks
+//! or a server that forgets ends the loan, and most libraries do not tell. This one does.
+//!
+//! * A lease is renewed every third of its ttl while its [`Guard`] lives.
+//! * [`Guard::state`] is [`State::Held`], [`State::Jeopardy`] after a failed renewal, and
+//!   [`State::Lost`] a third of the ttl *before* another can have the lock.
+//! * [`Guard::token`] grows with every grant: a resource that checks it refuses a stale holder even
+//!   where the store forgot the lock.
+//! * [`Mutex::run`] drops the work when the lease is lost.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use leasehold::Client;
+//!
+//! let client = Client::connect("memory:").await?; // or sqlite:PATH, redis://host
+//! let mutex = client.mutex("orders/42")?;
+//! mutex
+//!     .run(async |lease| {
+//!         // ... write with lease.token() ...
+//!     })
+//!     .await?;
+//! # Ok::<(), leasehold::Error>(()) }).unwrap();
+//! ```
+//!
+//! Programs without an async runtime use [`blocking`]: the same names.
+//!
+//! # Crate features
+//!
+//! * `redis` (default): the Redis store.
+//! * `sqlite` (default): the embedded store in a file.
+//! * `tls` (default): `rediss://` URLs.
 
+pub mod blocking;
+mod client;
+mod config;
 mod driver;
 mod error;
+mod guard;
+mod info;
+mod owner;
 pub mod store;
+mod sync;
 
+pub use leasehold_core::{Cause, Instant, LeaseId, State, Token};
+
+pub use crate::client::{Client, ClientBuilder};
 pub use crate::driver::clock;
 pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::guard::{Guard, States};
+pub use crate::info::{ClientInfo, LockInfo};
+pub use crate::owner::Owner;
+pub use crate::sync::mutex::Mutex;
+
+/// The examples in the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

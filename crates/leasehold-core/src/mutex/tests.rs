@@ -87,6 +87,24 @@ fn counts_are_set_and_released_down_to_free() {
     assert_eq!(record.hold, None);
 }
 
+/// Two requests of one holder may run in the other order, or one of them much later. Whichever
+/// runs last, the lease lasts as long as either promised.
+#[test]
+fn a_late_request_does_not_shorten_a_lease() {
+    let long = Op::Acquire {
+        lease: lease(1),
+        count: NonZeroU32::new(2).unwrap(),
+        ttl: ttl(5_000),
+        tokens: TokenCount::MIN,
+    };
+    for late in [renew(1), acquire(1, 1), release(1, 1)] {
+        let mut record = Record::default();
+        apply(&mut record, &long, at(0));
+        apply(&mut record, &late, at(100));
+        assert_eq!(record.hold.unwrap().expires_at, at(5_000), "{late:?}");
+    }
+}
+
 #[test]
 fn a_stranger_changes_nothing() {
     let mut record = Record::default();

@@ -1,6 +1,12 @@
-//! The library against real servers.
+//! Tests of the library over real stores.
 
-// Helpers of tests fail by panicking, as the tests themselves do.
+// In a test a panic is the answer, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bed;
+mod cancel;
+mod conformance;
+mod differential;
+mod loss;
 mod redis;
+mod sqlite;

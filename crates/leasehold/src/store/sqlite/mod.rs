@@ -1,46 +1,280 @@
-//! The SQLite store.
+//! The SQLite store: real locks between the processes of one machine, over one file.
+//!
+//! One thread per store owns the connection, so that no disk is ever waited for on the async
+//! runtime. It commits what has come in together.
+//!
+//! A file is for one machine: one kernel, with any number of processes and containers. It is
+//! refused on network file systems, and a second kernel that writes it is noticed by the first. When
+//! the machine was restarted, no process lives that held a lock, so all are free.
+//!
+//! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
+//! lost its data: holders learn it at the next renewal.
+
+#[cfg(feature = "__bench")]
+mod bare;
+mod change;
+mod fault;
+mod file;
+mod inbox;
+mod link;
+mod machine;
+mod path;
+mod patience;
+mod records;
+mod schema;
+mod sweep;
+mod time;
+mod transaction;
+mod worker;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
+#[cfg(feature = "__bench")]
+use leasehold_core::LeaseId;
+use tokio::sync::{mpsc, oneshot};
 
+use self::change::{Change, Write};
+use self::inbox::{Job, Read};
+use self::link::Link;
+pub use self::machine::Machine;
+use self::worker::Worker;
 use super::{About, BoxFuture, Entry, Key, OpenOptions, Reply, Request, Space, Store};
+use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result};
 
-/// The SQLite store.
-#[derive(Debug)]
-pub struct SqliteStore {}
+/// Lock records in a file, shared by the processes of one machine.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let url = format!("sqlite:{}/locks.db", folder.path().display());
+/// let store = leasehold::store::open(&url, &Default::default()).await?;
+/// assert_eq!(store.to_string(), url);
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+///
+/// Dropping it does not block. Its thread finishes what was asked before, then closes the file.
+pub struct SqliteStore {
+    path: PathBuf,
+    queue: mpsc::Sender<Job>,
+    response_timeout: Duration,
+    transactions: Arc<AtomicU64>,
+}
 
 impl SqliteStore {
-    pub(super) async fn open(_url: &str, _options: &OpenOptions) -> Result<Self> {
-        Err(Error::new(ErrorKind::Unsupported, "being built"))
+    /// Opens a file, or creates it, on a clock of the caller's: for tests that drive the time. All
+    /// stores on the file must share that clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped, the file may have been created, and is closed again.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](super::open).
+    pub async fn open_with_clock(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let path = path::absolute(path.as_ref())?;
+        Self::start(path, Machine::with_clock(clock)?, &OpenOptions::default()).await
+    }
+
+    /// Opens a file, or creates it, on another machine: for tests that restart it.
+    #[doc(hidden)]
+    pub async fn open_on(
+        path: impl AsRef<Path>,
+        machine: Machine,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        Self::start(path::absolute(path.as_ref())?, machine, options).await
+    }
+
+    /// How many transactions that change the file this store has committed.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.transactions.load(Ordering::Relaxed)
+    }
+
+    /// Acquires and releases, each in a transaction of its own: what the file does without this
+    /// library's grouping.
+    ///
+    /// # Errors
+    ///
+    /// As the file's answer says.
+    #[cfg(feature = "__bench")]
+    #[doc(hidden)]
+    pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
+        let key = key.clone();
+        let job = move |reply| Job::Bare(bare::Bare { key, lease, reply });
+        Box::pin(async move { self.ask_one(job).await })
+    }
+
+    pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        Self::start(path::parse(url)?, Machine::this()?, options).await
+    }
+
+    async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
+        let (queue, jobs) = mpsc::channel(inbox::QUEUE_MAX);
+        let store = Self {
+            path,
+            queue,
+            response_timeout: options.response_timeout,
+            transactions: Arc::default(),
+        };
+        let (opened, answer) = oneshot::channel();
+        let path = store.path.clone();
+        let until = BootClock.now().after(patience(options.connect_timeout));
+        let patience = patience(options.response_timeout);
+        let transactions = Arc::clone(&store.transactions);
+        thread::Builder::new()
+            .name("leasehold-sqlite".into())
+            .spawn(move || match Link::open(path, machine, until) {
+                Ok(link) => {
+                    if opened.send(Ok(())).is_ok() {
+                        Worker::new(link, jobs, patience, transactions).run();
+                    }
+                }
+                Err(fault) => {
+                    let _ = opened.send(Err(Error::from(fault)));
+                }
+            })
+            .map_err(|error| {
+                Error::new(ErrorKind::Store, "its thread cannot be started")
+                    .with_source(error)
+                    .at_store(&store)
+            })?;
+        let opened = match tokio::time::timeout(options.connect_timeout, answer).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(_)) => Err(gone()),
+            Err(_) => Err(late("opened", options.connect_timeout)),
+        };
+        opened.map_err(|error| error.at_store(&store))?;
+        Ok(store)
+    }
+
+    /// Asks the thread and waits for its answer.
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = job(reply);
+        let asked = async {
+            self.queue.send(job).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())
+        };
+        let answer = tokio::time::timeout(self.response_timeout, asked).await;
+        answer
+            .unwrap_or_else(|_| Err(late("read or written", self.response_timeout)))
+            .map_err(|error| error.at_store(self))
+    }
+
+    async fn ask_one<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
+        let answer = self.ask(job).await?;
+        answer.map_err(|error| error.at_store(self))
+    }
+
+    fn named(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Applied { .. } => reply,
+            Reply::Rejected(error) => Reply::Rejected(error.at_store(self)),
+            Reply::Unknown(error) => Reply::Unknown(error.at_store(self)),
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(async move {
+            let ops = batch.len();
+            if ops == 0 {
+                return Vec::new();
+            }
+            let job = |reply| write(Change::Apply { batch, reply });
+            match self.ask(job).await {
+                Ok(replies) => replies.into_iter().map(|reply| self.named(reply)).collect(),
+                Err(error) => vec![Reply::Unknown(error); ops],
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        let key = key.clone();
+        let job = |reply| Job::Read(Read::Inspect { key, reply });
+        Box::pin(self.ask_one(job))
+    }
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        let space = space.clone();
+        let job = |reply| {
+            Job::Read(Read::List {
+                space,
+                after: String::new(),
+                found: Vec::new(),
+                reply,
+            })
+        };
+        Box::pin(self.ask_one(job))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        _space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        let about = about.clone();
+        let job = move |reply| {
+            write(Change::Announce {
+                client,
+                about,
+                ttl,
+                reply,
+            })
+        };
+        Box::pin(self.ask_one(job))
     }
 }
 
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sqlite:")
+        write!(f, "sqlite:{}", self.path.display())
     }
 }
 
-impl Store for SqliteStore {
-    fn apply(&self, _batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(async { Vec::new() })
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .field("response_timeout", &self.response_timeout)
+            .field("transactions", &self.transactions)
+            .finish_non_exhaustive()
     }
-    fn inspect<'a>(&'a self, _key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async { Ok(None) })
-    }
-    fn list<'a>(&'a self, _space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-    fn announce<'a>(
-        &'a self,
-        _space: &'a Space,
-        _client: ClientId,
-        _about: &'a About,
-        _ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
+}
+
+fn write(change: Change) -> Job {
+    Job::Write(Write {
+        since: BootClock.now(),
+        change,
+    })
+}
+
+/// How long the thread waits for other processes: less than the timeout, so that its answer, which
+/// is certain, comes before the caller gives up.
+fn patience(timeout: Duration) -> Duration {
+    timeout / 4 * 3
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Store, "its thread has ended")
+}
+
+fn late(what: &str, timeout: Duration) -> Error {
+    Error::new(
+        ErrorKind::Unreachable,
+        format!("the file could not be {what} within {timeout:?}; the disk is too slow or stuck"),
+    )
 }

@@ -51,11 +51,29 @@ local function failed(command, reply)
     return FAILED, {command, reply.err}
 end
 
--- Writes hold count and ttl. `before` is the count to go back to, or false if there was no record.
-local function write(record, lease, count, ttl, before)
+-- The hold count if the lease holds the record, else false, and what is left of the record in ms: -1
+-- if it has no end, -2 if there is none. Or a third and fourth value: what failed and how.
+local function look(record, lease)
+    local held = run('HGET', record, lease)
+    if type(held) == 'table' then
+        return nil, nil, 'HGET', held
+    end
+    local left = run('PTTL', record)
+    if type(left) == 'table' then
+        return nil, nil, 'PTTL', left
+    end
+    return held, left
+end
+
+-- Writes hold count and ttl, unless more than the ttl is `left`: nothing but the last release
+-- shortens a lease. `before` is the count to go back to, or false if there was no record.
+local function write(record, lease, count, ttl, before, left)
     local reply = run('HSET', record, lease, count)
     if type(reply) == 'table' then
         return 'HSET', reply
+    end
+    if left >= tonumber(ttl) then
+        return
     end
     reply = run('PEXPIRE', record, ttl)
     if type(reply) == 'table' then
@@ -69,16 +87,11 @@ local function write(record, lease, count, ttl, before)
 end
 
 local function acquire(record, counter, lease, count, ttl, tokens)
-    local before = run('HGET', record, lease)
-    if type(before) == 'table' then
-        return failed('HGET', before)
-    elseif not before then
-        local left = run('PTTL', record)
-        if type(left) == 'table' then
-            return failed('PTTL', left)
-        elseif left ~= -2 then
-            return REFUSED, left
-        end
+    local before, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
+    elseif not before and left ~= -2 then
+        return REFUSED, left
     end
 
     local last = run('GET', counter)
@@ -107,19 +120,19 @@ local function acquire(record, counter, lease, count, ttl, tokens)
         local block_last = first - 1 + tokens
         -- The counter first: a number that is skipped harms nobody. It also comes before the
         -- first deletion, after which the server would no longer tell that it is out of memory.
-        local reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
+        reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
         if reply.err then
             return failed('SET', reply)
         end
     end
     if not before then
         -- Deletes nothing. It proves that what is written next can be taken back and released.
-        local reply = run('HDEL', record, lease)
+        reply = run('HDEL', record, lease)
         if type(reply) == 'table' then
             return failed('HDEL', reply)
         end
     end
-    local command, reply = write(record, lease, count, ttl, before)
+    command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end
@@ -127,15 +140,16 @@ local function acquire(record, counter, lease, count, ttl, tokens)
 end
 
 local function renew(record, lease, ttl)
-    local held = run('HGET', record, lease)
-    if type(held) == 'table' then
-        return failed('HGET', held)
+    local held, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
     elseif not held then
         return LOST, 0
-    end
-    local reply = run('PEXPIRE', record, ttl)
-    if type(reply) == 'table' then
-        return failed('PEXPIRE', reply)
+    elseif left < tonumber(ttl) then
+        reply = run('PEXPIRE', record, ttl)
+        if type(reply) == 'table' then
+            return failed('PEXPIRE', reply)
+        end
     end
     return RENEWED, 0
 end
@@ -149,13 +163,13 @@ local function release(record, lease, count, ttl)
         end
         return deleted == 1 and RELEASED or LOST, 0
     end
-    local before = run('HGET', record, lease)
-    if type(before) == 'table' then
-        return failed('HGET', before)
+    local before, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
     elseif not before then
         return LOST, 0
     end
-    local command, reply = write(record, lease, count, ttl, before)
+    command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end

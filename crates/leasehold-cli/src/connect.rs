@@ -1,0 +1,126 @@
+//! Which store, and how to get in.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leasehold::{Client, ClientBuilder};
+
+use crate::args::StoreArgs;
+use crate::exit::Failure;
+
+/// Connects to the store that the arguments, the environment or the default name.
+pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
+    let builder = builder.namespace(&args.namespace).tenant(&args.tenant);
+    let builder = match password(args)? {
+        Some(password) => builder.password(password),
+        None => builder,
+    };
+    let url = match &args.store {
+        Some(url) => {
+            refuse_password_in_argv(url)?;
+            url.clone()
+        }
+        None => default_store()?,
+    };
+    Ok(builder.connect(&url).await?)
+}
+
+fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
+    match &args.password_file {
+        Some(file) => first_line(file).map(Some),
+        None => match env::var("LEASEHOLD_PASSWORD") {
+            Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(env::VarError::NotUnicode(_)) => {
+                Err(Failure::usage("LEASEHOLD_PASSWORD is not UTF-8"))
+            }
+        },
+    }
+}
+
+fn first_line(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| {
+        Failure::own(
+            format!("the password file {} cannot be read", file.display()),
+            error,
+        )
+    })?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(Failure::usage(format!(
+            "the password file {} is empty",
+            file.display()
+        ))),
+    }
+}
+
+/// Everybody on the machine can read the arguments of a process.
+fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
+    let in_argv = env::args().any(|arg| arg == url || arg == format!("--store={url}"));
+    if in_argv && has_password(url) {
+        return Err(Failure::usage(
+            "a password in --store can be read by everybody on this machine; \
+             set LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE instead",
+        ));
+    }
+    Ok(())
+}
+
+fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else {
+        return false;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority
+        .rsplit_once('@')
+        .and_then(|(user, _)| user.split_once(':'))
+        .is_some_and(|(_, password)| !password.is_empty())
+}
+
+fn default_store() -> Result<String, Failure> {
+    let state = env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        // The specification says to ignore relative ones.
+        .filter(|folder| folder.is_absolute())
+        .or_else(|| Some(env::home_dir()?.join(".local/state")))
+        .filter(|folder| folder.is_absolute());
+    let Some(state) = state else {
+        return Err(Failure::usage(
+            "there is no home folder for the locks; set XDG_STATE_HOME, or --store",
+        ));
+    };
+    let file = state.join("leasehold/locks.db");
+    match file.to_str() {
+        Some(file) => Ok(format!("sqlite:{file}")),
+        None => Err(Failure::usage(
+            "the path of the state folder is not UTF-8; set XDG_STATE_HOME, or --store",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_seen_where_they_are() {
+        for url in [
+            "redis://:secret@host",
+            "redis://user:secret@host/0",
+            "rediss://a:b@c@host",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in [
+            "redis://host",
+            "redis://user@host:6379/0",
+            "redis://user:@host",
+            "redis://host/a:b@c",
+            "sqlite:/tmp/a:b@c",
+            "memory:",
+        ] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How the program ends.
+
+use std::error::Error;
+
+/// The lock was lost while the command ran.
+pub(crate) const LOST: u8 = 122;
+/// The wait for the lock timed out.
+pub(crate) const TIMED_OUT: u8 = 124;
+/// We failed ourselves, or were called in a wrong way.
+pub(crate) const FAILED: u8 = 125;
+/// The command could not be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// Held elsewhere, and the caller does not want to wait.
+pub(crate) const REFUSED: u8 = 75;
+
+/// The exit code of what a signal ended.
+pub(crate) fn by_signal(signal: i32) -> u8 {
+    u8::try_from(signal).map_or(u8::MAX, |signal| 128_u8.saturating_add(signal))
+}
+
+/// Why the program could not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+    source: Option<Box<dyn Error>>,
+}
+
+impl Failure {
+    pub(crate) fn own(message: impl Into<String>, source: impl Error + 'static) -> Self {
+        Self {
+            code: FAILED,
+            message: message.into(),
+            source: Some(Box::new(source)),
+        }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            code: FAILED,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Says it on stderr, with all its causes.
+    pub(crate) fn report(&self) {
+        let mut text = self.message.clone();
+        let mut source = self.source.as_deref();
+        while let Some(error) = source {
+            let part = error.to_string();
+            // Some errors repeat their source in their own text.
+            if !text.contains(&part) {
+                text = format!("{text}: {part}");
+            }
+            source = error.source();
+        }
+        eprintln!("leasehold: {text}");
+    }
+}
+
+impl From<leasehold::Error> for Failure {
+    fn from(error: leasehold::Error) -> Self {
+        let message = error.to_string();
+        Self::own(message, error)
+    }
+}

@@ -1,0 +1,49 @@
+//! `leasehold ls`.
+
+use comfy_table::presets;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use leasehold::{Client, LockInfo};
+
+use crate::args::{LsArgs, StoreArgs};
+use crate::connect::connect;
+use crate::exit::Failure;
+use crate::{duration, output};
+
+pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let client = connect(store, Client::builder()).await?;
+    let locks = client.locks().await?;
+    if args.json {
+        let locks: Vec<_> = locks.iter().map(output::Lock::from).collect();
+        output::json(&locks)?;
+    } else if locks.is_empty() {
+        eprintln!("no locks are held at {}", client.store());
+    } else {
+        output::line(&table(&locks))?;
+    }
+    Ok(0)
+}
+
+fn table(locks: &[LockInfo]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(["NAME", "HOLDER", "HELD FOR", "TIME LEFT", "TOKEN", "COUNT"]);
+    for info in locks {
+        table.add_row([
+            output::printable(&info.name),
+            output::holder(info),
+            output::age(info),
+            duration::show(info.time_left),
+            output::token(info),
+            info.count.to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if column.index >= 2 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}

@@ -1,0 +1,24 @@
+//! What the command is told.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use leasehold::Guard;
+
+/// The variable that every process of a run inherits, unless it takes pains not to.
+pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
+
+pub(crate) fn of(guard: &Guard, store: &dyn fmt::Display) -> Vec<(&'static str, String)> {
+    let deadline = SystemTime::now() + guard.time_left();
+    let deadline_ms = deadline
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis();
+    vec![
+        ("LEASEHOLD_NAME", guard.name().to_owned()),
+        ("LEASEHOLD_TOKEN", guard.token().to_string()),
+        (LEASE, guard.lease_id().to_string()),
+        ("LEASEHOLD_DEADLINE", deadline_ms.to_string()),
+        ("LEASEHOLD_STORE", store.to_string()),
+    ]
+}

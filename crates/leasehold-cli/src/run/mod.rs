@@ -1,0 +1,116 @@
+//! `leasehold run`: the command under the lock.
+
+mod child;
+mod environment;
+mod guardian;
+mod processes;
+mod signals;
+mod supervise;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Guard, Mutex};
+
+use self::child::Child;
+use self::signals::Signals;
+use crate::args::{RunArgs, StoreArgs};
+use crate::connect::connect;
+use crate::duration::show;
+use crate::exit::{self, Failure};
+
+pub(crate) use self::guardian::guard;
+
+pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let begun = Instant::now();
+    let guard = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(exit::by_signal(signal.number)),
+        guard = take(args, store) => guard?,
+    };
+    let Some((client, guard)) = guard else {
+        return Ok(refused(args));
+    };
+    let waited = begun.elapsed();
+    if args.verbose {
+        let token = guard.token();
+        eprintln!("leasehold: waited {}, token {token}", show(waited));
+    }
+    let begun = Instant::now();
+    let environment = environment::of(&guard, client.store());
+    let mut child = match Child::start(&args.command, &environment, guard.lease_id()) {
+        Ok(child) => child,
+        Err(failure) => {
+            release(guard).await;
+            return Err(failure);
+        }
+    };
+    let outcome = supervise::supervise(&mut child, &guard, &mut signals, args).await;
+    let held = begun.elapsed();
+    release(guard).await;
+    if args.verbose {
+        eprintln!("leasehold: held for {}", show(held));
+    }
+    outcome
+}
+
+/// The lock, or `None` if another holds it for longer than we want to wait.
+///
+/// Dropped at a signal, it leaves nothing held.
+async fn take(args: &RunArgs, store: &StoreArgs) -> Result<Option<(Client, Guard)>, Failure> {
+    let program = args.command.first().map(Path::new);
+    let program = program.and_then(Path::file_name).unwrap_or_default();
+    let builder = Client::builder()
+        .program(program.to_string_lossy())
+        .label(&args.label);
+    // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
+    let builder = builder.ttl(args.lease.unwrap_or(args.ttl));
+    let client = connect(store, builder).await?;
+    let mutex = client.mutex(&args.name)?;
+    let mutex = match args.lease {
+        Some(lease) => mutex.lease(lease)?,
+        None => mutex,
+    };
+    let guard = wait(args, &mutex).await?;
+    Ok(guard.map(|guard| (client, guard)))
+}
+
+async fn wait(args: &RunArgs, mutex: &Mutex) -> leasehold::Result<Option<Guard>> {
+    if args.no_wait {
+        return mutex.try_lock().await;
+    }
+    match args.wait {
+        Some(limit) => mutex.lock_timeout(limit).await,
+        None => mutex.lock().await.map(Some),
+    }
+}
+
+fn refused(args: &RunArgs) -> u8 {
+    if args.skip_ok {
+        if args.verbose {
+            eprintln!("leasehold: {} is held elsewhere; skipped", args.name);
+        }
+        return 0;
+    }
+    let (code, text) = if args.no_wait {
+        (exit::REFUSED, "is held elsewhere".to_owned())
+    } else {
+        let limit = args.wait.unwrap_or(Duration::ZERO);
+        (
+            exit::TIMED_OUT,
+            format!("was held elsewhere for {}", show(limit)),
+        )
+    };
+    eprintln!("leasehold: {} {text}; the command was not run", args.name);
+    args.conflict_exit_code.unwrap_or(code)
+}
+
+async fn release(guard: Guard) {
+    let lost = guard.state().is_lost();
+    match guard.release().await {
+        // It was said when it happened.
+        Err(error) if !lost => eprintln!("leasehold: {error}"),
+        _ => {}
+    }
+}

@@ -1,0 +1,82 @@
+//! The signals that reach the runner.
+
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use tokio::sync::mpsc;
+
+use super::child::at_terminal;
+use crate::exit::Failure;
+
+/// A signal, and whether the terminal sent it.
+///
+/// What the terminal sends reaches the command, too, if it is in our process group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signal {
+    pub(crate) number: i32,
+    pub(crate) from_terminal: bool,
+}
+
+impl Signal {
+    /// Whether it asks to end, so that waiting for a lock is over.
+    fn ends(self) -> bool {
+        [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM].contains(&self.number)
+    }
+}
+
+pub(crate) struct Signals {
+    received: mpsc::UnboundedReceiver<Signal>,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let failed = |error| Failure::own("signals cannot be received", error);
+        let mut numbers = vec![
+            SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGWINCH,
+        ];
+        if !at_terminal() {
+            // At a terminal the shell's job control stops and continues us and the command alike.
+            numbers.extend([SIGTSTP, SIGCONT]);
+        }
+        let mut signals = SignalsInfo::<WithOrigin>::new(numbers).map_err(failed)?;
+        let (sender, received) = mpsc::unbounded_channel();
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                for origin in signals.forever() {
+                    let signal = Signal {
+                        number: origin.signal,
+                        from_terminal: origin.process.is_none(),
+                    };
+                    if sender.send(signal).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(failed)?;
+        Ok(Self { received })
+    }
+
+    /// Waits for a signal that asks to end.
+    ///
+    /// Dropped, it has lost no such signal.
+    pub(crate) async fn next(&mut self) -> Signal {
+        loop {
+            let signal = self.any().await;
+            if signal.ends() {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits for any signal.
+    pub(crate) async fn any(&mut self) -> Signal {
+        match self.received.recv().await {
+            Some(signal) => signal,
+            // The thread never ends before we do.
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Watches over the command while it runs: its end, the lease, the signals.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::{Cause, Guard, Instant, State};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCONT, SIGTSTP};
+
+use super::child::Child;
+use super::processes::Family;
+use super::signals::{self, Signals};
+use crate::args::{OnLost, RunArgs};
+use crate::exit::{self, Failure};
+
+/// How often to look whether the processes that were told to end have done so. The end of the
+/// command itself is seen at once.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The part of the lease that is kept free for KILL to take effect: a twentieth.
+const RESERVE_DIVISOR: u32 = 20;
+
+pub(crate) async fn supervise(
+    child: &mut Child,
+    guard: &Guard,
+    signals: &mut Signals,
+    args: &RunArgs,
+) -> Result<u8, Failure> {
+    let ignore = args.on_lost == OnLost::Ignore;
+    let mut warned = false;
+    let status = loop {
+        tokio::select! {
+            biased;
+            cause = over(guard, args), if !ignore => {
+                return Ok(stop(child, guard, cause, args).await);
+            }
+            cause = guard.lost(), if ignore && !warned => {
+                warned = true;
+                say(guard, &format!("the lock is lost: {cause}; the command runs on without it"));
+            }
+            status = child.wait() => {
+                break status.map_err(|error| Failure::own("the command cannot be waited for", error))?;
+            }
+            signal = signals.any() => pass_on(child, guard, signal),
+        }
+    };
+    if !ignore {
+        // We may have been stopped ourselves, and learn of both at the same time.
+        if let State::Lost(cause) = guard.state() {
+            return Ok(stop(child, guard, cause, args).await);
+        }
+    }
+    let stopped = leftovers(child, guard, args).await;
+    child.dismiss_guardian();
+    Ok(stopped.unwrap_or_else(|| code(status)))
+}
+
+fn say(guard: &Guard, text: &str) {
+    eprintln!("leasehold: {}: {text}", guard.name());
+}
+
+/// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
+async fn over(guard: &Guard, args: &RunArgs) -> Cause {
+    let Some(lease) = args.lease else {
+        return guard.lost().await;
+    };
+    let lead = args.kill_after.min(lease / 3);
+    tokio::select! {
+        cause = guard.lost() => cause,
+        () = BootClock.sleep_until(guard.deadline().before(lead)) => Cause::Expired,
+    }
+}
+
+/// Stops every process of the command before the lock can pass on.
+async fn stop(child: &mut Child, guard: &Guard, cause: Cause, args: &RunArgs) -> u8 {
+    say(
+        guard,
+        &format!("the lock is lost: {cause}; stopping the command"),
+    );
+    let now = BootClock.now();
+    let reserve = args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR;
+    let kill_at = match args.on_lost {
+        OnLost::Kill => now,
+        _ => now
+            .after(args.kill_after)
+            .min(guard.deadline().before(reserve)),
+    };
+    end_all(child, kill_at).await;
+    child.dismiss_guardian();
+    args.lost_exit_code
+}
+
+/// TERM, and from `kill_at` on KILL, until no process is left.
+async fn end_all(child: &mut Child, kill_at: Instant) {
+    let family = child.family().clone();
+    if BootClock.now() < kill_at {
+        family.signal_all(Signal::TERM);
+        // One that was stopped must run to see it.
+        family.signal_all(Signal::CONT);
+    }
+    while !family.members().is_empty() {
+        if BootClock.now() >= kill_at {
+            family.signal_all(Signal::KILL);
+        }
+        // Collects the command itself when it has ended.
+        let _ = tokio::time::timeout(LOOK, child.wait()).await;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Passes a signal on to the command.
+fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
+    let family = child.family();
+    if signal.from_terminal && !family.own_group {
+        return;
+    }
+    match signal.number {
+        SIGTSTP => {
+            family.forward(Signal::STOP);
+            // A lock whose runner is stopped is not renewed, so the command stops with it.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+            resume(family, guard);
+        }
+        SIGCONT => resume(family, guard),
+        number => {
+            if let Some(signal) = Signal::from_named_raw(number) {
+                family.forward(signal);
+            }
+        }
+    }
+}
+
+/// Lets the command go on, unless its lock is gone: then it is about to be stopped for good.
+fn resume(family: &Family, guard: &Guard) {
+    if !guard.state().is_lost() {
+        family.forward(Signal::CONT);
+    }
+}
+
+/// Background processes that the command has left behind. The exit code if they were stopped.
+async fn leftovers(child: &mut Child, guard: &Guard, args: &RunArgs) -> Option<u8> {
+    let family = child.family().clone();
+    let left = family.members().len();
+    if left == 0 {
+        return None;
+    }
+    if !args.wait_all {
+        say(
+            guard,
+            &format!("{left} background processes of the command run on without the lock"),
+        );
+        return None;
+    }
+    if args.verbose {
+        say(guard, &format!("waiting for {left} background processes"));
+    }
+    while !family.members().is_empty() {
+        tokio::time::sleep(LOOK).await;
+        if let (State::Lost(cause), true) = (guard.state(), args.on_lost != OnLost::Ignore) {
+            return Some(stop(child, guard, cause, args).await);
+        }
+    }
+    None
+}
+
+fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED),
+        (None, Some(signal)) => exit::by_signal(signal),
+        (None, None) => exit::FAILED,
+    }
+}

@@ -1,0 +1,205 @@
+//! The judges acquit the rule and convict every broken copy of it.
+
+use std::num::NonZeroU32;
+
+use leasehold_core::Token;
+use leasehold_core::mutex::{Record, apply};
+
+use super::*;
+use crate::history::{Histories, Shape};
+
+/// How many histories a broken rule may survive. Most are caught by the first three.
+const HISTORIES_MAX: u64 = 200;
+
+const START: u64 = 1_700_000_000_000_000;
+
+type Rule = fn(&mut Record, &Op, StoreTime) -> Outcome;
+
+/// Plays the histories of a seed to a rule and lets a judge per name read along.
+fn play(seed: u64, shape: Shape, rule: Rule) -> Result<(), Violation> {
+    let histories = Histories::random(seed, shape, 4);
+    let mut names: Vec<_> = (0..histories.names)
+        .map(|_| (Record::default(), Judge::new(Duration::ZERO)))
+        .collect();
+    let mut now = START;
+    for round in &histories.rounds {
+        now = now.saturating_add_signed(round.step_ms * 1_000);
+        let time = StoreTime::from_micros(now);
+        for (name, op) in round.batches.iter().flatten() {
+            let (record, judge) = &mut names[*name];
+            let outcome = rule(record, op, time);
+            judge.see(op, &outcome, time)?;
+            let holder = record.holder(time);
+            judge.look(holder.map(|hold| (hold.lease, hold.count.get())), time)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which promises a broken rule is found to break.
+fn convict(rule: Rule) -> Vec<Promise> {
+    let mut broken: Vec<_> = (0..HISTORIES_MAX)
+        .filter_map(|seed| play(seed, Shape::RunningBack, rule).err())
+        .map(|violation| violation.promise)
+        .collect();
+    broken.sort();
+    broken.dedup();
+    broken
+}
+
+#[test]
+fn the_rule_keeps_every_promise() {
+    for shape in [Shape::Standing, Shape::Running, Shape::RunningBack] {
+        for seed in 0..1_000 {
+            if let Err(violation) = play(seed, shape, apply) {
+                panic!("{violation}\n{}", Histories::random(seed, shape, 4));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_grant_while_another_holds_is_seen() {
+    let broken = convict(|record, op, now| {
+        if matches!(op, Op::Acquire { .. }) {
+            record.hold = None;
+        }
+        apply(record, op, now)
+    });
+    assert!(broken.contains(&Promise::Exclusion), "{broken:?}");
+}
+
+#[test]
+fn a_release_by_a_stranger_is_seen() {
+    let broken = convict(|record, op, now| {
+        let mut op = *op;
+        if let (Op::Release { lease, .. }, Some(hold)) = (&mut op, record.hold) {
+            *lease = hold.lease;
+        }
+        apply(record, &op, now)
+    });
+    assert!(broken.contains(&Promise::Exclusion), "{broken:?}");
+}
+
+#[test]
+fn an_expired_lease_that_is_renewed_is_seen() {
+    let broken = convict(|record, op, now| {
+        if let (Op::Renew { .. }, Some(hold)) = (op, &mut record.hold) {
+            hold.expires_at = hold
+                .expires_at
+                .max(StoreTime::from_micros(now.as_micros() + 1));
+        }
+        apply(record, op, now)
+    });
+    assert!(broken.contains(&Promise::Exclusion), "{broken:?}");
+}
+
+#[test]
+fn tokens_of_the_clock_alone_are_seen() {
+    let broken = convict(|record, op, now| {
+        if record.holder(now).is_none() {
+            record.last_token = None;
+        }
+        apply(record, op, now)
+    });
+    assert_eq!(broken, [Promise::TokenOrder]);
+}
+
+#[test]
+fn blocks_of_tokens_that_overlap_are_seen() {
+    let broken = convict(|record, op, now| {
+        let outcome = apply(record, op, now);
+        if let Outcome::Granted { first } = outcome {
+            record.last_token = Some(first);
+        }
+        outcome
+    });
+    assert_eq!(broken, [Promise::TokenOrder]);
+}
+
+#[test]
+fn a_new_token_for_the_same_grant_is_seen() {
+    let broken = convict(|record, op, now| {
+        let outcome = apply(record, op, now);
+        match (outcome, record.last_token) {
+            (Outcome::Granted { .. }, Some(last)) => Outcome::Granted {
+                first: Token::new(last.get() + 1).unwrap(),
+            },
+            _ => outcome,
+        }
+    });
+    assert!(broken.contains(&Promise::TokenOrder), "{broken:?}");
+}
+
+#[test]
+fn counts_that_add_up_are_seen() {
+    let broken = convict(|record, op, now| {
+        let before = record.holder(now).copied();
+        let outcome = apply(record, op, now);
+        if let (Op::Acquire { count, .. }, Some(before), Some(hold)) =
+            (op, before, &mut record.hold)
+            && before.lease == hold.lease
+        {
+            hold.count = before.count.saturating_add(count.get());
+        }
+        outcome
+    });
+    assert_eq!(broken, [Promise::HoldCount]);
+}
+
+#[test]
+fn a_count_that_is_not_set_is_seen() {
+    let broken = convict(|record, op, now| match (op, apply(record, op, now)) {
+        (Op::Release { .. }, Outcome::Released { count }) if count > 0 => {
+            if let Some(hold) = &mut record.hold {
+                hold.count = NonZeroU32::MIN;
+            }
+            Outcome::Released { count: 1 }
+        }
+        (_, outcome) => outcome,
+    });
+    assert_eq!(broken, [Promise::HoldCount]);
+}
+
+#[test]
+fn a_refusal_of_a_free_lock_is_seen() {
+    let broken = convict(|record, op, now| {
+        let expired = record.hold.is_some() && record.holder(now).is_none();
+        match op {
+            Op::Acquire { .. } if expired => Outcome::Refused {
+                left: Duration::ZERO,
+            },
+            _ => apply(record, op, now),
+        }
+    });
+    assert_eq!(broken, [Promise::Refusal]);
+}
+
+#[test]
+fn a_wrong_time_left_is_seen() {
+    let broken = convict(|record, op, now| match apply(record, op, now) {
+        Outcome::Refused { left } => Outcome::Refused {
+            left: left + Duration::from_millis(5),
+        },
+        outcome => outcome,
+    });
+    assert_eq!(broken, [Promise::Refusal]);
+}
+
+#[test]
+fn a_held_lease_that_is_called_lost_is_seen() {
+    let broken = convict(|record, op, now| match apply(record, op, now) {
+        Outcome::Renewed => Outcome::Lost,
+        outcome => outcome,
+    });
+    assert!(broken.contains(&Promise::Loss), "{broken:?}");
+}
+
+#[test]
+fn an_answer_to_another_question_is_seen() {
+    let broken = convict(|record, op, now| match apply(record, op, now) {
+        Outcome::Renewed => Outcome::Released { count: 0 },
+        outcome => outcome,
+    });
+    assert_eq!(broken, [Promise::Answer]);
+}

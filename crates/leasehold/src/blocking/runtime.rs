@@ -1,0 +1,82 @@
+//! The threads under a blocking client.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Threads that keep running between calls, unlike a current-thread runtime, on which nothing would
+/// be renewed while the caller works.
+#[derive(Clone, Debug)]
+pub(crate) struct Threads(Arc<Owned>);
+
+/// The runtime and the client on it.
+#[derive(Debug)]
+struct Owned {
+    runtime: Option<Runtime>,
+    client: OnceLock<crate::Client>,
+}
+
+/// How long the threads outlive the last handle for the sake of releases under way.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Threads {
+    pub(crate) fn start() -> Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("leasehold")
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                let message = "the threads of a blocking client could not be started";
+                Error::new(ErrorKind::Unsupported, message).with_source(error)
+            })?;
+        Ok(Self(Arc::new(Owned {
+            runtime: Some(runtime),
+            client: OnceLock::new(),
+        })))
+    }
+
+    /// Names the client whose releases are to be finished before the threads end.
+    pub(crate) fn serve(&self, client: &crate::Client) {
+        self.0.client.get_or_init(|| client.clone());
+    }
+
+    /// Waits for a future on this thread.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        if Handle::try_current().is_ok() {
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "leasehold::blocking was called inside an async runtime, which it would block; \
+                 use leasehold::Client there, or spawn_blocking",
+            ));
+        }
+        match &self.0.runtime {
+            Some(runtime) => runtime.block_on(future),
+            None => Err(Error::new(ErrorKind::Unsupported, "the client has ended")),
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let (Some(runtime), client) = (self.runtime.take(), self.client.take()) else {
+            return;
+        };
+        // On a thread of its own: a drop must not block.
+        let finish = std::thread::Builder::new().name("leasehold-end".into());
+        let spawned = finish.spawn(move || {
+            if let Some(client) = client {
+                // What is not released by then ends with its lease.
+                let _ = runtime.block_on(client.shutdown(LINGER));
+            }
+            runtime.shutdown_background();
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "releases under way were cut off; their leases end them");
+        }
+    }
+}

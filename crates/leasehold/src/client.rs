@@ -1,0 +1,276 @@
+//! The way in: a process's connection to a store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{ClientId, Policy};
+use tokio::runtime::Handle;
+
+use crate::clock::{BootClock, Clock};
+use crate::config::{self, Config};
+use crate::driver::Driver;
+use crate::store::{self, About, Space, Store};
+use crate::{Error, ErrorKind, LockInfo, Mutex, Result};
+
+/// A process's connection to a store, and the leases that it keeps alive there.
+///
+/// One per process and store is enough; clones share everything. The last clone and guard to go
+/// close the connection.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// let client = Client::builder()
+///     .ttl(Duration::from_secs(15))
+///     .namespace("billing")
+///     .label("nightly run")
+///     .connect("memory:")
+///     .await?;
+/// let guard = client.mutex("invoices")?.lock().await?;
+/// assert_eq!(client.locks().await?[0].name, "invoices");
+/// guard.release().await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    driver: Arc<Driver>,
+    space: Space,
+    policy: Policy,
+}
+
+impl Client {
+    /// Connects with the default settings. See [`store::open`] for the URLs.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Panics
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().connect(url).await
+    }
+
+    /// Settings first, then a connection.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The lock of this name. Asks no store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] if it is empty, longer than 512 bytes, or contains a brace or a
+    /// control character.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
+        let name = config::name(name.as_ref())?;
+        let key = self.space.key(name);
+        Ok(Mutex::new(Arc::clone(&self.driver), key, self.policy))
+    }
+
+    /// The locks that are held in this client's namespace and tenant, by name.
+    ///
+    /// # Errors
+    ///
+    /// As the store's answer says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn locks(&self) -> Result<Vec<LockInfo>> {
+        let entries = self.driver.store.list(&self.space).await;
+        let entries = entries.map_err(|error| error.at_store(&self.driver.store))?;
+        Ok(entries.into_iter().map(LockInfo::from).collect())
+    }
+
+    /// The store, as its URL without a password.
+    #[must_use]
+    pub fn store(&self) -> &dyn fmt::Display {
+        &self.driver.store
+    }
+
+    /// Releases every lease that is still held, and waits until the store knows. Their guards are
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unreachable`] if the store could not be told within `timeout`. It is told in the
+    /// background as long as the runtime lives; the leases end by themselves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the releases go on in the background.
+    pub async fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.driver.release_all();
+        let end = self.driver.clock.now().after(timeout);
+        tokio::select! {
+            () = self.driver.released() => Ok(()),
+            () = self.driver.clock.sleep_until(end) => Err(Error::new(
+                ErrorKind::Unreachable,
+                format!("not every lock could be released within {timeout:?}; their leases end them"),
+            )
+            .at_store(&self.driver.store)),
+        }
+    }
+}
+
+/// Settings of a [`Client`]. Made by [`Client::builder`].
+#[derive(Default)]
+#[must_use = "nothing happens until connect"]
+pub struct ClientBuilder {
+    config: Config,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl ClientBuilder {
+    /// The ttl of renewed leases: 100 ms to 24 h, 30 s if not set.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// What the keys in the store start with: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold`
+    /// if not set. Clients in different namespaces know nothing of each other.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.config.namespace = namespace.into();
+        self
+    }
+
+    /// The part of the namespace: the same characters, `default` if not set.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.config.tenant = tenant.into();
+        self
+    }
+
+    /// A text that people see who ask who holds a lock.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.config.label = label.into();
+        self
+    }
+
+    /// The program that people see; the name of this process's executable if not set.
+    pub fn program(mut self, program: impl Into<String>) -> Self {
+        self.config.program = Some(program.into());
+        self
+    }
+
+    /// The password of the store; takes the place of one in the URL.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.config.password = Some(password.into());
+        self
+    }
+
+    /// How long to wait for a connection: 5 s if not set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// How long to wait for an answer of the store: at most a third of the ttl; 2 s, or a sixth of
+    /// the ttl if that is less, if not set.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.config.response_timeout = Some(timeout);
+        self
+    }
+
+    /// A clock of the caller's, for tests that drive the time.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the store that the URL names. See [`store::open`] for the URLs.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings or a URL that cannot
+    /// be, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store answers.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with its timers enabled, as the Tokio calls it is made of.
+    pub async fn connect(self, url: &str) -> Result<Client> {
+        let options = self.config.open_options()?;
+        // Checked before the store is touched.
+        self.config.space()?;
+        let store = store::open(url, &options).await?;
+        self.build(store)
+    }
+
+    /// A client over a store that is open already.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings that cannot be, and
+    /// outside a Tokio runtime.
+    pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
+        let policy = self.config.policy()?;
+        let space = self.config.space()?;
+        let runtime = Handle::try_current().map_err(|error| {
+            let message = "a client must be built inside a Tokio runtime; \
+                           see leasehold::blocking for programs without one";
+            Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+        })?;
+        let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
+        let driver = Driver::start(
+            store,
+            clock,
+            runtime,
+            client_id()?,
+            space.clone(),
+            about(&self.config),
+        );
+        Ok(Client {
+            driver: Arc::new(driver),
+            space,
+            policy,
+        })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("ttl", &self.config.ttl)
+            .field("namespace", &self.config.namespace)
+            .field("tenant", &self.config.tenant)
+            .finish_non_exhaustive()
+    }
+}
+
+fn client_id() -> Result<ClientId> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = "the system has no random numbers for a client id";
+        Error::new(ErrorKind::Unsupported, message).with_source(error)
+    })?;
+    Ok(ClientId::from_random(bytes))
+}
+
+fn about(config: &Config) -> About {
+    let own_program = || {
+        let path = std::env::current_exe().ok()?;
+        Some(path.file_name()?.to_string_lossy().into_owned())
+    };
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    About {
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        pid: std::process::id(),
+        program: config
+            .program
+            .clone()
+            .or_else(own_program)
+            .unwrap_or_default(),
+        label: config.label.clone(),
+        since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,104 @@
+//! Settings, checked once when a client is built.
+
+use std::time::Duration;
+
+use leasehold_core::{Name, Policy, Scope, Ttl};
+
+use crate::store::{OpenOptions, Space};
+use crate::{Error, ErrorKind, Result};
+
+/// What a user may set.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) ttl: Duration,
+    pub(crate) namespace: String,
+    pub(crate) tenant: String,
+    pub(crate) label: String,
+    pub(crate) program: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(30),
+            namespace: "leasehold".into(),
+            tenant: "default".into(),
+            label: String::new(),
+            program: None,
+            password: None,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: None,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn policy(&self) -> Result<Policy> {
+        Ok(Policy::of(ttl("ttl", self.ttl)?))
+    }
+
+    pub(crate) fn space(&self) -> Result<Space> {
+        Ok(Space::new(
+            scope("namespace", &self.namespace)?,
+            scope("tenant", &self.tenant)?,
+        ))
+    }
+
+    pub(crate) fn open_options(&self) -> Result<OpenOptions> {
+        let interval = self.policy()?.interval;
+        let response_timeout = self
+            .response_timeout
+            .unwrap_or_else(|| (interval / 2).min(OpenOptions::default().response_timeout));
+        if response_timeout.is_zero() || self.connect_timeout.is_zero() {
+            return Err(invalid("a timeout must be longer than zero"));
+        }
+        if response_timeout > interval {
+            return Err(invalid(format!(
+                "the response timeout of {response_timeout:?} must not be longer than a third \
+                 of the ttl, {interval:?}: a renewal could not fail in time"
+            )));
+        }
+        Ok(OpenOptions {
+            connect_timeout: self.connect_timeout,
+            response_timeout,
+            password: self.password.clone(),
+        })
+    }
+}
+
+/// A ttl or lease of a user's choice.
+pub(crate) fn ttl(what: &str, span: Duration) -> Result<Ttl> {
+    Ttl::checked(span).ok_or_else(|| {
+        invalid(format!(
+            "the {what} must be from 100 ms to 24 h, not {span:?}"
+        ))
+    })
+}
+
+/// A name of a user's choice.
+pub(crate) fn name(name: &str) -> Result<Name> {
+    Name::parse(name).map_err(|error| {
+        let shown: String = name.chars().take(40).collect();
+        Error::new(
+            ErrorKind::InvalidName,
+            format!("{shown:?} cannot be the name of a lock: {error}"),
+        )
+    })
+}
+
+fn scope(what: &str, text: &str) -> Result<Scope> {
+    Scope::parse(text).map_err(|error| {
+        let shown: String = text.chars().take(40).collect();
+        Error::new(
+            ErrorKind::InvalidName,
+            format!("{shown:?} cannot be a {what}: {error}; letters, digits, '.', '_' and '-' can"),
+        )
+    })
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}

@@ -1,0 +1,277 @@
+//! One hold of a lease: what a guard has in its hand.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, TokenCount, Ttl};
+use tokio::sync::oneshot;
+
+use super::announcer::Announcer;
+use super::contender::{self, Ask, Wait};
+use super::held::Held;
+use super::owners::Place;
+use super::release::Echo;
+use super::{Driver, submitter};
+use crate::store::{Reply, Request};
+use crate::{Error, ErrorKind, Result};
+
+/// Left by `release` or by drop, whichever comes first.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) held: Arc<Held>,
+    pub(crate) id: HoldId,
+    /// Where the owner's other tasks find the lease. Kept for as long as there is a hold.
+    _place: Option<Arc<Place>>,
+    left: bool,
+}
+
+/// Takes a lock for a caller: enters again if the owner holds it, else contends for it.
+pub(crate) async fn acquire(
+    driver: &Arc<Driver>,
+    place: Option<Arc<Place>>,
+    ask: &Ask,
+) -> Result<Option<Hold>> {
+    let Some(place) = place else {
+        return Ok(contender::acquire(driver, ask)
+            .await?
+            .map(|(held, id)| Hold::begin(driver, held, id, None)));
+    };
+    let turn = match ask.wait {
+        Wait::Forever => Some(place.lease.lock().await),
+        // The owner itself is busy acquiring: not to be had at this moment.
+        Wait::No => place.lease.try_lock().ok(),
+        Wait::Until(end) => tokio::select! {
+            turn = place.lease.lock() => Some(turn),
+            () = driver.clock.sleep_until(end) => None,
+        },
+    };
+    let Some(mut lease) = turn else {
+        return Ok(None);
+    };
+    if let Some(held) = lease.as_ref() {
+        let entered = Hold::enter(driver, held, Arc::clone(&place), ask).await?;
+        if entered.is_some() {
+            return Ok(entered);
+        }
+    }
+    let Some((held, id)) = contender::acquire(driver, ask).await? else {
+        return Ok(None);
+    };
+    *lease = Some(Arc::clone(&held));
+    let place = Some(Arc::clone(&place));
+    Ok(Some(Hold::begin(driver, held, id, place)))
+}
+
+impl Hold {
+    fn begin(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId, place: Option<Arc<Place>>) -> Self {
+        driver.renewer.insert(&held);
+        let ttl = held.lease().ttl(driver.clock.now());
+        Announcer::note(driver, ttl.as_duration());
+        Self {
+            driver: Arc::clone(driver),
+            held,
+            id,
+            _place: place,
+            left: false,
+        }
+    }
+
+    /// Enters a lease again. `None`: it is over, the caller must contend for a new one.
+    async fn enter(
+        driver: &Arc<Driver>,
+        held: &Arc<Held>,
+        place: Arc<Place>,
+        ask: &Ask,
+    ) -> Result<Option<Self>> {
+        let sent = driver.clock.now();
+        let (hold, ttl, reply) = {
+            let mut lease = held.lease();
+            if lease.state(sent).is_lost() || lease.holds().count() == 0 {
+                return Ok(None);
+            }
+            let id = lease.holds_mut().enter(ask.term(sent));
+            let ttl = lease.ttl(sent);
+            let request = held.request(Op::Acquire {
+                lease: held.id,
+                count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
+                ttl,
+                tokens: TokenCount::MIN,
+            });
+            // Posted under the lock: the counts of a lease reach the store in their order.
+            let reply = driver.submitter.post(request);
+            let hold = Self {
+                driver: Arc::clone(driver),
+                held: Arc::clone(held),
+                id,
+                _place: Some(place),
+                left: false,
+            };
+            (hold, ttl, reply)
+        };
+        match submitter::answer(reply).await {
+            Reply::Applied {
+                outcome: Outcome::Granted { first },
+                ..
+            } if first == held.token => {
+                held.confirmed(sent, ttl, driver.clock.now());
+                driver.renewer.insert(held);
+                Announcer::note(driver, ttl.as_duration());
+                Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
+            }
+            // Refused, or granted anew because it had ended in the store: the lease is over.
+            Reply::Applied { .. } => {
+                held.lose(Cause::NotHeld);
+                Ok(None)
+            }
+            // The hold is left again by its drop.
+            Reply::Rejected(error) | Reply::Unknown(error) => {
+                Err(driver.name_error(error, &held.key))
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.held.state(self.id, self.driver.clock.now())
+    }
+
+    /// Until when the store is sure to keep this hold.
+    pub(crate) fn deadline(&self) -> Instant {
+        let deadline = self.held.lease().deadline();
+        match self.held.fixed_end(self.id) {
+            Some(end) => deadline.min(end),
+            None => deadline,
+        }
+    }
+
+    /// Asks the store for a renewal now and takes in its answer.
+    pub(crate) async fn renew(&self) -> Result<()> {
+        let sent = self.driver.clock.now();
+        let ttl = self.held.lease().ttl(sent);
+        let reply = self.driver.submitter.submit(self.held.renewal(ttl)).await;
+        match reply {
+            Reply::Applied {
+                outcome: Outcome::Renewed,
+                ..
+            } => {
+                self.held.confirmed(sent, ttl, self.driver.clock.now());
+                self.driver.renewer.revisit(&self.held);
+                Ok(())
+            }
+            Reply::Applied { .. } => {
+                self.held.lose(Cause::NotHeld);
+                Ok(())
+            }
+            Reply::Rejected(error) | Reply::Unknown(error) => {
+                Err(self.driver.name_error(error, &self.held.key))
+            }
+        }
+    }
+
+    /// Leaves the lease and waits until the store knows. An error says that it was lost before, or
+    /// that the store cannot be told; it is then told in the background until the lease has ended.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let before = self.state();
+        let over = self.over();
+        let (count, ttl) = self.leave();
+        let request = self.held.release(count, ttl);
+        let reply = {
+            // If this future is dropped, the release goes on in the background.
+            let mut unfinished = Unfinished {
+                hold: &self,
+                request: Some(request.clone()),
+                over,
+            };
+            let reply = if count == 0 {
+                self.driver.submitter.submit(request).await
+            } else {
+                submitter::answer(self.driver.submitter.post(request)).await
+            };
+            if matches!(reply, Reply::Applied { .. }) {
+                unfinished.request = None;
+            }
+            reply
+        };
+        match (reply, before) {
+            (_, State::Lost(cause)) => Err(self.lost(cause)),
+            (Reply::Applied { outcome, .. }, _) => {
+                self.release_echo();
+                match outcome {
+                    Outcome::Released { .. } => Ok(()),
+                    _ => Err(self.lost(Cause::NotHeld)),
+                }
+            }
+            (Reply::Rejected(error) | Reply::Unknown(error), _) => {
+                Err(self.driver.name_error(error, &self.held.key))
+            }
+        }
+    }
+
+    /// The error of a lease that is lost.
+    pub(crate) fn lost(&self, cause: Cause) -> Error {
+        let error = Error::new(ErrorKind::Lost, format!("the lease is lost: {cause}"));
+        self.driver.name_error(error, &self.held.key)
+    }
+
+    /// Counts this hold out. Nothing is renewed for it from here on.
+    fn leave(&mut self) -> (u32, Ttl) {
+        self.left = true;
+        let now = self.driver.clock.now();
+        let left = {
+            let mut lease = self.held.lease();
+            lease.holds_mut().leave(self.id);
+            (lease.holds().count(), lease.ttl(now))
+        };
+        if left.0 == 0 {
+            self.driver.renewer.remove(&self.held);
+        } else {
+            self.driver.renewer.revisit(&self.held);
+        }
+        left
+    }
+
+    /// When the store has ended the lease by itself at the latest.
+    fn over(&self) -> Instant {
+        let now = self.driver.clock.now();
+        now.after(self.held.lease().ttl(now).as_duration())
+    }
+
+    fn release_later(&self, request: Request, over: Instant) {
+        let reply: oneshot::Receiver<Reply> = self.driver.submitter.post(request.clone());
+        let echo = self.held.echo.map(|at| Echo { at, single: false });
+        self.driver.finish_release(request, reply, over, echo);
+    }
+
+    /// If an earlier request of this id may still come alive, releases it again in time.
+    fn release_echo(&self) {
+        let now = self.driver.clock.now();
+        if self.held.echo.is_some_and(|at| now < at) {
+            self.release_later(self.held.release(0, Ttl::USER_MIN), now);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.left {
+            let over = self.over();
+            let (count, ttl) = self.leave();
+            self.release_later(self.held.release(count, ttl), over);
+        }
+    }
+}
+
+/// A release whose answer is not known yet.
+struct Unfinished<'a> {
+    hold: &'a Hold,
+    request: Option<Request>,
+    over: Instant,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.hold.release_later(request, self.over);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which lease an owner holds under which key, so that it can enter again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use leasehold_core::OwnerId;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::held::Held;
+use crate::store::Key;
+
+/// The places of all owners. A place exists as long as someone waits at it or holds through it.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(Arc<Mutex<Places>>);
+
+type Places = HashMap<(Key, OwnerId), Weak<Place>>;
+
+/// Where the tasks of one owner meet for one key: one at a time acquires, the others enter.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) lease: AsyncMutex<Option<Arc<Held>>>,
+    id: (Key, OwnerId),
+    places: Arc<Mutex<Places>>,
+}
+
+impl Owners {
+    pub(crate) fn place(&self, key: &Key, owner: OwnerId) -> Arc<Place> {
+        let id = (key.clone(), owner);
+        let mut places = lock(&self.0);
+        if let Some(place) = places.get(&id).and_then(Weak::upgrade) {
+            return place;
+        }
+        let place = Arc::new(Place {
+            lease: AsyncMutex::new(None),
+            id: id.clone(),
+            places: Arc::clone(&self.0),
+        });
+        places.insert(id, Arc::downgrade(&place));
+        place
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = lock(&self.places);
+        // Another place may have been made for the same id since the last reference to this went.
+        if places
+            .get(&self.id)
+            .is_some_and(|place| place.strong_count() == 0)
+        {
+            places.remove(&self.id);
+        }
+    }
+}
+
+fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use leasehold_core::{Name, Scope};
+
+    use super::*;
+    use crate::store::Space;
+
+    /// A place is there exactly as long as somebody is at it.
+    #[test]
+    fn places_leave_nothing_behind() {
+        let owners = Owners::default();
+        let scope = Scope::parse("x").unwrap();
+        let space = Space::new(scope.clone(), scope);
+        for number in 1..1_000 {
+            let key = space.key(Name::parse(&format!("n{}", number % 10)).unwrap());
+            let owner = OwnerId(NonZeroU64::new(number).unwrap());
+            let first = owners.place(&key, owner);
+            let second = owners.place(&key, owner);
+            assert!(Arc::ptr_eq(&first, &second));
+            drop(first);
+            assert!(Arc::ptr_eq(&second, &owners.place(&key, owner)));
+            drop(second);
+            assert!(lock(&owners.0).is_empty());
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Who may enter a lock again.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::OwnerId;
+
+/// One who may enter a lock that it already holds.
+///
+/// Tasks move between threads and are no one in particular, so in async code ownership is said, not
+/// guessed: everything inside [`Owner::scope`] acts as this owner, or a mutex is made its own with
+/// [`Mutex::owned_by`](crate::Mutex::owned_by). Without an owner every acquisition is a stranger to
+/// every other, also in the same task. The blocking API uses threads as owners.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use leasehold::{Client, Owner};
+///
+/// let client = Client::connect("memory:").await?;
+/// let mutex = client.mutex("ledger")?;
+/// Owner::new()
+///     .scope(async {
+///         let outer = mutex.lock().await?;
+///         let inner = mutex.lock().await?; // the same lease, entered twice
+///         assert_eq!(inner.lease_id(), outer.lease_id());
+///         assert_eq!(mutex.holder().await?.unwrap().count, 2);
+///         inner.release().await?;
+///         outer.release().await
+///     })
+///     .await?;
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(OwnerId);
+
+tokio::task_local! {
+    static CURRENT: OwnerId;
+}
+
+thread_local! {
+    static THREAD: OwnerId = fresh();
+}
+
+impl Owner {
+    /// An owner like no other.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(fresh())
+    }
+
+    /// Runs a future as this owner. Tasks spawned inside do not inherit it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the future itself.
+    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
+        CURRENT.scope(self.0, work).await
+    }
+
+    pub(crate) fn id(&self) -> OwnerId {
+        self.0
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The owner whose scope we are in.
+pub(crate) fn current() -> Option<OwnerId> {
+    CURRENT.try_with(|owner| *owner).ok()
+}
+
+/// The owner that stands for this thread.
+pub(crate) fn of_thread() -> Owner {
+    Owner(THREAD.with(|owner| *owner))
+}
+
+fn fresh() -> OwnerId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    OwnerId(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MIN))
+}

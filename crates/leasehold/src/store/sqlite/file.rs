@@ -1,0 +1,233 @@
+//! The file: opened, checked and created.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
+
+use super::fault::Fault;
+use super::machine::Machine;
+use super::{path, schema, time};
+use crate::{Error, ErrorKind};
+
+/// At most this many statements are kept prepared: more than there are.
+const STATEMENTS_MAX: usize = 32;
+
+/// One file at a time is opened in this process, see [`path::prepare`].
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct File {
+    /// The connection to it.
+    pub(super) db: Connection,
+    identity: Option<(u64, u64)>,
+}
+
+impl File {
+    /// Opens the file, and creates it if it is missing.
+    ///
+    /// It is a fault, to be tried again, if another process has it locked at this moment.
+    pub(super) fn open(path: &Path, machine: &Machine) -> Result<Self, Fault> {
+        let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        path::prepare(path)?;
+        refuse_foreign(path)?;
+        let identity = path::identity(path);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(path, flags)?;
+        db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        // Waiting is done here, with shorter pauses than SQLite's.
+        db.busy_timeout(Duration::ZERO)?;
+        if db.is_readonly(MAIN_DB)? {
+            // SQLite opens a file that it may only read, and would say so at the first lock.
+            return Err(failure(ErrorCode::ReadOnly, ffi::SQLITE_READONLY));
+        }
+        db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
+        create_tables(&mut db)?;
+        set_up(&db)?;
+        if !time::is_anchored(&db, machine)? {
+            let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if !time::is_anchored(&transaction, machine)? {
+                time::anchor(&transaction, machine)?;
+            }
+            transaction.commit()?;
+        }
+        Ok(Self { db, identity })
+    }
+
+    /// Writes the log back, so that the next transaction starts it over in the room that it has: a
+    /// full disk must not keep anybody from renewing and releasing.
+    pub(super) fn reuse_log(&self) {
+        let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+        if let Err(error) = self.db.query_row(checkpoint, [], |_| Ok(())) {
+            tracing::debug!(%error, "the log of the store cannot be written back");
+        }
+    }
+
+    /// Whether this is still the file at that path. If it was deleted or replaced, its locks
+    /// exclude nobody any more.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        self.identity == path::identity(path)
+    }
+}
+
+/// Refuses what is certainly not ours before anything is touched: no lock is taken, no file is made
+/// beside it, nothing is recovered.
+fn refuse_foreign(path: &Path) -> Result<(), Fault> {
+    let empty = std::fs::metadata(path).map_or(0, |meta| meta.len()) == 0;
+    // A journal is left if the process that created the file was killed in that moment. SQLite
+    // undoes its work; what remains is checked then.
+    if empty || path::beside(path, "-journal").exists() {
+        return Ok(());
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(immutable_uri(path), flags)?;
+    match application_id(&db) {
+        Ok(schema::APPLICATION_ID) => Ok(()),
+        // A database that nobody has written to yet. With a log it is another's: ours has its id
+        // before it has a log.
+        Ok(0) if !path::beside(path, "-wal").exists() && is_empty(&db)? => Ok(()),
+        Ok(_) => Err(foreign().into()),
+        Err(fault) if fault.is_foreign() => Err(fault),
+        // Another process writes the file at this moment, or it is damaged: found out below.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Creates the tables in an empty file, or checks that they are there.
+///
+/// It is done before the file is in WAL mode, so that its header says whose it is from the first
+/// moment on.
+fn create_tables(db: &mut Connection) -> Result<(), Fault> {
+    if application_id(db)? != schema::APPLICATION_ID {
+        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if application_id(&transaction)? == 0 {
+            if !is_empty(&transaction)? {
+                return Err(foreign().into());
+            }
+            transaction.execute_batch(schema::TABLES)?;
+            transaction.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", schema::VERSION)?;
+        }
+        transaction.commit()?;
+    }
+    if application_id(db)? != schema::APPLICATION_ID {
+        return Err(foreign().into());
+    }
+    let version: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    match version {
+        schema::VERSION => Ok(()),
+        newer if newer > schema::VERSION => Err(Error::new(
+            ErrorKind::InvalidConfig,
+            format!(
+                "the file was made by a newer leasehold (format {newer}, this one knows {}); \
+                 upgrade this one or choose another path",
+                schema::VERSION
+            ),
+        )
+        .into()),
+        _ => Err(failure(ErrorCode::DatabaseCorrupt, ffi::SQLITE_CORRUPT)),
+    }
+}
+
+fn set_up(db: &Connection) -> Result<(), Fault> {
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            "its file system cannot share memory between processes; choose a path on a local disk",
+        )
+        .into());
+    }
+    // What was acknowledged stays, also through a power failure: a token must never be given out
+    // twice. The log is written back after 4 MB and shortened if a reader let it grow.
+    db.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA wal_autocheckpoint = 1000;
+         PRAGMA journal_size_limit = 16777216;
+         PRAGMA temp_store = MEMORY;",
+    )?;
+    Ok(())
+}
+
+fn application_id(db: &Connection) -> Result<i32, Fault> {
+    Ok(db.query_row("PRAGMA application_id", [], |row| row.get(0))?)
+}
+
+fn is_empty(db: &Connection) -> Result<bool, Fault> {
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(tables == 0)
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte));
+            }
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+fn foreign() -> Error {
+    Error::new(
+        ErrorKind::InvalidConfig,
+        "the file is the database of another program; it was left as it is, choose another path",
+    )
+}
+
+fn failure(code: ErrorCode, extended_code: i32) -> Fault {
+    let error = ffi::Error {
+        code,
+        extended_code,
+    };
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::BootClock;
+
+    #[test]
+    fn a_log_that_was_written_back_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
+        let file = File::open(&path, &machine).unwrap();
+        let length = || {
+            std::fs::metadata(path::beside(&path, "-wal"))
+                .unwrap()
+                .len()
+        };
+        let change = || file.db.execute_batch("UPDATE meta SET high = high + 1");
+        change().unwrap();
+        let short = length();
+        change().unwrap();
+        let long = length();
+        assert!(long > short);
+        file.reuse_log();
+        change().unwrap();
+        assert_eq!(length(), long);
+    }
+
+    #[test]
+    fn what_was_acknowledged_survives_a_power_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
+        let file = File::open(&folder.path().join("locks.db"), &machine).unwrap();
+        let ask = |pragma: &str| file.db.query_row(pragma, [], |row| row.get::<_, i64>(0));
+        // FULL: the log is synced at each commit. No test can cut the power.
+        assert_eq!(ask("PRAGMA synchronous"), Ok(2));
+    }
+}

@@ -1,0 +1,73 @@
+//! The connection to whatever file is at the path.
+
+use std::path::PathBuf;
+
+use leasehold_core::Instant;
+use rusqlite::Connection;
+
+use super::fault::Fault;
+use super::file::File;
+use super::machine::Machine;
+use super::patience;
+
+/// A path, and the file there as long as it is the one that was opened.
+#[derive(Debug)]
+pub(super) struct Link {
+    path: PathBuf,
+    machine: Machine,
+    /// `None` after a fault that a new connection may mend.
+    file: Option<File>,
+}
+
+impl Link {
+    /// Opens the file, or creates it. Waits until `until` for others that have it locked.
+    pub(super) fn open(path: PathBuf, machine: Machine, until: Instant) -> Result<Self, Fault> {
+        let mut link = Self {
+            path,
+            machine,
+            file: None,
+        };
+        link.reopened(until)?;
+        Ok(link)
+    }
+
+    /// The connection, made anew if the file was deleted or replaced: on the old one we would lock
+    /// a file that nobody else can see.
+    pub(super) fn get(&mut self, until: Instant) -> Result<(&Connection, &Machine), Fault> {
+        if self
+            .file
+            .as_ref()
+            .is_some_and(|file| !file.is_at(&self.path))
+        {
+            tracing::warn!(
+                path = %self.path.display(),
+                "the file of the locks was deleted or replaced; the locks in the old one are lost"
+            );
+            self.file = None;
+        }
+        self.reopened(until)
+    }
+
+    /// Does what may mend a fault for the next request.
+    pub(super) fn look_into(&mut self, fault: &Fault) {
+        if fault.wants_reopening() {
+            self.file = None;
+        }
+        if let Some(file) = self.file.as_ref().filter(|_| fault.is_full()) {
+            file.reuse_log();
+        }
+    }
+
+    fn reopened(&mut self, until: Instant) -> Result<(&Connection, &Machine), Fault> {
+        let Self {
+            path,
+            machine,
+            file,
+        } = self;
+        let file = match file {
+            Some(file) => file,
+            None => file.insert(patience::retry(until, || File::open(path, machine))?),
+        };
+        Ok((&file.db, machine))
+    }
+}

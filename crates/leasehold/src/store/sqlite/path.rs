@@ -1,0 +1,202 @@
+//! Where the file is, and making it ready to be opened.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.
+pub(super) fn parse(url: &str) -> Result<PathBuf> {
+    let path = url.strip_prefix("sqlite:").unwrap_or(url);
+    let path = match path.strip_prefix("//") {
+        Some(path) if !path.is_empty() && !Path::new(path).is_absolute() => {
+            return Err(wrong(
+                "sqlite:// must be followed by an absolute path; write sqlite:PATH for a relative one",
+            ));
+        }
+        Some(path) => path,
+        None => path,
+    };
+    if path.is_empty() {
+        return Err(wrong("the URL names no file; write sqlite:PATH"));
+    }
+    if path == "~" || path.starts_with("~/") {
+        return Err(wrong(
+            "~ is not expanded in a store URL; write the whole path of the file",
+        ));
+    }
+    absolute(Path::new(path))
+}
+
+/// The path from the root: the file is opened again if it was replaced, and the program may have
+/// changed its folder by then.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(wrong("the path of the file must not contain a zero byte"));
+    }
+    std::path::absolute(path)
+        .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
+}
+
+/// Makes the folder and an empty file if they are missing, for nobody but this user, and refuses
+/// what cannot be a store.
+///
+/// No file that exists is opened here: closing it would take away the locks that another
+/// connection of this process has on it, as POSIX has it. For the same reason the caller opens one
+/// store at a time.
+pub(super) fn prepare(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => {
+            return Err(wrong("it is a folder; name a file in it"));
+        }
+        Ok(meta) if !meta.is_file() => {
+            return Err(wrong("it is not a regular file; choose another path"));
+        }
+        Ok(_) => {}
+        Err(_) => {
+            create_folder(path)?;
+            create_file(path)?;
+        }
+    }
+    refuse_network(path)
+}
+
+/// The path of one of the files that SQLite keeps beside the file.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Tells a file from another that takes its place.
+#[cfg(unix)]
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Elsewhere an open file cannot be deleted, so none can take its place.
+#[cfg(not(unix))]
+pub(super) fn identity(_path: &Path) -> Option<(u64, u64)> {
+    None
+}
+
+fn create_folder(path: &Path) -> Result<()> {
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|error| {
+        wrong(format!(
+            "its folder cannot be created ({}); create it or choose another path",
+            error.kind()
+        ))
+        .with_source(error)
+    })
+}
+
+fn create_file(path: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => {
+            // Left behind by a file that was deleted. SQLite would take them for this one's.
+            for suffix in ["-wal", "-shm", "-journal"] {
+                let _ = fs::remove_file(beside(path, suffix));
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(wrong(format!(
+            "the file cannot be created ({}); make its folder writable for this user or choose \
+             another path",
+            error.kind()
+        ))
+        .with_source(error)),
+    }
+}
+
+/// Refuses a file on a network file system: another machine could write it too, and would take
+/// the locks of this one for dead.
+#[cfg(target_os = "linux")]
+fn refuse_network(path: &Path) -> Result<()> {
+    let Ok(stat) = rustix::fs::statfs(path) else {
+        return Ok(());
+    };
+    // The type of the field differs between architectures; the numbers have 32 bits.
+    let magic = (stat.f_type as u64) & 0xffff_ffff;
+    match NETWORK.iter().find(|(number, _)| *number == magic) {
+        Some((_, name)) => Err(wrong(format!(
+            "it is on a network file system ({name}), and a SQLite store is for one machine; \
+             choose a path on a local disk, or a Redis store"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn refuse_network(_path: &Path) -> Result<()> {
+    Ok(())
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+/// File systems that several machines may mount, by the numbers in Linux's `magic.h`. FUSE and 9p
+/// are not among them: they carry local files as often.
+#[cfg(target_os = "linux")]
+const NETWORK: [(u64, &str); 12] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x4750_4653, "GPFS"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_taken_as_it_is_written() {
+        for (url, path) in [
+            ("sqlite:/var/lib/x.db", "/var/lib/x.db"),
+            ("sqlite:///var/lib/x.db", "/var/lib/x.db"),
+            ("sqlite:/a%20b?c#d", "/a%20b?c#d"),
+            ("sqlite:/~/x", "/~/x"),
+        ] {
+            assert_eq!(parse(url).unwrap(), Path::new(path), "{url}");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(parse("sqlite:a/b.db").unwrap(), here.join("a/b.db"));
+        assert_eq!(parse("sqlite::memory:").unwrap(), here.join(":memory:"));
+    }
+
+    #[test]
+    fn a_url_that_names_no_file_is_refused() {
+        for url in [
+            "sqlite:",
+            "sqlite://",
+            "sqlite://x.db",
+            "sqlite:~/x.db",
+            "sqlite:/a\0b",
+        ] {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Records and clients as rows.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Hold, LeaseId, Name, Record, StoreTime, Token};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Row, params};
+
+use super::fault::Fault;
+use crate::Error;
+use crate::store::{About, Entry, Key, Space};
+
+/// How many entries one look takes at most, so that a long list holds nobody up.
+const PAGE: u32 = 1_000;
+
+/// What the file remembers of a name; nothing is an empty record.
+pub(super) fn load(db: &Connection, key: &Key) -> Result<Record, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT client, number, count, expires_at, last_token FROM records
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let mut rows = statement.query([namespace, tenant, name])?;
+    match rows.next()? {
+        Some(row) => Ok(Record {
+            hold: hold(row)?,
+            last_token: last_token(row)?,
+        }),
+        None => Ok(Record::default()),
+    }
+}
+
+/// Writes a record down.
+pub(super) fn save(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
+    let mut statement = db.prepare_cached(
+        "INSERT INTO records
+             (namespace, tenant, name, client, number, count, expires_at, last_token)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT (namespace, tenant, name) DO UPDATE
+         SET client = excluded.client, number = excluded.number, count = excluded.count,
+             expires_at = excluded.expires_at, last_token = excluded.last_token",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let hold = record.hold.as_ref();
+    statement.execute(params![
+        namespace,
+        tenant,
+        name,
+        hold.map(|hold| hold.lease.client.to_string()),
+        // SQLite's integers are signed; the bits are the same.
+        hold.map(|hold| hold.lease.number.cast_signed()),
+        hold.map(|hold| hold.count.get()),
+        hold.map(|hold| signed(hold.expires_at.as_micros())),
+        record.last_token.map(|token| signed(token.get())),
+    ])?;
+    Ok(())
+}
+
+/// The entry of a name that is held at `now`.
+pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT r.client, number, count, expires_at, last_token,
+                host, pid, program, label, since_ms
+         FROM records AS r LEFT JOIN clients AS c ON c.client = r.client AND until > ?1
+         WHERE namespace = ?2 AND tenant = ?3 AND name = ?4 AND r.client IS NOT NULL",
+    )?;
+    let (namespace, tenant, name) = columns(key);
+    let mut rows = statement.query(params![signed(now.as_micros()), namespace, tenant, name])?;
+    match rows.next()? {
+        Some(row) => entry(row, key.clone(), now),
+        None => Ok(None),
+    }
+}
+
+/// One page of the entries of a space, ordered by name.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// Those that are held.
+    pub(super) entries: Vec<Entry>,
+    /// The name after which the next page starts. `None`: there is none.
+    pub(super) next: Option<String>,
+}
+
+/// The page that starts after a name.
+pub(super) fn list(
+    db: &Connection,
+    space: &Space,
+    after: &str,
+    now: StoreTime,
+) -> Result<Page, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT r.client, number, count, expires_at, last_token,
+                host, pid, program, label, since_ms, name
+         FROM records AS r LEFT JOIN clients AS c ON c.client = r.client AND until > ?1
+         WHERE namespace = ?2 AND tenant = ?3 AND name > ?4
+         ORDER BY name LIMIT ?5",
+    )?;
+    let mut rows = statement.query(params![
+        signed(now.as_micros()),
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        after,
+        PAGE
+    ])?;
+    let (mut page, mut seen, mut last) = (Page::default(), 0, String::new());
+    while let Some(row) = rows.next()? {
+        last = get(row, "name")?;
+        seen += 1;
+        let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
+        let found = entry(row, space.key(name.clone()), now)
+            .map_err(|fault| Error::from(fault).for_lock(&name))?;
+        page.entries.extend(found);
+    }
+    page.next = (seen == PAGE).then_some(last);
+    Ok(page)
+}
+
+/// Writes down who a client is.
+pub(super) fn announce(
+    db: &Connection,
+    client: ClientId,
+    about: &About,
+    ttl: Duration,
+    now: StoreTime,
+) -> Result<(), Fault> {
+    let mut statement = db.prepare_cached(
+        "INSERT INTO clients (client, host, pid, program, label, since_ms, until)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (client) DO UPDATE
+         SET host = excluded.host, pid = excluded.pid, program = excluded.program,
+             label = excluded.label, since_ms = excluded.since_ms, until = excluded.until",
+    )?;
+    let ttl = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+    statement.execute(params![
+        client.to_string(),
+        about.host,
+        about.pid,
+        about.program,
+        about.label,
+        signed(about.since_ms),
+        signed(now.as_micros().saturating_add(ttl)),
+    ])?;
+    Ok(())
+}
+
+/// A number as SQLite keeps it. Those beyond its range mean "never" as well as the largest.
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn columns(key: &Key) -> (&str, &str, &str) {
+    let space = &key.space;
+    (
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        key.name.as_str(),
+    )
+}
+
+fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
+    let record = Record {
+        hold: hold(row)?,
+        last_token: last_token(row)?,
+    };
+    Ok(record.holder(now).map(|hold| Entry {
+        key,
+        lease: hold.lease,
+        count: hold.count.get(),
+        left: now.until(hold.expires_at),
+        token: record.last_token,
+        client: about(row),
+    }))
+}
+
+fn hold(row: &Row<'_>) -> Result<Option<Hold>, Fault> {
+    let Some(client) = get::<Option<String>>(row, "client")? else {
+        return Ok(None);
+    };
+    let count: u32 = get(row, "count")?;
+    let expires_at = unsigned(row, "expires_at")?.ok_or(Fault::Unreadable("expires_at"))?;
+    Ok(Some(Hold {
+        lease: LeaseId {
+            client: client.parse().map_err(|_| Fault::Unreadable("client"))?,
+            number: get::<i64>(row, "number")?.cast_unsigned(),
+        },
+        count: NonZeroU32::new(count).ok_or(Fault::Unreadable("count"))?,
+        expires_at: StoreTime::from_micros(expires_at),
+    }))
+}
+
+fn last_token(row: &Row<'_>) -> Result<Option<Token>, Fault> {
+    match unsigned(row, "last_token")? {
+        Some(value) => match Token::new(value) {
+            Some(token) => Ok(Some(token)),
+            None => Err(Fault::Unreadable("last_token")),
+        },
+        None => Ok(None),
+    }
+}
+
+/// Only for people who look, so a row that cannot be read is as good as none.
+fn about(row: &Row<'_>) -> Option<About> {
+    Some(About {
+        host: row.get("host").ok()?,
+        pid: row.get("pid").ok()?,
+        program: row.get("program").ok()?,
+        label: row.get("label").ok()?,
+        since_ms: unsigned(row, "since_ms").ok()??,
+    })
+}
+
+fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
+    match get::<Option<i64>>(row, column)? {
+        Some(value) => match u64::try_from(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Fault::Unreadable(column)),
+        },
+        None => Ok(None),
+    }
+}
+
+/// A value that leasehold wrote is of the right type and in its range.
+fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
+    row.get(column).map_err(|_| Fault::Unreadable(column))
+}

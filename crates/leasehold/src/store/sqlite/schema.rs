@@ -1,0 +1,44 @@
+//! What is in the file.
+
+/// Says in the header of the file whose it is: "LSHD".
+pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
+
+/// The version of the tables below, `user_version` of the file.
+pub(super) const VERSION: i32 = 1;
+
+/// The tables. All times are microseconds of the store's clock, see [`super::time`].
+///
+/// `meta` has one row: the start of the machine that `anchor` belongs to, the bound of all times
+/// given out, and how far the last sweep went.
+/// A record without `client` is free and kept for its counter.
+pub(super) const TABLES: &str = "
+    CREATE TABLE meta (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        boot_id TEXT,
+        anchor INTEGER NOT NULL,
+        high INTEGER NOT NULL,
+        swept_namespace TEXT NOT NULL DEFAULT '',
+        swept_tenant TEXT NOT NULL DEFAULT '',
+        swept_name TEXT NOT NULL DEFAULT ''
+    ) STRICT;
+    CREATE TABLE records (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        client TEXT,
+        number INTEGER,
+        count INTEGER,
+        expires_at INTEGER,
+        last_token INTEGER,
+        PRIMARY KEY (namespace, tenant, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE clients (
+        client TEXT NOT NULL PRIMARY KEY,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        program TEXT NOT NULL,
+        label TEXT NOT NULL,
+        since_ms INTEGER NOT NULL,
+        until INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+";

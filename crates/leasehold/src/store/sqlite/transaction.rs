@@ -1,0 +1,114 @@
+//! One transaction, and what it means if it fails.
+
+use leasehold_core::Instant;
+use rusqlite::Connection;
+
+use super::fault::Fault;
+use super::patience;
+
+/// Why a transaction failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// What happened.
+    pub(super) fault: Fault,
+    /// Whether it may have been applied in spite of it, or may yet be.
+    pub(super) undetermined: bool,
+}
+
+/// Runs `work` in a transaction that no other process can disturb. Waits until `until` for others
+/// to finish theirs.
+pub(super) fn run<T>(
+    db: &Connection,
+    until: Instant,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Failed> {
+    patience::retry(until, || execute(db, "BEGIN IMMEDIATE")).map_err(Failed::certain)?;
+    match work(db) {
+        Ok(value) => match execute(db, "COMMIT") {
+            Ok(()) => Ok(value),
+            Err(fault) => {
+                roll_back(db);
+                Err(Failed {
+                    undetermined: !fault.undoes_commit(),
+                    fault,
+                })
+            }
+        },
+        Err(fault) => {
+            roll_back(db);
+            Err(Failed::certain(fault))
+        }
+    }
+}
+
+impl Failed {
+    /// It was certainly not applied.
+    pub(super) fn certain(fault: Fault) -> Self {
+        Self {
+            fault,
+            undetermined: false,
+        }
+    }
+}
+
+fn execute(db: &Connection, sql: &str) -> Result<(), Fault> {
+    db.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+fn roll_back(db: &Connection) {
+    // SQLite has done it itself after some errors. If it cannot be done, the next transaction
+    // cannot begin, and that is told then.
+    if !db.is_autocommit() {
+        let _ = execute(db, "ROLLBACK");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rusqlite::params;
+
+    use super::*;
+    use crate::clock::BootClock;
+    use crate::store::sqlite::file::File;
+    use crate::store::sqlite::machine::Machine;
+    use crate::{Error, ErrorKind};
+
+    /// A limit on the pages of the file is the only full disk that every machine has.
+    #[test]
+    fn a_full_disk_undoes_the_transaction_and_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
+        let file = File::open(&folder.path().join("locks.db"), &machine).unwrap();
+        let db = &file.db;
+        let pages = |limit: u32| {
+            let limit = format!("PRAGMA max_page_count = {limit}");
+            db.query_row(&limit, [], |row| row.get::<_, u32>(0))
+                .unwrap()
+        };
+        let until = Instant::default();
+        let fill = |rows: u32| {
+            run(db, until, |db| {
+                for number in 0..rows {
+                    let mut insert = db.prepare_cached(
+                        "INSERT INTO records (namespace, tenant, name) VALUES ('n', 't', ?1)",
+                    )?;
+                    insert.execute(params![format!("{number:0500}")])?;
+                }
+                Ok(())
+            })
+        };
+        pages(1);
+        let failed = fill(100).unwrap_err();
+        assert!(!failed.undetermined);
+        let error = Error::from(failed.fault);
+        assert_eq!(error.kind(), ErrorKind::Store);
+        assert_eq!(error.to_string(), "the disk is full; make room on it");
+        pages(1_000_000);
+        fill(100).unwrap();
+        let count = "SELECT count(*) FROM records";
+        assert_eq!(db.query_row(count, [], |row| row.get(0)), Ok(100));
+    }
+}

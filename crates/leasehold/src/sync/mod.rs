@@ -1,0 +1,3 @@
+//! What users hold.
+
+pub(crate) mod mutex;

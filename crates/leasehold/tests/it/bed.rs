@@ -1,0 +1,75 @@
+//! The stores that every test of behaviour runs on.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use leasehold::store::{self, MemoryStore, OpenOptions, Store};
+use leasehold::{Client, ClientBuilder};
+use leasehold_testkit::RedisServer;
+use tempfile::TempDir;
+
+/// A store of its own for one test, which several clients share.
+pub(crate) enum Bed {
+    Memory(Arc<MemoryStore>),
+    Sqlite(TempDir),
+    Redis(Arc<RedisServer>),
+}
+
+impl Bed {
+    pub(crate) fn memory() -> Self {
+        Self::Memory(Arc::new(MemoryStore::new()))
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(TempDir::new().unwrap())
+    }
+
+    /// A server that the tests of this process share while any of them runs.
+    pub(crate) fn redis() -> Self {
+        static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+        let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = server.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(RedisServer::start());
+            *server = Arc::downgrade(&started);
+            started
+        });
+        Self::Redis(running)
+    }
+
+    pub(crate) fn url(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
+            Self::Redis(server) => Some(server.url()),
+        }
+    }
+
+    /// Another client, as another process would have.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(Client::builder()).await
+    }
+
+    pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Client {
+        match (self, self.url()) {
+            (Self::Memory(store), _) => builder.build(Arc::clone(store) as Arc<dyn Store>),
+            (_, Some(url)) => builder.connect(&url).await,
+            (_, None) => unreachable!("only memory has no URL that can be shared"),
+        }
+        .unwrap()
+    }
+
+    /// The store itself, below every client.
+    pub(crate) async fn store(&self) -> Arc<dyn Store> {
+        match (self, self.url()) {
+            (Self::Memory(store), _) => Arc::clone(store) as Arc<dyn Store>,
+            (_, Some(url)) => store::open(&url, &OpenOptions::default()).await.unwrap(),
+            (_, None) => unreachable!("only memory has no URL that can be shared"),
+        }
+    }
+}
+
+/// A name that no other test uses: tests of one server run side by side.
+pub(crate) fn fresh_name(what: &str) -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,214 @@
+//! Taking, entering again, giving back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::{Cause, ErrorKind, Owner, State};
+use leasehold_testkit::eventually_async;
+
+use crate::bed::{Bed, fresh_name};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// 32 tasks on two clients add to a number that only the lock protects.
+pub(super) async fn tasks_on_two_clients_exclude_each_other(bed: Bed) {
+    let name = fresh_name("counter");
+    let inside = Arc::new(AtomicBool::new(false));
+    let sum = Arc::new(AtomicU64::new(0));
+    let clients = [bed.client().await, bed.client().await];
+    let mut tasks = Vec::new();
+    for task in 0..32 {
+        let mutex = clients[task % 2].mutex(&name).unwrap();
+        let (inside, sum) = (Arc::clone(&inside), Arc::clone(&sum));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let guard = mutex.lock().await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+                let before = sum.load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                sum.store(before + 1, Ordering::SeqCst);
+                inside.store(false, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(sum.load(Ordering::SeqCst), 32 * 5);
+}
+
+pub(super) async fn a_refusal_tells_the_time_left(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("left")).unwrap();
+    assert_eq!(mutex.time_left().await.unwrap(), None);
+    let ttl = Duration::from_secs(20);
+    let guard = mutex.ttl(ttl).unwrap().lock().await.unwrap();
+    let left = mutex.time_left().await.unwrap().unwrap();
+    assert!(
+        left <= ttl && left > ttl - Duration::from_secs(5),
+        "{left:?}"
+    );
+    assert!(mutex.is_locked().await.unwrap());
+    guard.release().await.unwrap();
+    assert!(!mutex.is_locked().await.unwrap());
+}
+
+pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(bed: Bed) {
+    let client = bed.client().await;
+    let (owner, name) = (Owner::new(), fresh_name("again"));
+    let mutex = client.mutex(&name).unwrap().owned_by(&owner);
+    let count = async || mutex.holder().await.unwrap().map(|info| info.count);
+
+    let outer = mutex.lock().await.unwrap();
+    let inner = mutex.try_lock().await.unwrap().unwrap();
+    let third = mutex.lock_timeout(SOON).await.unwrap().unwrap();
+    assert_eq!(outer.lease_id(), third.lease_id());
+    assert_eq!(outer.token(), third.token());
+    assert_eq!(count().await, Some(3));
+    // In any order, by release or by drop.
+    outer.release().await.unwrap();
+    assert_eq!(count().await, Some(2));
+    drop(third);
+    eventually_async(SOON, async || count().await == Some(1)).await;
+    assert!(inner.state().is_held());
+    inner.release().await.unwrap();
+    assert_eq!(count().await, None);
+
+    // The owner of another client is another owner.
+    let other = bed.client().await.mutex(&name).unwrap().owned_by(&owner);
+    let guard = mutex.lock().await.unwrap();
+    assert!(other.try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn tasks_of_one_owner_meet_in_one_lease(bed: Bed) {
+    let client = bed.client().await;
+    let mutex = client
+        .mutex(fresh_name("meet"))
+        .unwrap()
+        .owned_by(&Owner::new());
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.lock().await.unwrap() })
+        })
+        .collect();
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.unwrap());
+    }
+    assert_eq!(mutex.holder().await.unwrap().unwrap().count, 8);
+    assert!(guards.iter().all(|guard| guard.state().is_held()));
+    drop(guards);
+    eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
+}
+
+pub(super) async fn without_an_owner_nobody_enters_again(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("stranger")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    let scoped = Owner::new()
+        .scope(async { mutex.try_lock().await.unwrap() })
+        .await;
+    assert!(scoped.is_none());
+    guard.release().await.unwrap();
+}
+
+/// Drop, then ask: the release travels first, so the question is not refused.
+pub(super) async fn a_drop_releases_before_the_next_question(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("drop")).unwrap();
+    for _ in 0..50 {
+        let guard = mutex.try_lock().await.unwrap();
+        assert!(guard.is_some());
+        drop(guard);
+    }
+}
+
+pub(super) async fn a_stale_guard_does_nothing_to_the_new_holder(bed: Bed) {
+    let name = fresh_name("stale");
+    let (old, new) = (bed.client().await, bed.client().await);
+    let short = Duration::from_millis(150);
+    let stale = old
+        .mutex(&name)
+        .unwrap()
+        .lease(short)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    let guard = new.mutex(&name).unwrap().lock().await.unwrap();
+    assert_eq!(stale.state(), State::Lost(Cause::Expired));
+    assert!(guard.token() > stale.token());
+    assert_eq!(stale.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let holder = new.mutex(&name).unwrap().holder().await.unwrap().unwrap();
+    assert_eq!(holder.lease, guard.lease_id());
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn a_forced_release_makes_the_holder_lost(bed: Bed) {
+    let name = fresh_name("force");
+    let (holder, operator) = (bed.client().await, bed.client().await);
+    let ttl = Duration::from_millis(600);
+    let mutex = holder.mutex(&name).unwrap().ttl(ttl).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let operated = operator.mutex(&name).unwrap();
+    let cut_off = operated.force_release().await.unwrap().unwrap();
+    assert_eq!(cut_off.lease, guard.lease_id());
+    assert_eq!(cut_off.token, Some(guard.token()));
+    assert_eq!(operated.force_release().await.unwrap(), None);
+    assert_eq!(guard.lost().await, Cause::NotHeld);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+pub(super) async fn run_releases_after_a_value_and_after_a_panic(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("run")).unwrap();
+    let token = mutex.run(async |lease| lease.token()).await.unwrap();
+    assert!(!mutex.is_locked().await.unwrap());
+
+    let panicking = mutex.clone();
+    let work = tokio::spawn(async move {
+        let work = async |_: &leasehold::Guard| -> u8 { panic!("the work fails, on purpose") };
+        panicking.run(work).await
+    });
+    assert!(work.await.unwrap_err().is_panic());
+    let again = mutex.lock_timeout(SOON).await.unwrap().unwrap();
+    assert!(again.token() > token);
+    again.release().await.unwrap();
+}
+
+pub(super) async fn run_drops_the_work_when_the_lease_is_lost(bed: Bed) {
+    struct Dropped(Arc<AtomicBool>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let mutex = bed.client().await.mutex(fresh_name("cut")).unwrap();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let mark = Dropped(Arc::clone(&dropped));
+    let short = mutex.lease(Duration::from_millis(150)).unwrap();
+    let error = short
+        .run(async |_| {
+            let _mark = mark;
+            std::future::pending::<()>().await;
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+pub(super) async fn shutdown_releases_everything(bed: Bed) {
+    let (client, other) = (bed.client().await, bed.client().await);
+    let names: Vec<_> = (0..20).map(|_| fresh_name("shutdown")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    }
+    client.shutdown(SOON).await.unwrap();
+    for (name, guard) in names.iter().zip(&guards) {
+        assert!(!other.mutex(name).unwrap().is_locked().await.unwrap());
+        assert_eq!(guard.state(), State::Lost(Cause::Released));
+    }
+}

@@ -1,0 +1,137 @@
+//! How long a lease lasts.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Cause, ErrorKind, Owner, State};
+
+use crate::bed::{Bed, fresh_name};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("fixed")).unwrap();
+    let begun = Instant::now();
+    let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
+    assert!(
+        guard.time_left() < SHORT,
+        "less than asked for, by the drift"
+    );
+    assert_eq!(guard.lost().await, Cause::Expired);
+    let told = begun.elapsed();
+    assert!(told < SHORT, "told {told:?} after, when it may be over");
+    // The store ends it, too: the next one is served without any release.
+    let next = mutex.lock().await.unwrap();
+    assert!(
+        begun.elapsed() >= SHORT,
+        "nobody had it before it had ended"
+    );
+    next.release().await.unwrap();
+    drop(guard);
+}
+
+pub(super) async fn a_renewed_lease_outlives_five_ttls(bed: Bed) {
+    let (client, other) = (bed.client().await, bed.client().await);
+    let name = fresh_name("renewed");
+    let mutex = client.mutex(&name).unwrap().ttl(SHORT).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let begun = Instant::now();
+    let stranger = other.mutex(&name).unwrap();
+    let waited = stranger.lock_timeout(SHORT * 5).await.unwrap();
+    assert!(waited.is_none());
+    assert!(begun.elapsed() >= SHORT * 5);
+    assert!(!guard.state().is_lost(), "{:?}", guard.state());
+    guard.release().await.unwrap();
+}
+
+/// Re-entry with another kind of lease than the first: each hold keeps its own promise.
+pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
+    let client = bed
+        .client_with(leasehold::Client::builder().ttl(SHORT))
+        .await;
+    let renewed = client
+        .mutex(fresh_name("mixed"))
+        .unwrap()
+        .owned_by(&Owner::new());
+    let fixed = renewed.lease(SHORT).unwrap();
+    let long = renewed.lease(SHORT * 4).unwrap();
+
+    // Fixed inside renewed: the inner one ends, the outer one goes on.
+    let outer = renewed.lock().await.unwrap();
+    let inner = fixed.lock().await.unwrap();
+    assert_eq!(inner.lost().await, Cause::Expired);
+    assert!(!outer.state().is_lost());
+    drop(inner);
+    outer.ensure(SHORT / 3).await.unwrap();
+    outer.release().await.unwrap();
+
+    // Renewed inside fixed: the lease is renewed while the inner one lasts, but the outer one ends.
+    let outer = fixed.lock().await.unwrap();
+    let inner = renewed.lock().await.unwrap();
+    assert_eq!(outer.lost().await, Cause::Expired);
+    assert!(!inner.state().is_lost());
+    assert!(renewed.is_locked().await.unwrap());
+    inner.release().await.unwrap();
+    drop(outer);
+
+    // A short renewed hold inside a long fixed one takes nothing from it.
+    let outer = long.lock().await.unwrap();
+    let inner = renewed.lock().await.unwrap();
+    inner.release().await.unwrap();
+    assert!(outer.time_left() > SHORT * 2, "{:?}", outer.time_left());
+    let left = renewed.time_left().await.unwrap().unwrap();
+    assert!(left > SHORT * 2, "{left:?}");
+    outer.release().await.unwrap();
+}
+
+pub(super) async fn ensure_renews_or_says_why_not(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("ensure")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    guard.ensure(Duration::from_secs(1)).await.unwrap();
+    let before = guard.deadline();
+    // A little less than two thirds of the 30 s can be had right after a renewal.
+    guard.ensure(Duration::from_millis(19_600)).await.unwrap();
+    assert!(guard.deadline() >= before);
+    let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    mutex.force_release().await.unwrap();
+    let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(guard.state(), State::Lost(Cause::NotHeld));
+
+    let fixed = mutex.lease(Duration::from_secs(5)).unwrap();
+    let guard = fixed.lock().await.unwrap();
+    guard.ensure(Duration::from_secs(2)).await.unwrap();
+    let error = guard.ensure(Duration::from_secs(9)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn ttls_outside_the_bounds_are_refused(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("bounds")).unwrap();
+    let day = Duration::from_secs(24 * 60 * 60);
+    for bad in [
+        Duration::ZERO,
+        Duration::from_millis(99),
+        day + Duration::from_millis(1),
+        Duration::MAX,
+    ] {
+        for refused in [mutex.ttl(bad), mutex.lease(bad)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            assert!(error.to_string().contains("from 100 ms to 24 h"), "{error}");
+        }
+    }
+    let guard = mutex.lease(day).unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn the_states_are_told_one_after_the_other(bed: Bed) {
+    let mutex = bed.client().await.mutex(fresh_name("states")).unwrap();
+    let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
+    let token = guard.cancellation_token();
+    let mut states = guard.states();
+    assert!(matches!(states.next().await, Some(State::Held { .. })));
+    assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
+    assert_eq!(states.next().await, None);
+    token.cancelled().await;
+}

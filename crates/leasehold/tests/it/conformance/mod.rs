@@ -1,0 +1,68 @@
+//! What every store must do, a function per behaviour.
+//!
+//! The list below is turned into one test per behaviour and store. A server that is missing fails
+//! its tests.
+
+mod holding;
+mod leases;
+mod looking;
+mod names;
+mod operations;
+mod threads;
+mod waiting;
+
+use crate::bed::Bed;
+
+macro_rules! conformance {
+    ($($module:ident :: $behaviour:ident),+ $(,)?) => {
+        conformance!(@store memory, $($module::$behaviour),+);
+        conformance!(@store sqlite, $($module::$behaviour),+);
+        conformance!(@store redis, $($module::$behaviour),+);
+    };
+    (@store $store:ident, $($module:ident :: $behaviour:ident),+) => {
+        mod $store {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $behaviour() {
+                    $module::$behaviour(Bed::$store()).await;
+                }
+            )+
+        }
+    };
+}
+
+conformance! {
+    holding::tasks_on_two_clients_exclude_each_other,
+    holding::a_refusal_tells_the_time_left,
+    holding::an_owner_enters_again_and_the_store_shows_the_count,
+    holding::tasks_of_one_owner_meet_in_one_lease,
+    holding::without_an_owner_nobody_enters_again,
+    holding::a_drop_releases_before_the_next_question,
+    holding::a_stale_guard_does_nothing_to_the_new_holder,
+    holding::a_forced_release_makes_the_holder_lost,
+    holding::run_releases_after_a_value_and_after_a_panic,
+    holding::run_drops_the_work_when_the_lease_is_lost,
+    holding::shutdown_releases_everything,
+    leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
+    leases::a_renewed_lease_outlives_five_ttls,
+    leases::fixed_and_renewed_holds_keep_their_own_terms,
+    leases::ensure_renews_or_says_why_not,
+    leases::ttls_outside_the_bounds_are_refused,
+    leases::the_states_are_told_one_after_the_other,
+    looking::a_holder_is_described,
+    looking::held_locks_are_listed_by_name,
+    looking::spaces_know_nothing_of_each_other,
+    names::what_may_be_a_name_is_locked_and_listed,
+    names::what_may_not_be_a_name_is_refused_before_the_store,
+    operations::the_same_operation_twice_equals_once,
+    operations::a_stranger_changes_nothing,
+    operations::a_batch_is_answered_in_its_order,
+    operations::tokens_grow_over_ten_thousand_grants_and_restarts_of_the_client,
+    threads::threads_enter_again_and_exclude_each_other,
+    threads::a_lease_is_renewed_while_its_thread_is_busy,
+    threads::the_blocking_api_refuses_to_block_a_runtime,
+    waiting::a_waiter_gets_the_lock_after_the_release,
+    waiting::a_waiter_gets_the_lock_of_a_dead_holder,
+    waiting::a_timeout_ends_the_waiting,
+}

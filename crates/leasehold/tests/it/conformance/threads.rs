@@ -1,0 +1,84 @@
+//! The blocking API.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+use leasehold::blocking::{Client, ClientBuilder};
+
+use crate::bed::{Bed, fresh_name};
+
+/// Runs blocking code on a plain thread, as a program without a runtime would.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = tokio::sync::oneshot::channel();
+    let thread = std::thread::spawn(move || done.send(work()).ok());
+    let outcome = outcome.await;
+    match outcome {
+        Ok(value) => value,
+        Err(_) => std::panic::resume_unwind(thread.join().unwrap_err()),
+    }
+}
+
+fn connect(bed: &Bed, builder: ClientBuilder) -> Client {
+    let url = bed.url().unwrap_or_else(|| "memory:".to_owned());
+    builder.connect(&url).unwrap()
+}
+
+pub(super) async fn threads_enter_again_and_exclude_each_other(bed: Bed) {
+    on_thread(move || {
+        let client = connect(&bed, Client::builder());
+        let mutex = client.mutex(fresh_name("thread")).unwrap();
+        let outer = mutex.lock().unwrap();
+        let inner = mutex.lock().unwrap();
+        assert_eq!(inner.lease_id(), outer.lease_id());
+        assert_eq!(mutex.holder().unwrap().unwrap().count, 2);
+        std::thread::scope(|scope| {
+            let stranger = scope.spawn(|| mutex.try_lock().unwrap().is_none());
+            assert!(stranger.join().unwrap());
+        });
+        inner.release().unwrap();
+        outer.release().unwrap();
+
+        let sum = Arc::new(AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        mutex
+                            .run(|_| {
+                                let before = sum.load(Ordering::SeqCst);
+                                std::thread::yield_now();
+                                sum.store(before + 1, Ordering::SeqCst);
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.load(Ordering::SeqCst), 40);
+    })
+    .await;
+}
+
+pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(bed: Bed) {
+    on_thread(move || {
+        let ttl = Duration::from_millis(300);
+        let client = connect(&bed, Client::builder().ttl(ttl));
+        let guard = client.mutex(fresh_name("busy")).unwrap().lock().unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < ttl * 5 {
+            std::hint::spin_loop();
+        }
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
+        guard.release().unwrap();
+    })
+    .await;
+}
+
+pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(bed: Bed) {
+    let error = Client::connect("memory:").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().contains("async runtime"), "{error}");
+    drop(bed);
+}

@@ -1,0 +1,237 @@
+//! Plays random histories to a store and to the rule, and compares the answers.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold::store::{Entry, Key, Reply, Request, Space, Store};
+use leasehold_core::mutex::{self, Record};
+use leasehold_core::{Name, Op, Outcome, Scope, StoreTime};
+use leasehold_sim::history::{Histories, Shape};
+use leasehold_sim::judge::Judge;
+use leasehold_sim::seed;
+
+/// How many names share a batch at most.
+const NAMES_MAX: usize = 32;
+
+/// How much longer than the step a store's clock may run between two batches. Far more than any
+/// takes; it only shows that the clock was moved, and by how much.
+const PACE_MAX: Duration = Duration::from_secs(20);
+
+/// A store to compare with the rule.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) store: &'a dyn Store,
+    /// Moves the store's clock by so many milliseconds.
+    pub(super) step: &'a dyn Fn(i64),
+    /// What its clock can do.
+    pub(super) shape: Shape,
+    /// By how much it may round the time that a lease has left.
+    pub(super) slack: Duration,
+    /// How many histories to play.
+    pub(super) histories: usize,
+}
+
+/// A store that does not answer as the rule does.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// The history of the name that differed.
+    history: Histories,
+    name: usize,
+    what: String,
+}
+
+impl Difference {
+    fn new(histories: &Histories, name: usize, what: String) -> Self {
+        Self {
+            history: histories.of(name),
+            name,
+            what,
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (variable, seed) = (seed::VARIABLE, self.history.seed);
+        writeln!(f, "{}{}: {}", self.history, self.name, self.what)?;
+        write!(f, "{variable}={seed} plays this again")
+    }
+}
+
+/// Plays half of the histories from seeds that are always the same and half from fresh ones, or
+/// those of the one seed that `LEASEHOLD_SEED` names.
+pub(super) async fn compare(subject: Subject<'_>) -> Result<(), Difference> {
+    if std::env::var_os(seed::VARIABLE).is_some() {
+        let histories = subject.histories_of(seed::from_environment());
+        return Player::new(subject, &histories).play(&histories).await;
+    }
+    let mut played = 0;
+    let mut fixed = 0..;
+    let mut fresh = seed::from_environment()..;
+    while played < subject.histories {
+        let seeds = if played < subject.histories / 2 {
+            &mut fixed
+        } else {
+            &mut fresh
+        };
+        let histories = subject.histories_of(seeds.next().unwrap());
+        Player::new(subject, &histories).play(&histories).await?;
+        played += histories.names;
+    }
+    Ok(())
+}
+
+impl Subject<'_> {
+    fn histories_of(&self, seed: u64) -> Histories {
+        Histories::random(seed, self.shape, NAMES_MAX)
+    }
+}
+
+/// The histories of one seed, as they are played.
+struct Player<'a> {
+    subject: Subject<'a>,
+    names: Vec<Played>,
+    now: Option<StoreTime>,
+    /// How far the clock was moved since the last answer, in microseconds.
+    moved: i64,
+}
+
+/// One name: where the store keeps it, what the rule keeps of it, and who watches.
+struct Played {
+    key: Key,
+    record: Record,
+    judge: Judge,
+}
+
+impl<'a> Player<'a> {
+    fn new(subject: Subject<'a>, histories: &Histories) -> Self {
+        let space = Space::new(scope("differential"), scope("default"));
+        // A name that no earlier run has used, also when a seed is played again.
+        let run = fastrand::u64(..);
+        let names = (0..histories.names).map(|name| Played {
+            key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
+            record: Record::default(),
+            judge: Judge::new(subject.slack),
+        });
+        Self {
+            subject,
+            names: names.collect(),
+            now: None,
+            moved: 0,
+        }
+    }
+
+    async fn play(mut self, histories: &Histories) -> Result<(), Difference> {
+        for round in &histories.rounds {
+            (self.subject.step)(round.step_ms);
+            self.moved += round.step_ms * 1_000;
+            for batch in &round.batches {
+                let played = self.batch(batch).await;
+                played.map_err(|(name, what)| Difference::new(histories, name, what))?;
+            }
+        }
+        for name in 0..self.names.len() {
+            let looked = self.look(name).await;
+            looked.map_err(|what| Difference::new(histories, name, what))?;
+        }
+        Ok(())
+    }
+
+    /// Plays one batch and compares its answers.
+    async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
+        let requests = batch.iter().map(|(name, op)| Request {
+            key: self.names[*name].key.clone(),
+            op: *op,
+        });
+        let replies = self.subject.store.apply(requests.collect()).await;
+        if replies.len() != batch.len() {
+            let what = format!("{} replies to {batch:?}", replies.len());
+            return Err((batch[0].0, what));
+        }
+        for ((name, op), reply) in batch.iter().zip(replies) {
+            self.reply(*name, op, reply).map_err(|what| (*name, what))?;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
+        let Reply::Applied { outcome, now } = reply else {
+            return Err(format!("{op:?} was answered {reply:?}"));
+        };
+        self.pace(now)?;
+        let played = &mut self.names[name];
+        let expected = mutex::apply(&mut played.record, op, now);
+        if !alike(outcome, expected, self.subject.slack) {
+            return Err(format!(
+                "{op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
+            ));
+        }
+        let judged = played.judge.see(op, &outcome, now);
+        judged.map_err(|violation| violation.to_string())
+    }
+
+    /// Compares what the store shows of a name with what the rule keeps of it.
+    async fn look(&self, name: usize) -> Result<(), String> {
+        let played = &self.names[name];
+        let now = self.now.unwrap_or_default();
+        let shown = match self.subject.store.inspect(&played.key).await {
+            Ok(shown) => shown,
+            Err(error) => return Err(error.to_string()),
+        };
+        let record = &played.record;
+        let expected = record.holder(now).map(|hold| Entry {
+            key: played.key.clone(),
+            lease: hold.lease,
+            count: hold.count.get(),
+            left: now.until(hold.expires_at),
+            token: record.last_token,
+            client: None,
+        });
+        let running = self.subject.shape != Shape::Standing;
+        let comparable = |entry: &Entry| Entry {
+            // The clock runs on until somebody looks.
+            left: if running { Duration::ZERO } else { entry.left },
+            ..entry.clone()
+        };
+        if shown.as_ref().map(comparable) != expected.as_ref().map(comparable) {
+            return Err(format!("the store shows {shown:?}, not {expected:?}"));
+        }
+        let shown = shown.map(|entry| (entry.lease, entry.count));
+        let judged = played.judge.look(shown, now);
+        judged.map_err(|violation| violation.to_string())
+    }
+
+    /// Checks that the store's clock went as far as it was moved.
+    fn pace(&mut self, now: StoreTime) -> Result<(), String> {
+        let micros = |time: StoreTime| i128::from(time.as_micros());
+        if let Some(before) = self.now {
+            let ran = micros(now) - micros(before) - i128::from(self.moved);
+            let ran_max = match self.subject.shape {
+                Shape::Standing => 0,
+                _ => PACE_MAX.as_micros().cast_signed(),
+            };
+            if !(0..=ran_max).contains(&ran) {
+                let moved = self.moved;
+                return Err(format!(
+                    "the clock went from {before:?} to {now:?} when it was moved by {moved} us"
+                ));
+            }
+        }
+        self.now = Some(now);
+        self.moved = 0;
+        Ok(())
+    }
+}
+
+fn alike(answered: Outcome, expected: Outcome, slack: Duration) -> bool {
+    match (answered, expected) {
+        (Outcome::Refused { left }, Outcome::Refused { left: expected }) => {
+            left.abs_diff(expected) <= slack
+        }
+        _ => answered == expected,
+    }
+}
+
+fn scope(text: &str) -> Scope {
+    Scope::parse(text).unwrap()
+}

@@ -1,0 +1,151 @@
+//! A store that follows the rule except in one point.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold::Result;
+use leasehold::store::{About, BoxFuture, Entry, Key, MemoryStore, Reply, Request, Space, Store};
+use leasehold_core::{ClientId, LeaseId, Op, Outcome, Token, Ttl};
+
+/// What a [`Liar`] does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// Tokens are one too large.
+    Token,
+    /// The time left is ten milliseconds too long.
+    Left,
+    /// Releases that leave a hold are answered and not done.
+    Count,
+    /// Renewals are answered and not done.
+    Renewal,
+    /// Revocations are answered and not done.
+    Revocation,
+    /// The second operation of a batch is done first.
+    Order,
+    /// The last operation of a larger batch is not answered.
+    Reply,
+    /// One hold too many is shown.
+    Shown,
+}
+
+/// A memory store that lies.
+#[derive(Debug)]
+pub(super) struct Liar {
+    store: MemoryStore,
+    lie: Lie,
+}
+
+impl Lie {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Token,
+        Self::Left,
+        Self::Count,
+        Self::Renewal,
+        Self::Revocation,
+        Self::Order,
+        Self::Reply,
+        Self::Shown,
+    ];
+
+    fn twist(self, mut batch: Vec<Request>) -> Vec<Request> {
+        if self == Self::Order && batch.len() > 1 {
+            batch.swap(0, 1);
+        }
+        batch
+    }
+
+    /// Puts an operation that does nothing in the place of one of the holder's, and gives the answer
+    /// that belongs to that one.
+    fn skip(self, op: &mut Op, holder: LeaseId) -> Option<Outcome> {
+        let answer = match *op {
+            Op::Release { lease, count, .. } if lease == holder && count > 0 => {
+                (self == Self::Count).then_some(Outcome::Released { count })
+            }
+            Op::Renew { lease, .. } if lease == holder => {
+                (self == Self::Renewal).then_some(Outcome::Renewed)
+            }
+            Op::Revoke => (self == Self::Revocation).then_some(Outcome::Revoked {
+                cut_off: Some(holder),
+            }),
+            _ => None,
+        }?;
+        *op = Op::Renew {
+            lease: LeaseId {
+                number: holder.number.wrapping_add(1_000),
+                ..holder
+            },
+            ttl: Ttl::MAX,
+        };
+        Some(answer)
+    }
+
+    fn answer(self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
+                first: Token::new(first.get() + 1).unwrap(),
+            },
+            Outcome::Refused { left } if self == Self::Left => Outcome::Refused {
+                left: left + Duration::from_millis(10),
+            },
+            _ => outcome,
+        }
+    }
+}
+
+impl Liar {
+    pub(super) const fn new(store: MemoryStore, lie: Lie) -> Self {
+        Self { store, lie }
+    }
+}
+
+impl Store for Liar {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(async move {
+            let lie = self.lie;
+            let mut replies = Vec::new();
+            for mut request in lie.twist(batch) {
+                let held = self.store.inspect(&request.key).await.unwrap();
+                let skipped = held.and_then(|held| lie.skip(&mut request.op, held.lease));
+                let mut reply = self.store.apply(vec![request]).await.remove(0);
+                if let Reply::Applied { outcome, .. } = &mut reply {
+                    *outcome = lie.answer(skipped.unwrap_or(*outcome));
+                }
+                replies.push(reply);
+            }
+            if lie == Lie::Reply && replies.len() > 2 {
+                replies.pop();
+            }
+            replies
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move {
+            let mut entry = self.store.inspect(key).await?;
+            if let (Lie::Shown, Some(entry)) = (self.lie, &mut entry) {
+                entry.count = entry.count.wrapping_add(1);
+            }
+            Ok(entry)
+        })
+    }
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.store.list(space)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.store.announce(space, client, about, ttl)
+    }
+}
+
+impl fmt::Display for Liar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "liar:{:?}", self.lie)
+    }
+}

@@ -1,0 +1,297 @@
+//! What a holder is told when things go wrong, on a clock that the tests drive.
+
+mod bad_store;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, ManualClock};
+use leasehold::store::{MemoryStore, Store};
+use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
+
+use self::bad_store::{BadStore, Weather};
+
+const TTL: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client on a store whose weather and time the test makes.
+struct Stage {
+    clock: ManualClock,
+    store: Arc<BadStore>,
+    client: Client,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let memory = MemoryStore::with_clock(Arc::new(clock.clone()));
+        let store = Arc::new(BadStore::new(memory, Arc::new(clock.clone())));
+        let client = Self::client_on(&clock, &store);
+        Self {
+            clock,
+            store,
+            client,
+        }
+    }
+
+    fn client_on(clock: &ManualClock, store: &Arc<BadStore>) -> Client {
+        Client::builder()
+            .ttl(TTL)
+            .clock(Arc::new(clock.clone()))
+            .build(Arc::clone(store) as Arc<dyn Store>)
+            .unwrap()
+    }
+
+    fn mutex(&self) -> Mutex {
+        self.client.mutex("stage").unwrap()
+    }
+
+    /// Another client of the same store, for which the weather is always fine.
+    fn stranger(&self) -> Mutex {
+        let client = Self::client_on(&self.clock, &Arc::new(self.store.in_fine_weather()));
+        client.mutex("stage").unwrap()
+    }
+
+    async fn go_on(&self, span: Duration) {
+        self.clock.advance(span);
+        settle().await;
+    }
+
+    /// Lets the time go on in steps until the guard's state is as wanted; how long it took.
+    async fn until(&self, guard: &Guard, wanted: impl Fn(State) -> bool) -> Duration {
+        let begun = self.clock.now();
+        while !wanted(guard.state()) {
+            assert!(
+                self.clock.now().since(begun) < TTL * 2,
+                "{:?}",
+                guard.state()
+            );
+            self.go_on(SECOND / 10).await;
+        }
+        self.clock.now().since(begun)
+    }
+}
+
+/// Lets every task run that can: the runtime has one thread, so each yield is a round of it.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn renewals_keep_a_lease_for_a_hundred_ttls() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    for _ in 0..3_000 {
+        stage.go_on(TTL / 30).await;
+        assert!(guard.state().is_held(), "{:?}", guard.state());
+    }
+    assert!(stage.stranger().try_lock().await.unwrap().is_none());
+    // Every third of the ttl, and no more often.
+    let renewals = stage.store.calls() - 2;
+    assert!((280..=310).contains(&renewals), "{renewals} renewals");
+}
+
+#[tokio::test]
+async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let mut states = guard.states();
+    assert!(states.next().await.unwrap().is_held());
+    stage.store.set(Weather::Unreachable);
+
+    let jeopardy = stage.until(&guard, |state| !state.is_held()).await;
+    assert!(
+        (TTL / 3..TTL / 3 + SECOND).contains(&jeopardy),
+        "{jeopardy:?}"
+    );
+    let told = states.next().await.unwrap();
+    assert!(matches!(
+        told,
+        State::Jeopardy {
+            cause: Cause::Unreachable,
+            ..
+        }
+    ));
+    stage.until(&guard, |state| state.is_lost()).await;
+    let left = stage.stranger().time_left().await.unwrap().unwrap();
+    assert!(left >= TTL / 3, "{left:?} left");
+    assert_eq!(states.next().await, Some(State::Lost(Cause::Unreachable)));
+    assert_eq!(guard.lost().await, Cause::Unreachable);
+    // The store comes back, the lease does not.
+    stage.store.set(Weather::Fine);
+    stage.go_on(SECOND).await;
+    assert!(guard.state().is_lost());
+    // All the while nobody else could have it.
+    assert!(stage.stranger().try_lock().await.unwrap().is_none());
+    stage.go_on(TTL / 3).await;
+    let next = stage.stranger().try_lock().await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test]
+async fn one_failed_renewal_is_jeopardy_until_the_next_succeeds() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    stage.store.set(Weather::Unreachable);
+    stage.until(&guard, |state| !state.is_held()).await;
+    stage.store.set(Weather::Fine);
+    stage.until(&guard, |state| state.is_held()).await;
+    stage.go_on(TTL / 6).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_never_answered_ends_in_lost_too() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    stage.store.set(Weather::Silent);
+    let lost = stage.until(&guard, |state| state.is_lost()).await;
+    assert!(lost < TTL * 2 / 3, "{lost:?}");
+    assert_eq!(guard.state(), State::Lost(Cause::Overdue));
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_renewal_that_ran_without_an_answer_is_jeopardy_and_then_held() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    stage.store.set(Weather::ReplyLost);
+    stage.until(&guard, |state| !state.is_held()).await;
+    stage.store.set(Weather::Fine);
+    stage.until(&guard, |state| state.is_held()).await;
+}
+
+/// A stopped process runs nothing, not even its timers: time has passed when it looks again.
+#[tokio::test]
+async fn a_process_that_was_stopped_reads_lost_first() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    stage.clock.advance(TTL);
+    assert_eq!(guard.state(), State::Lost(Cause::Overdue));
+    let next = stage.stranger().try_lock().await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    settle().await;
+    assert!(guard.state().is_lost());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(next.state().is_held());
+}
+
+#[tokio::test]
+async fn run_does_not_go_on_with_the_work_after_a_pause() {
+    let stage = Stage::new();
+    let (mutex, clock) = (stage.mutex(), stage.clock.clone());
+    let steps = std::cell::Cell::new(0);
+    let work = mutex.run(async |_| {
+        steps.set(1);
+        // The process is stopped here; the work itself would be ready to go on.
+        clock.advance(TTL);
+        tokio::task::yield_now().await;
+        steps.set(2);
+    });
+    assert_eq!(work.await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(steps.get(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_an_acquire_is_asked_for_again_and_held_once() {
+    let stage = Stage::new();
+    stage.store.set(Weather::ReplyLost);
+    let mutex = stage.mutex();
+    let mut locking = pin!(mutex.lock());
+    poll_once(locking.as_mut()).await;
+    // It ran in the store; the client does not know.
+    let first = stage.stranger().holder().await.unwrap().unwrap();
+    stage.store.set(Weather::Fine);
+    stage.clock.advance(SECOND);
+    let guard = locking.await.unwrap();
+    assert_eq!(guard.lease_id(), first.lease);
+    assert_eq!(Some(guard.token()), first.token);
+    assert_eq!(stage.stranger().holder().await.unwrap().unwrap().count, 1);
+    guard.release().await.unwrap();
+    assert!(!stage.stranger().is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
+    let stage = Stage::new();
+    stage.store.set(Weather::Unreachable);
+    let mutex = stage.mutex();
+    let mut limited = pin!(mutex.lock_timeout(SECOND * 5));
+    let mut unlimited = pin!(mutex.lock());
+    let mut once = pin!(mutex.try_lock());
+    let (mut a, mut b, mut c) = (None, None, None);
+    for _ in 0..1_000 {
+        if a.is_none() {
+            a = poll_once(limited.as_mut()).await;
+        }
+        if b.is_none() {
+            b = poll_once(unlimited.as_mut()).await;
+        }
+        if c.is_none() {
+            c = poll_once(once.as_mut()).await;
+        }
+        if a.is_some() && b.is_some() && c.is_some() {
+            break;
+        }
+        stage.go_on(SECOND / 10).await;
+    }
+    for error in [
+        a.unwrap().unwrap_err(),
+        b.unwrap().unwrap_err(),
+        c.unwrap().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        let text = error.to_string();
+        assert!(text.contains("stage") && text.contains("bad:"), "{text}");
+    }
+    stage.store.set(Weather::Fine);
+    assert!(!mutex.is_locked().await.unwrap());
+}
+
+/// The acquire ran, its reply was lost and its caller left: it is released, now or a ttl later.
+#[tokio::test]
+async fn a_request_that_runs_late_is_released_once_more_after_its_ttl() {
+    let stage = Stage::new();
+    stage.store.set(Weather::Late);
+    {
+        let mutex = stage.mutex();
+        let mut locking = pin!(mutex.lock());
+        assert!(poll_once(locking.as_mut()).await.is_none());
+    }
+    stage.store.set(Weather::Fine);
+    settle().await;
+    // The release was here first, then the request comes alive, with a full ttl.
+    stage.go_on(TTL - SECOND).await;
+    stage.store.run_late_requests().await;
+    assert!(stage.stranger().is_locked().await.unwrap());
+    stage.go_on(SECOND * 2).await;
+    assert!(!stage.stranger().is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_told_is_told_later() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    stage.store.set(Weather::Unreachable);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(stage.stranger().is_locked().await.unwrap());
+    stage.store.set(Weather::Fine);
+    stage.go_on(SECOND).await;
+    assert!(!stage.stranger().is_locked().await.unwrap());
+}
+
+/// Polls a future once and lets the other tasks run.
+async fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    let polled = future.poll(&mut Context::from_waker(Waker::noop()));
+    settle().await;
+    match polled {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,122 @@
+//! A real store behind weather.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::clock::Clock;
+use leasehold::store::{About, BoxFuture, Entry, Key, MemoryStore, Reply, Request, Space, Store};
+use leasehold::{Error, ErrorKind, Result};
+use leasehold_core::ClientId;
+
+/// What happens to requests on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    Fine,
+    /// They do not reach the store, and the client is told so.
+    Unreachable,
+    /// They run, but nobody learns of it.
+    ReplyLost,
+    /// They are on their way for ever.
+    Silent,
+    /// The client gives up; they run when the test says so.
+    Late,
+}
+
+#[derive(Debug)]
+pub(crate) struct BadStore {
+    inner: Arc<MemoryStore>,
+    clock: Arc<dyn Clock>,
+    weather: Mutex<Weather>,
+    late: Mutex<Vec<Request>>,
+    calls: AtomicUsize,
+}
+
+impl BadStore {
+    pub(crate) fn new(inner: MemoryStore, clock: Arc<dyn Clock>) -> Self {
+        Self::around(Arc::new(inner), clock)
+    }
+
+    fn around(inner: Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            inner,
+            clock,
+            weather: Mutex::new(Weather::Fine),
+            late: Mutex::default(),
+            calls: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same records under a clear sky.
+    pub(crate) fn in_fine_weather(&self) -> Self {
+        Self::around(Arc::clone(&self.inner), Arc::clone(&self.clock))
+    }
+
+    pub(crate) fn set(&self, weather: Weather) {
+        *self.weather.lock().unwrap() = weather;
+    }
+
+    /// How many batches came in.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn run_late_requests(&self) {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        assert!(!late.is_empty());
+        self.inner.apply(late).await;
+    }
+}
+
+fn error(what: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, what)
+}
+
+impl Store for BadStore {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let weather = *self.weather.lock().unwrap();
+        Box::pin(async move {
+            let count = batch.len();
+            let unknown = || vec![Reply::Unknown(error("no answer")); count];
+            match weather {
+                Weather::Fine => self.inner.apply(batch).await,
+                Weather::Unreachable => vec![Reply::Rejected(error("no way there")); count],
+                Weather::ReplyLost => {
+                    self.inner.apply(batch).await;
+                    unknown()
+                }
+                Weather::Silent => std::future::pending().await,
+                Weather::Late => {
+                    self.late.lock().unwrap().extend(batch);
+                    unknown()
+                }
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner.inspect(key)
+    }
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.inner.list(space)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.announce(space, client, about, ttl)
+    }
+}
+
+impl fmt::Display for BadStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bad:")
+    }
+}

@@ -1,0 +1,168 @@
+//! Who holds what, through one file.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use leasehold::clock::ManualClock;
+use leasehold::store::About;
+use leasehold_core::{Record, mutex};
+
+use super::*;
+
+#[tokio::test]
+async fn two_stores_on_one_file_exclude_each_other() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let first = token(&*one, acquire("a", lease(1), LONG)).await;
+
+    let (refused, _) = outcome(&*other, acquire("a", lease(2), LONG)).await;
+    assert!(matches!(refused, Outcome::Refused { left } if left <= LONG && left > LONG / 2));
+    let (stranger, _) = outcome(&*other, release("a", lease(2))).await;
+    assert_eq!(stranger, Outcome::Lost);
+    let entry = other.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!((entry.lease, entry.count), (lease(1), 1));
+    assert_eq!(entry.token.unwrap().get(), first);
+
+    let (released, _) = outcome(&*one, release("a", lease(1))).await;
+    assert_eq!(released, Outcome::Released { count: 0 });
+    assert_eq!(one.inspect(&key("a")).await.unwrap(), None);
+    let second = token(&*other, acquire("a", lease(2), LONG)).await;
+    assert!(second > first);
+}
+
+/// Every answer of the file is the answer of the rule, at the time that the file says.
+#[tokio::test]
+async fn a_random_history_follows_the_rule() {
+    let place = Place::new();
+    let clock = ManualClock::new();
+    let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone()))
+        .await
+        .unwrap();
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut model: HashMap<Key, Record> = HashMap::new();
+    let mut time = StoreTime::default();
+    for _ in 0..300 {
+        clock.advance(Duration::from_millis(random.u64(0..40)));
+        let batch: Vec<_> = (0..random.usize(1..8))
+            .map(|_| any_request(&mut random))
+            .collect();
+        let replies = store.apply(batch.clone()).await;
+        for (request, reply) in batch.iter().zip(replies) {
+            let Reply::Applied { outcome, now } = reply else {
+                panic!("{reply:?}, seed {seed}");
+            };
+            assert!(now >= time, "seed {seed}");
+            time = now;
+            let record = model.entry(request.key.clone()).or_default();
+            let expected = mutex::apply(record, &request.op, now);
+            assert_eq!(outcome, expected, "{request:?}, seed {seed}");
+        }
+        for (key, record) in &model {
+            let entry = store.inspect(key).await.unwrap();
+            let found = entry.map(|entry| (entry.lease, entry.count, entry.left, entry.token));
+            let expected = record.holder(time).map(|hold| {
+                let left = time.until(hold.expires_at);
+                (hold.lease, hold.count.get(), left, record.last_token)
+            });
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
+
+fn any_request(random: &mut fastrand::Rng) -> Request {
+    let lease = lease(match random.u64(0..5) {
+        // Numbers that a signed column could spoil.
+        4 => u64::MAX,
+        number => number,
+    });
+    let ttl = Ttl::remainder(Duration::from_millis(random.u64(1..200)));
+    let count = random.u32(0..4);
+    let op = match random.u8(0..10) {
+        0..=3 => Op::Acquire {
+            lease,
+            count: NonZeroU32::MIN.saturating_add(count),
+            ttl,
+            tokens: TokenCount::MIN.saturating_add(count),
+        },
+        4..=5 => Op::Renew { lease, ttl },
+        6..=8 => Op::Release { lease, count, ttl },
+        _ => Op::Revoke,
+    };
+    Request {
+        key: key(["a", "b", "c"][random.usize(0..3)]),
+        op,
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_ordered_whatever_its_length_and_joined_with_the_clients() {
+    let place = Place::new();
+    let store = place.open().await;
+    let about = About {
+        host: "db-1".into(),
+        pid: 4_294_967_295,
+        program: "backup".into(),
+        label: "nightly \"run\"".into(),
+        since_ms: 1_700_000_000_000,
+    };
+    let space = space("main");
+    store
+        .announce(&space, client(1), &about, LONG)
+        .await
+        .unwrap();
+    // More than two pages, in no order, every third one free again.
+    let mut names: Vec<_> = (0..2_500).map(|number| format!("n{number:04}")).collect();
+    fastrand::shuffle(&mut names);
+    let batch = |name: &String| acquire(name, lease(7), LONG);
+    store.apply(names.iter().map(batch).collect()).await;
+    names.sort();
+    let free = |name: &String| release(name, lease(7));
+    store
+        .apply(names.iter().step_by(3).map(free).collect())
+        .await;
+    let elsewhere = Request {
+        key: super::space("other").key(Name::parse("n0001").unwrap()),
+        op: acquire("n0001", lease(8), LONG).op,
+    };
+    token(&*store, elsewhere).await;
+
+    let entries = store.list(&space).await.unwrap();
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.key.name.as_str())
+        .collect();
+    let held = names.iter().enumerate().filter(|(at, _)| at % 3 != 0);
+    let held: Vec<_> = held.map(|(_, name)| name.as_str()).collect();
+    assert_eq!(found, held);
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.client.as_ref() == Some(&about))
+    );
+    assert!(entries.iter().all(|entry| entry.lease == lease(7)));
+    let other = store.list(&super::space("other")).await.unwrap();
+    assert_eq!(other.len(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_announces_no_more_is_forgotten() {
+    let place = Place::new();
+    let clock = ManualClock::new();
+    let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone()))
+        .await
+        .unwrap();
+    let about = About::default();
+    let ttl = Duration::from_secs(60);
+    store
+        .announce(&space("main"), client(1), &about, ttl)
+        .await
+        .unwrap();
+    token(&store, acquire("a", lease(1), LONG)).await;
+    clock.advance(Duration::from_secs(59));
+    let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(entry.client, Some(about));
+    clock.advance(Duration::from_secs(1));
+    let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(entry.client, None);
+}

@@ -1,0 +1,119 @@
+//! Which processes of a test outlive it.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+/// How long a process that is about to end may take for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes this process the parent of every orphan among its descendants, so that none gets out of
+/// sight.
+pub(crate) fn adopt() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
+        println!("WARNING: processes that are left will not be found: {error}");
+    }
+}
+
+/// Checks that no process is left that this one, or a program of it, has started. Ends those that
+/// are.
+pub(crate) fn none_left() -> Result<(), String> {
+    let start = Instant::now();
+    let mut left = descendants();
+    while !left.is_empty() && start.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(20));
+        left = descendants();
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    for process in &left {
+        println!("left: {} {}", process.pid, process.command);
+        if let Some(pid) = Pid::from_raw(process.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    Err(format!(
+        "{} processes were left and had to be ended",
+        left.len()
+    ))
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    command: String,
+}
+
+/// The living processes that stem from this one. Empty where there is no `/proc`.
+fn descendants() -> Vec<Process> {
+    let mut others = living();
+    let mut family = vec![getpid().as_raw_nonzero().get()];
+    let mut found = Vec::new();
+    while let Some(parent) = family.pop() {
+        let children = others.extract_if(.., |process| process.parent == parent);
+        for child in children {
+            family.push(child.pid);
+            found.push(child);
+        }
+    }
+    found
+}
+
+fn living() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name();
+            let pid = name.to_str()?.parse().ok()?;
+            parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        })
+        .collect()
+}
+
+/// Reads `pid (command) state parent ...`. `None` for one that has ended.
+fn parse(pid: i32, stat: &str) -> Option<Process> {
+    // The command may contain anything, so look for its last bracket.
+    let (head, tail) = stat.rsplit_once(')')?;
+    let (_, command) = head.split_once('(')?;
+    let mut fields = tail.split_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    (!ended).then(|| Process {
+        pid,
+        parent,
+        command: command.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_process_is_read_whatever_its_name() {
+        let process = parse(7, "7 (a) Z 1 (b)) S 42 7 7 0").unwrap();
+        assert_eq!((process.parent, &*process.command), (42, "a) Z 1 (b)"));
+        assert!(parse(7, "7 (redis-server) Z 42 7").is_none());
+        assert!(parse(7, "").is_none());
+    }
+
+    #[test]
+    fn a_child_that_is_left_is_seen_until_it_has_ended() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let seen = || descendants().iter().any(|process| process.pid == pid);
+        assert!(seen());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!seen());
+    }
+}

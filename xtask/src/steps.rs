@@ -1,0 +1,55 @@
+//! Steps with headings, and a table of how long each took.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The steps of a task so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    done: Vec<Step>,
+}
+
+#[derive(Debug)]
+struct Step {
+    title: String,
+    took: Duration,
+    failure: Option<String>,
+}
+
+impl Steps {
+    /// Runs a step. Those after it run even if it fails, so that one run shows all that is wrong.
+    pub(crate) fn run(&mut self, title: &str, step: impl FnOnce() -> Result<(), String>) {
+        println!("\n==> {title}");
+        let start = Instant::now();
+        let failure = step().err();
+        if let Some(failure) = &failure {
+            println!("==> FAILED: {title}: {failure}");
+        }
+        self.done.push(Step {
+            title: title.to_owned(),
+            took: start.elapsed(),
+            failure,
+        });
+    }
+
+    /// Whether a step has failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.done.iter().any(|step| step.failure.is_some())
+    }
+
+    /// Prints the table.
+    pub(crate) fn finish(self) -> ExitCode {
+        println!("\n==> Summary");
+        for step in &self.done {
+            let seconds = step.took.as_secs_f64();
+            let verdict = match &step.failure {
+                Some(failure) => format!("FAILED: {failure}"),
+                None => "ok".into(),
+            };
+            println!("{seconds:>8.1} s  {:<40} {verdict}", step.title);
+        }
+        let total: Duration = self.done.iter().map(|step| step.took).sum();
+        println!("{:>8.1} s  in all", total.as_secs_f64());
+        ExitCode::from(u8::from(self.failed()))
+    }
+}

@@ -1,0 +1,66 @@
+//! Other programs.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder of the workspace.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// The cargo that runs this.
+pub(crate) fn cargo() -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(root());
+    command
+}
+
+/// Runs a program to its end. Its output goes where ours goes.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let line = line(command);
+    println!("$ {line}");
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{line} ended with {status}")),
+        Err(error) => Err(format!("{line} could not be started: {error}")),
+    }
+}
+
+/// Runs a program and gives what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let line = line(command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{line} could not be started: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let status = output.status;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{line} ended with {status}: {}", stderr.trim()))
+}
+
+/// Where a program is, if it is anywhere in `PATH`.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut line = program
+        .file_name()
+        .unwrap_or(command.get_program())
+        .to_string_lossy()
+        .into_owned();
+    for arg in command.get_args() {
+        line.push(' ');
+        line.push_str(&arg.to_string_lossy());
+    }
+    line
+}
