@@ -1,7 +1,5 @@
 //! A user who lacks one right gets a clear error and leaves nothing half done.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use leasehold::ErrorKind;
 use leasehold_testkit::RedisServer;
 
@@ -84,12 +82,12 @@ async fn a_right_taken_from_a_holder_harms_no_record() {
         allow(&server, removed);
         for (request, needs) in [
             (
-                longer(acquire("a", 1)),
+                acquire("a", 1),
                 &["time", "hget", "pttl", "get", "hset", "pexpire"][..],
             ),
-            (longer(renew("a", 1)), &["time", "hget", "pttl", "pexpire"]),
+            (renew("a", 1), &["time", "hget", "pttl", "pexpire"]),
             (
-                longer(release("a", 1, 2)),
+                release("a", 1, 2),
                 &["time", "hget", "pttl", "hset", "pexpire"],
             ),
             (release("a", 1, 0), &["time", "hdel"]),
@@ -156,17 +154,6 @@ async fn who_may_not_announce_leaves_nothing() {
         assert_unauthorized(&error, removed);
         assert_eq!(server.cli(&["KEYS", "*"]), "", "{removed}");
     }
-}
-
-/// The same request for a ttl that is longer than any before, so that it must be written.
-fn longer(mut request: Request) -> Request {
-    static NEXT: AtomicU64 = AtomicU64::new(31_000);
-    let longer = self::ttl(NEXT.fetch_add(1_000, Ordering::Relaxed));
-    match &mut request.op {
-        Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } | Op::Release { ttl, .. } => *ttl = longer,
-        Op::Revoke => {}
-    }
-    request
 }
 
 async fn announce(store: &dyn Store) -> Result<(), leasehold::Error> {

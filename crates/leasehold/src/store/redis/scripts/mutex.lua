@@ -65,17 +65,19 @@ local function look(record, lease)
     return held, left
 end
 
--- Writes hold count and ttl, unless more than the ttl is `left`: nothing but the last release
--- shortens a lease. `before` is the count to go back to, or false if there was no record.
+-- Starts the ttl anew, or keeps what is `left` if that is more: nothing but the last release shortens
+-- a lease. It writes in either case, so that a replica, which may be late, confirms nothing.
+local function keep(record, ttl, left)
+    return run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
+end
+
+-- Writes hold count and ttl. `before` is the count to go back to, or false if there was no record.
 local function write(record, lease, count, ttl, before, left)
     local reply = run('HSET', record, lease, count)
     if type(reply) == 'table' then
         return 'HSET', reply
     end
-    if left >= tonumber(ttl) then
-        return
-    end
-    reply = run('PEXPIRE', record, ttl)
+    reply = keep(record, ttl, left)
     if type(reply) == 'table' then
         if before then
             run('HSET', record, lease, before)
@@ -145,11 +147,10 @@ local function renew(record, lease, ttl)
         return failed(command, reply)
     elseif not held then
         return LOST, 0
-    elseif left < tonumber(ttl) then
-        reply = run('PEXPIRE', record, ttl)
-        if type(reply) == 'table' then
-            return failed('PEXPIRE', reply)
-        end
+    end
+    reply = keep(record, ttl, left)
+    if type(reply) == 'table' then
+        return failed('PEXPIRE', reply)
     end
     return RENEWED, 0
 end
