@@ -108,7 +108,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         (ErrorKind::Store, "the server refused a command"),
         |known| (known.kind, known.advice),
     );
-    let words = quote(text);
+    let (command, words) = (quote(command), quote(text));
     Error::new(
         kind,
         format!("{advice} ({command} of key {key:?}: {words})"),

@@ -157,7 +157,7 @@ fn plain(trouble: Trouble) -> Error {
     }
 }
 
-fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
+pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
     let [record, ttl, counter] = answers else {
         return Err(errors::strange_answer());
     };
@@ -196,7 +196,7 @@ fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
     }))
 }
 
-fn about(answer: &Value) -> Option<About> {
+pub(super) fn about(answer: &Value) -> Option<About> {
     let fields = fields(answer).filter(|fields| !fields.is_empty())?;
     let mut about = About::default();
     for (name, value) in fields {
