@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// The files of an authority, a server and a client, in PEM.
 pub(crate) struct Certs {
@@ -18,6 +18,10 @@ impl Certs {
     /// Makes them for a server on `localhost` and `127.0.0.1`.
     pub(crate) fn make(folder: &Path) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        // OpenSSL takes a certificate that names itself as its issuer for self-signed, and by
+        // default all have the same name.
+        let name = "Leasehold test authority";
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let ca = CertifiedIssuer::self_signed(params, key).expect("a certificate");

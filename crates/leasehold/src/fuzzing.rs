@@ -5,14 +5,6 @@ use leasehold_core::{ClientId, LeaseId, Name, Scope};
 
 pub use crate::store::redis::fuzzing::{address, answer, key};
 
-/// Every function here, by the name of its fuzz target.
-pub const TARGETS: [(&str, fn(&[u8])); 4] = [
-    ("address", address),
-    ("answer", answer),
-    ("key", key),
-    ("name", name),
-];
-
 /// Texts as names, scopes and ids: what is accepted is kept as it is.
 pub fn name(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {

@@ -5,10 +5,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LeaseId, State, Token};
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::hold::Hold;
+use crate::driver::hold::{Hold, Loss};
 use crate::{Error, ErrorKind, Result};
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -23,12 +22,6 @@ use crate::{Error, ErrorKind, Result};
 pub struct Guard {
     hold: Hold,
     loss: OnceLock<Loss>,
-}
-
-/// A token that is cancelled by a task; the task ends with the guard.
-struct Loss {
-    token: CancellationToken,
-    task: AbortHandle,
 }
 
 impl Guard {
@@ -113,26 +106,7 @@ impl Guard {
     /// It is not cancelled by releasing or dropping the guard.
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
-        let loss = self.loss.get_or_init(|| {
-            let token = CancellationToken::new();
-            let held = std::sync::Arc::clone(&self.hold.held);
-            let clock = std::sync::Arc::clone(&self.hold.driver.clock);
-            let (id, lost) = (self.hold.id, token.clone());
-            let task = self.hold.driver.runtime.spawn(async move {
-                let mut last = None;
-                loop {
-                    let state = held.state_after(id, last, &*clock).await;
-                    if state.is_lost() {
-                        return lost.cancel();
-                    }
-                    last = Some(state);
-                }
-            });
-            Loss {
-                token,
-                task: task.abort_handle(),
-            }
-        });
+        let loss = self.loss.get_or_init(|| self.hold.watch_loss());
         loss.token.clone()
     }
 
@@ -202,12 +176,6 @@ impl fmt::Debug for Guard {
             .field("token", &self.token())
             .field("state", &self.state())
             .finish()
-    }
-}
-
-impl Drop for Loss {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -56,3 +56,8 @@ pub use crate::guard::{Guard, States};
 pub use crate::info::{ClientInfo, LockInfo};
 pub use crate::owner::Owner;
 pub use crate::sync::mutex::Mutex;
+
+/// The examples in the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -38,9 +38,13 @@ impl Family {
         };
     }
 
-    /// Sends a signal to every process of the run. How many there were.
+    /// Sends a signal to every process of the run. How many there were in sight.
     pub(crate) fn signal_all(&self, signal: Signal) -> usize {
         let members = self.members();
+        if members.is_empty() {
+            // Where there is no /proc, the command and its group are all that we know of.
+            self.forward(signal);
+        }
         for pid in &members {
             let _ = kill_process(*pid, signal);
         }

@@ -19,8 +19,8 @@ use crate::exit::{self, Failure};
 /// command itself is seen at once.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The part of the lease that is kept free for KILL to take effect: a twentieth.
-const RESERVE_DIVISOR: u32 = 20;
+/// The part of the lease that is kept free for KILL to take effect: a tenth.
+const RESERVE_DIVISOR: u32 = 10;
 
 pub(crate) async fn supervise(
     child: &mut Child,
@@ -100,13 +100,19 @@ async fn end_all(child: &mut Child, kill_at: Instant) {
         // One that was stopped must run to see it.
         family.signal_all(Signal::CONT);
     }
-    while !family.members().is_empty() {
+    let mut ended = false;
+    loop {
+        if ended {
+            tokio::time::sleep(LOOK).await;
+        } else {
+            ended = tokio::time::timeout(LOOK, child.wait()).await.is_ok();
+        }
+        if ended && family.members().is_empty() {
+            return;
+        }
         if BootClock.now() >= kill_at {
             family.signal_all(Signal::KILL);
         }
-        // Collects the command itself when it has ended.
-        let _ = tokio::time::timeout(LOOK, child.wait()).await;
-        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, TokenCount, Ttl};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::announcer::Announcer;
 use super::contender::{self, Ask, Wait};
@@ -207,6 +209,27 @@ impl Hold {
         }
     }
 
+    /// Cancels a token when this hold is lost.
+    pub(crate) fn watch_loss(&self) -> Loss {
+        let token = CancellationToken::new();
+        let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.driver.clock));
+        let (id, lost) = (self.id, token.clone());
+        let task = self.driver.runtime.spawn(async move {
+            let mut last = None;
+            loop {
+                let state = held.state_after(id, last, &*clock).await;
+                if state.is_lost() {
+                    return lost.cancel();
+                }
+                last = Some(state);
+            }
+        });
+        Loss {
+            token,
+            task: task.abort_handle(),
+        }
+    }
+
     /// The error of a lease that is lost.
     pub(crate) fn lost(&self, cause: Cause) -> Error {
         let error = Error::new(ErrorKind::Lost, format!("the lease is lost: {cause}"));
@@ -258,6 +281,19 @@ impl Drop for Hold {
             let (count, ttl) = self.leave();
             self.release_later(self.held.release(count, ttl), over);
         }
+    }
+}
+
+/// A token and the task that cancels it, which ends with this.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) token: CancellationToken,
+    task: AbortHandle,
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -5,6 +5,16 @@ use leasehold_sim::seed;
 
 use super::*;
 
+type Target = (&'static str, fn(&[u8]));
+
+/// Every function, by the name of its fuzz target.
+const TARGETS: [Target; 4] = [
+    ("address", address),
+    ("answer", answer),
+    ("key", key),
+    ("name", name),
+];
+
 /// How many inputs each target gets.
 const INPUTS: u64 = 30_000;
 

@@ -177,6 +177,10 @@ impl fmt::Debug for OpenOptions {
 /// [`ErrorKind::InvalidConfig`] for a URL that names none of these, [`ErrorKind::Unsupported`] if
 /// the crate was built without the store, [`ErrorKind::Unreachable`] and
 /// [`ErrorKind::Unauthorized`] as the server answers.
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "redis")),
+    expect(unused_variables, reason = "the memory store has no options")
+)]
 pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
@@ -185,14 +189,19 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         "sqlite" => Ok(Arc::new(SqliteStore::open(url, options).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => Ok(Arc::new(RedisStore::open(url, options).await?)),
-        #[cfg(not(all(feature = "sqlite", feature = "redis")))]
-        "sqlite" | "redis" | "rediss" | "redis+unix" => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("this build of leasehold has no {scheme} store; enable the crate feature"),
-        )),
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(not_built_in("sqlite")),
+        #[cfg(not(feature = "redis"))]
+        "redis" | "rediss" | "redis+unix" => Err(not_built_in("redis")),
         _ => Err(Error::new(
             ErrorKind::InvalidConfig,
             "the store URL must start with memory:, sqlite:, redis://, rediss:// or redis+unix:",
         )),
     }
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+fn not_built_in(feature: &str) -> Error {
+    let message = format!("this build of leasehold has no {feature} store; enable the feature");
+    Error::new(ErrorKind::Unsupported, message)
 }

@@ -8,4 +8,5 @@ mod cancel;
 mod conformance;
 mod differential;
 mod loss;
+mod redis;
 mod sqlite;

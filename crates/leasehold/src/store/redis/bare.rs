@@ -70,3 +70,26 @@ impl Bare {
         cmd
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::RedisServer;
+
+    use super::*;
+    use crate::store::OpenOptions;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_bare_pair_takes_two_calls_and_time() {
+        let server = RedisServer::start();
+        let options = OpenOptions::default();
+        let store = RedisStore::open(&server.url(), &options).await.unwrap();
+        let bare = store.bare().await.unwrap();
+        server.cli(&["CONFIG", "RESETSTAT"]);
+        let spent = bare.pair("app:{t:bare}", "me:1").await.unwrap();
+        assert!(!spent.is_zero());
+        let stats = server.cli(&["INFO", "commandstats"]);
+        assert!(stats.contains("cmdstat_evalsha:calls=2,"), "{stats}");
+        server.cli(&["HSET", "app:{t:bare}", "other", "1"]);
+        assert!(bare.pair("app:{t:bare}", "me:1").await.is_err());
+    }
+}

@@ -118,7 +118,7 @@ impl Link {
     }
 
     fn no_connection_in_time(&self) -> Error {
-        errors::no_connection_within(self.connect_timeout).at_store(&self.address)
+        errors::no_connection_within(self.connect_timeout, &self.address).at_store(&self.address)
     }
 
     fn usable(&self) -> Option<Arc<Dialed>> {
@@ -143,5 +143,37 @@ impl Link {
     fn current(&self) -> MutexGuard<'_, Option<Arc<Dialed>>> {
         // A panic cannot leave it half changed: it is only ever replaced as a whole.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::{RedisServer, eventually_async};
+    use redis::cmd;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    async fn ping(link: &Link) -> Result<(), Trouble> {
+        let ping = cmd("PING");
+        let answer = link
+            .exchange(|mut connection| async move { connection.send_packed_command(&ping).await });
+        answer.await.map(drop)
+    }
+
+    /// A lost connection is noticed while nobody asks, so the next request is not lost with it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_idle_connection_that_was_cut_costs_nothing() {
+        let server = RedisServer::start();
+        let address = Address::parse(&server.url()).unwrap();
+        let link = Link::new(address, SOON, SOON);
+        for _ in 0..3 {
+            ping(&link).await.unwrap();
+            assert!(link.usable().is_some());
+            server.cli(&["CLIENT", "KILL", "USER", "default"]);
+            eventually_async(SOON, async || link.usable().is_none()).await;
+        }
+        ping(&link).await.unwrap();
     }
 }

@@ -1,6 +1,5 @@
 //! Making one connection.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -127,6 +126,8 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
 
 #[cfg(feature = "tls")]
 fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
+    use std::path::Path;
+
     use redis::{ClientTlsConfig, TlsCertificates};
     use rustls::crypto::{CryptoProvider, ring};
 

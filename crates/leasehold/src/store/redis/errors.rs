@@ -97,7 +97,8 @@ pub(super) fn call(error: &ServerError) -> (Error, bool) {
     (Error::new(kind, message), found.is_some())
 }
 
-/// An error of one command, of which the script or a pipeline knows that it did nothing.
+/// An error of one command, of which the script or a pipeline knows that it did nothing. `key` may
+/// be empty.
 pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let (code, words) = match text.split_once(' ') {
         Some((code, words)) if is_code(code) => (code, words),
@@ -109,10 +110,12 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         |known| (known.kind, known.advice),
     );
     let (command, words) = (quote(command), quote(text));
-    Error::new(
-        kind,
-        format!("{advice} ({command} of key {key:?}: {words})"),
-    )
+    let message = if key.is_empty() {
+        format!("{advice} ({command}: {words})")
+    } else {
+        format!("{advice} ({command} of key {key:?}: {words})")
+    };
+    Error::new(kind, message)
 }
 
 /// As [`command`], for an error that came as one.
@@ -143,8 +146,14 @@ pub(super) fn no_connection(error: &RedisError, address: &Address) -> Error {
 }
 
 /// There was no connection in time.
-pub(super) fn no_connection_within(timeout: Duration) -> Error {
-    let message = format!("no connection within {timeout:?}; check host, port and firewall");
+pub(super) fn no_connection_within(timeout: Duration, address: &Address) -> Error {
+    let check = match address.endpoint {
+        Endpoint::Tcp { .. } => "check host, port and firewall",
+        // A server without TLS waits for the end of what it takes for a line.
+        Endpoint::Tls { .. } => "check host, port and firewall, and that it speaks TLS there",
+        Endpoint::Unix { .. } => "the server is stopped or busy",
+    };
+    let message = format!("no connection within {timeout:?}; {check}");
     Error::new(ErrorKind::Unreachable, message)
 }
 

@@ -8,6 +8,7 @@ use redis::Value;
 
 use super::address::Address;
 use super::keys::{RecordKey, parse_record};
+use super::read::Unread;
 use super::{batch, read};
 use crate::store::{Key, Reply, Request, Space};
 
@@ -49,7 +50,8 @@ pub fn answer(data: &[u8]) {
     }
     let _ = read::about(&value);
     if let Value::Array(answers) = value
-        && let Err(error) = read::entry(&requests[0].key, &answers)
+        && let Err(Unread::Foreign(error) | Unread::Refused(error)) =
+            read::entry(&requests[0].key, &answers)
     {
         check_message(&error);
     }

@@ -109,22 +109,21 @@ impl RedisStore {
                 self.mutex.call_batch(&mut connection, requests).await
             })
             .await;
-        let all = |reply: Reply| vec![reply; batch.len()];
-        match answers {
-            Err(Trouble::NotSent(error)) => all(Reply::Rejected(error)),
-            Err(Trouble::Unanswered(error)) => all(Reply::Unknown(error)),
+        let mut replies: Vec<_> = match answers {
+            Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
+            Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
             Ok(answers) => {
                 let parts = batch.chunks(REQUESTS_MAX).zip(answers);
                 let replies = parts.flat_map(|(part, answer)| batch::decode(part, answer));
-                let mut replies: Vec<_> = replies.collect();
-                // Should answers be missing, nothing is known of their requests.
-                replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
-                for (reply, request) in replies.iter_mut().zip(&batch) {
-                    self.name_error(reply, request);
-                }
-                replies
+                replies.collect()
             }
+        };
+        // Should answers be missing, nothing is known of their requests.
+        replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
+        for (reply, request) in replies.iter_mut().zip(&batch) {
+            self.name_error(reply, request);
         }
+        replies
     }
 
     /// Says of an error which lock and store it is about.

@@ -21,6 +21,14 @@ const READ_MAX: usize = 256;
 
 const READS_EACH: usize = 3;
 
+/// Why a record cannot be shown.
+pub(super) enum Unread {
+    /// Its key holds something that we did not write: none of our locks.
+    Foreign(Error),
+    /// The server did not tell.
+    Refused(Error),
+}
+
 /// Who holds a lock.
 pub(super) async fn inspect(link: &Link, key: &Key) -> Result<Option<Entry>> {
     let mut found = entries(link, std::slice::from_ref(key)).await?;
@@ -30,7 +38,9 @@ pub(super) async fn inspect(link: &Link, key: &Key) -> Result<Option<Entry>> {
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
-        Some(Err(error)) => Err(error.for_lock(&key.name).at_store(link.address())),
+        Some(Err(Unread::Foreign(error) | Unread::Refused(error))) => {
+            Err(error.for_lock(&key.name).at_store(link.address()))
+        }
     }
 }
 
@@ -46,9 +56,8 @@ pub(super) async fn list(link: &Link, space: &Space) -> Result<Vec<Entry>> {
         for found in entries(link, part).await? {
             match found {
                 Ok(entry) => listed.extend(entry),
-                // Keys of others are none of our locks; everything else is worth telling.
-                Err(error) if error.kind() == ErrorKind::Store => {}
-                Err(error) => return Err(error.at_store(link.address())),
+                Err(Unread::Foreign(_)) => {}
+                Err(Unread::Refused(error)) => return Err(error.at_store(link.address())),
             }
         }
     }
@@ -95,7 +104,7 @@ async fn names(link: &Link, space: &Space) -> Result<BTreeSet<Name>> {
 }
 
 /// Reads records, without the clients behind them. As many results as keys.
-async fn entries(link: &Link, keys: &[Key]) -> Result<Vec<Result<Option<Entry>>>> {
+async fn entries(link: &Link, keys: &[Key]) -> Result<Vec<Result<Option<Entry>, Unread>>> {
     let mut pipeline = Pipeline::with_capacity(keys.len() * READS_EACH);
     for key in keys {
         let record = RecordKey(key).to_string();
@@ -157,9 +166,10 @@ fn plain(trouble: Trouble) -> Error {
     }
 }
 
-pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
+pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unread> {
+    let strange = || Unread::Refused(errors::strange_answer());
     let [record, ttl, counter] = answers else {
-        return Err(errors::strange_answer());
+        return Err(strange());
     };
     for (name, answer) in [("HGETALL", record), ("PTTL", ttl), ("GET", counter)] {
         if let Value::ServerError(error) = answer {
@@ -167,11 +177,15 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
                 "GET" => CounterKey(key).to_string(),
                 _ => RecordKey(key).to_string(),
             };
-            return Err(errors::command_error(name, &place, error));
+            let told = errors::command_error(name, &place, error);
+            return Err(match error.code() {
+                "WRONGTYPE" => Unread::Foreign(told),
+                _ => Unread::Refused(told),
+            });
         }
     }
     let (Some(fields), Value::Int(ttl)) = (fields(record), ttl) else {
-        return Err(errors::strange_answer());
+        return Err(strange());
     };
     // It may have ended between the two reads.
     if fields.is_empty() || *ttl == -2 {
@@ -184,7 +198,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>> {
     let Some((lease, count)) = held else {
         let place = RecordKey(key).to_string();
         let message = format!("the key {place:?} holds a hash that leasehold did not write");
-        return Err(Error::new(ErrorKind::Store, message));
+        return Err(Unread::Foreign(Error::new(ErrorKind::Store, message)));
     };
     Ok(Some(Entry {
         key: key.clone(),

@@ -71,6 +71,10 @@ impl SqliteStore {
     /// Opens a file, or creates it, on a clock of the caller's: for tests that drive the time. All
     /// stores on the file must share that clock.
     ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped, the file may have been created, and is closed again.
+    ///
     /// # Errors
     ///
     /// As [`open`](super::open).

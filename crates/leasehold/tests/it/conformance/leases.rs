@@ -8,6 +8,9 @@ use crate::bed::{Bed, fresh_name};
 
 const SHORT: Duration = Duration::from_millis(300);
 
+/// Long enough that a busy machine does not lose a renewed lease.
+const TTL: Duration = Duration::from_millis(1_500);
+
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(bed: Bed) {
     let mutex = bed.client().await.mutex(fresh_name("fixed")).unwrap();
     let begun = Instant::now();
@@ -32,28 +35,26 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(bed: Bed) {
 pub(super) async fn a_renewed_lease_outlives_five_ttls(bed: Bed) {
     let (client, other) = (bed.client().await, bed.client().await);
     let name = fresh_name("renewed");
-    let mutex = client.mutex(&name).unwrap().ttl(SHORT).unwrap();
+    let mutex = client.mutex(&name).unwrap().ttl(TTL).unwrap();
     let guard = mutex.lock().await.unwrap();
     let begun = Instant::now();
     let stranger = other.mutex(&name).unwrap();
-    let waited = stranger.lock_timeout(SHORT * 5).await.unwrap();
+    let waited = stranger.lock_timeout(TTL * 5).await.unwrap();
     assert!(waited.is_none());
-    assert!(begun.elapsed() >= SHORT * 5);
+    assert!(begun.elapsed() >= TTL * 5);
     assert!(!guard.state().is_lost(), "{:?}", guard.state());
     guard.release().await.unwrap();
 }
 
 /// Re-entry with another kind of lease than the first: each hold keeps its own promise.
 pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
-    let client = bed
-        .client_with(leasehold::Client::builder().ttl(SHORT))
-        .await;
+    let client = bed.client_with(leasehold::Client::builder().ttl(TTL)).await;
     let renewed = client
         .mutex(fresh_name("mixed"))
         .unwrap()
         .owned_by(&Owner::new());
-    let fixed = renewed.lease(SHORT).unwrap();
-    let long = renewed.lease(SHORT * 4).unwrap();
+    let fixed = renewed.lease(TTL).unwrap();
+    let long = renewed.lease(TTL * 4).unwrap();
 
     // Fixed inside renewed: the inner one ends, the outer one goes on.
     let outer = renewed.lock().await.unwrap();
@@ -61,7 +62,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
     assert_eq!(inner.lost().await, Cause::Expired);
     assert!(!outer.state().is_lost());
     drop(inner);
-    outer.ensure(SHORT / 3).await.unwrap();
+    outer.ensure(TTL / 3).await.unwrap();
     outer.release().await.unwrap();
 
     // Renewed inside fixed: the lease is renewed while the inner one lasts, but the outer one ends.
@@ -77,9 +78,9 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
     let outer = long.lock().await.unwrap();
     let inner = renewed.lock().await.unwrap();
     inner.release().await.unwrap();
-    assert!(outer.time_left() > SHORT * 2, "{:?}", outer.time_left());
+    assert!(outer.time_left() > TTL * 2, "{:?}", outer.time_left());
     let left = renewed.time_left().await.unwrap().unwrap();
-    assert!(left > SHORT * 2, "{left:?}");
+    assert!(left > TTL * 2, "{left:?}");
     outer.release().await.unwrap();
 }
 

@@ -44,6 +44,20 @@ fn ops() -> Vec<Op> {
 }
 
 #[test]
+fn the_script_and_the_rule_mean_the_same_numbers() {
+    let script = include_str!("../scripts/mutex.lua");
+    let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
+    assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+    let codes = "LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =";
+    assert!(script.contains(codes));
+    let here = [
+        LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED,
+    ];
+    assert!(here.iter().copied().eq(0..8));
+    assert!(script.contains("0, 1, 2, 3, 4, 5, 6, 7"));
+}
+
+#[test]
 fn a_request_is_two_keys_and_five_arguments() {
     let requests: Vec<_> = ops().into_iter().map(request).collect();
     let cmd = encode("EVALSHA", "abc", &requests);

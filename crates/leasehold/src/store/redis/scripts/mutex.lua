@@ -29,9 +29,9 @@
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
--- An error in one operation touches no other: every command is called by pcall. None leaves half
--- of a record behind: see the order in acquire. Needs the commands HGET, HSET, HDEL, PEXPIRE,
--- PTTL, GET, SET and TIME; for revoke also HGETALL and DEL.
+-- An error in one operation touches no other: every command is called by pcall. Needs the commands
+-- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET and TIME; for revoke also HGETALL and DEL. Whoever
+-- lacks one of the former is granted nothing, so nobody holds what he cannot renew or release.
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =
     0, 1, 2, 3, 4, 5, 6, 7
@@ -49,6 +49,20 @@ local now = time[1] * 1000000 + time[2]
 
 local function failed(command, reply)
     return FAILED, {command, reply.err}
+end
+
+-- The hold count if the lease holds the record, else false, and what is left of the record in ms: -1
+-- if it has no end, -2 if there is none. Or a third and fourth value: what failed and how.
+local function look(record, lease)
+    local held = run('HGET', record, lease)
+    if type(held) == 'table' then
+        return nil, nil, 'HGET', held
+    end
+    local left = run('PTTL', record)
+    if type(left) == 'table' then
+        return nil, nil, 'PTTL', left
+    end
+    return held, left
 end
 
 -- Writes hold count and ttl, unless more than the ttl is `left`: nothing but the last release
@@ -73,18 +87,11 @@ local function write(record, lease, count, ttl, before, left)
 end
 
 local function acquire(record, counter, lease, count, ttl, tokens)
-    local left = run('PTTL', record)
-    if type(left) == 'table' then
-        return failed('PTTL', left)
-    end
-    local before = false
-    if left ~= -2 then
-        before = run('HGET', record, lease)
-        if type(before) == 'table' then
-            return failed('HGET', before)
-        elseif not before then
-            return REFUSED, left
-        end
+    local before, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
+    elseif not before and left ~= -2 then
+        return REFUSED, left
     end
 
     local last = run('GET', counter)
@@ -106,25 +113,26 @@ local function acquire(record, counter, lease, count, ttl, tokens)
         if last and last >= first then
             first = last + 1
         end
-        local block_last = first + tokens - 1
-        if block_last > TOKEN_MAX then
+        -- In this order no step leaves the numbers that are exact.
+        if first - 1 > TOKEN_MAX - tokens then
             return EXHAUSTED, 0
         end
+        local block_last = first - 1 + tokens
         -- The counter first: a number that is skipped harms nobody. It also comes before the
         -- first deletion, after which the server would no longer tell that it is out of memory.
-        local reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
+        reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
         if reply.err then
             return failed('SET', reply)
         end
     end
     if not before then
         -- Deletes nothing. It proves that what is written next can be taken back and released.
-        local reply = run('HDEL', record, lease)
+        reply = run('HDEL', record, lease)
         if type(reply) == 'table' then
             return failed('HDEL', reply)
         end
     end
-    local command, reply = write(record, lease, count, ttl, before, left)
+    command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end
@@ -132,17 +140,13 @@ local function acquire(record, counter, lease, count, ttl, tokens)
 end
 
 local function renew(record, lease, ttl)
-    local held = run('HGET', record, lease)
-    if type(held) == 'table' then
-        return failed('HGET', held)
+    local held, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
     elseif not held then
         return LOST, 0
-    end
-    local left = run('PTTL', record)
-    if type(left) == 'table' then
-        return failed('PTTL', left)
     elseif left < tonumber(ttl) then
-        local reply = run('PEXPIRE', record, ttl)
+        reply = run('PEXPIRE', record, ttl)
         if type(reply) == 'table' then
             return failed('PEXPIRE', reply)
         end
@@ -159,17 +163,13 @@ local function release(record, lease, count, ttl)
         end
         return deleted == 1 and RELEASED or LOST, 0
     end
-    local before = run('HGET', record, lease)
-    if type(before) == 'table' then
-        return failed('HGET', before)
+    local before, left, command, reply = look(record, lease)
+    if command then
+        return failed(command, reply)
     elseif not before then
         return LOST, 0
     end
-    local left = run('PTTL', record)
-    if type(left) == 'table' then
-        return failed('PTTL', left)
-    end
-    local command, reply = write(record, lease, count, ttl, before, left)
+    command, reply = write(record, lease, count, ttl, before, left)
     if command then
         return failed(command, reply)
     end

@@ -1,0 +1,151 @@
+//! What is wrong is said in one sentence, with code 125, and nothing is held.
+
+use std::fs;
+
+use leasehold_testkit::{RedisServer, free_port};
+
+use crate::tools::{Place, stderr, stdout};
+
+/// The one sentence of a call that must fail.
+fn refused(place: &Place, args: &[&str]) -> String {
+    let output = place.leasehold(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{args:?}");
+    assert_eq!(stdout(&output), "", "{args:?}");
+    let text = stderr(&output);
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+#[test]
+fn usage_errors_are_125() {
+    let place = Place::new();
+    for args in [
+        &[][..],
+        &["run"],
+        &["run", "job"],
+        &["run", "job", "--"],
+        &["run", "--no-such-option", "job", "--", "true"],
+        &["run", "-n", "-w", "1s", "job", "--", "true"],
+        &["run", "--ttl", "soon", "job", "--", "true"],
+        &["run", "--ttl", "10s", "--lease", "10s", "job", "--", "true"],
+        &["run", "-E", "256", "job", "--", "true"],
+        &["no-such-command"],
+        &["release", "job"],
+        &["completions", "no-such-shell"],
+    ] {
+        refused(&place, args);
+    }
+    assert!(refused(&place, &["release", "job"]).contains("--force"));
+}
+
+#[test]
+fn names_and_times_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let long = "n".repeat(513);
+    for name in ["", "a{b}", "a\nb", &long] {
+        let text = refused(&place, &["run", name, "--", "true"]);
+        assert!(text.contains("cannot be the name of a lock"), "{text}");
+    }
+    for (option, value) in [
+        ("--ttl", "0"),
+        ("--ttl", "99ms"),
+        ("--ttl", "25h"),
+        ("--lease", "0"),
+        ("--lease", "25h"),
+    ] {
+        let text = refused(&place, &["run", option, value, "job", "--", "true"]);
+        assert!(text.contains("from 100 ms to 24 h"), "{text}");
+    }
+    let text = refused(&place, &["--tenant", "a:b", "ls"]);
+    assert!(text.contains("tenant"), "{text}");
+}
+
+#[test]
+fn stores_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    for (url, hint) in [
+        ("", "store URL must start with"),
+        ("nonsense", "store URL must start with"),
+        ("http://localhost/", "store URL must start with"),
+        ("redis://", ""),
+        ("redis://host:notaport", ""),
+        ("sqlite:", ""),
+        (nobody.as_str(), "127.0.0.1"),
+    ] {
+        let text = refused(&place, &["--store", url, "run", "job", "--", "true"]);
+        assert!(text.contains(hint), "{url}: {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{url}: {text}");
+    }
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_written_is_named() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let mut run = place.run_script(&["job"], "true");
+    run.env("XDG_STATE_HOME", place.path("file"));
+    let output = run.output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let text = stderr(&output);
+    assert!(text.contains("/file/leasehold"), "{text}");
+}
+
+#[test]
+fn a_damaged_file_is_named_and_left_alone() {
+    let place = Place::new();
+    fs::create_dir(place.path("leasehold")).unwrap();
+    let file = place.path("leasehold/locks.db");
+    fs::write(&file, "this is no database, whatever its name says").unwrap();
+    let text = refused(&place, &["run", "job", "--", "true"]);
+    assert!(text.contains("locks.db"), "{text}");
+    assert!(fs::read_to_string(file).unwrap().starts_with("this is no"));
+}
+
+#[test]
+fn passwords_stay_out_of_argv_errors_and_listings() {
+    let server = RedisServer::options().requirepass("s3cret").start();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let with_password = format!("redis://:s3cret@127.0.0.1:{}", server.port());
+    let place = Place::new();
+
+    let text = refused(&place, &["--store", &with_password, "ls"]);
+    assert!(text.contains("LEASEHOLD_PASSWORD"), "{text}");
+    assert!(!text.contains("s3cret"), "{text}");
+    let text = refused(&place, &["--store", &url, "ls"]);
+    assert!(text.contains("password"), "{text}");
+
+    let run = |variable: &str, value: &str| {
+        let mut run = place.run_script(&["job"], "echo $LEASEHOLD_STORE");
+        run.env("LEASEHOLD_STORE", &url).env(variable, value);
+        run.output().unwrap()
+    };
+    let wrong = run("LEASEHOLD_PASSWORD", "wr0ng");
+    assert_eq!(wrong.status.code(), Some(125));
+    assert!(!stderr(&wrong).contains("wr0ng"), "{}", stderr(&wrong));
+    fs::write(place.path("password"), "s3cret\n").unwrap();
+    let file = place.path("password");
+    for output in [
+        run("LEASEHOLD_STORE", &with_password),
+        run("LEASEHOLD_PASSWORD", "s3cret"),
+        run("LEASEHOLD_PASSWORD_FILE", file.to_str().unwrap()),
+    ] {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let shown = stdout(&output);
+        assert!(shown.starts_with("redis://") && !shown.contains("s3cret"));
+    }
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_error() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let mut shell = std::process::Command::new("bash");
+    shell.args([
+        "-c",
+        &format!("set -o pipefail; {program} man | head -c 10"),
+    ]);
+    let output = shell.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    drop(place);
+}

@@ -1,0 +1,136 @@
+//! Exit codes, and what the command sees.
+
+use crate::tools::{Place, Running, SOON, code, stderr, stdout};
+use leasehold_testkit::eventually;
+
+#[test]
+fn the_codes_of_the_command_are_passed_through() {
+    let place = Place::new();
+    for wanted in [0, 1, 75, 122, 200, 255] {
+        let script = format!("exit {wanted}");
+        assert_eq!(code(&mut place.run_script(&["job"], &script)), wanted);
+    }
+    assert_eq!(code(&mut place.run_script(&["job"], "kill -TERM $$")), 143);
+    assert_eq!(code(&mut place.run_script(&["job"], "kill -KILL $$")), 137);
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn a_held_lock_refuses_or_times_out() {
+    let place = Place::new();
+    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
+    let run = |args: &[&str]| {
+        let mut command = place.run_script(args, "echo ran");
+        command.output().unwrap()
+    };
+    for (args, wanted) in [
+        (&["-n", "job"][..], 75),
+        (&["-w", "50ms", "job"], 124),
+        (&["-w", "0", "job"], 124),
+        (&["-n", "-E", "3", "job"], 3),
+        (&["-w", "50ms", "-E", "4", "job"], 4),
+        (&["-n", "--skip-ok", "job"], 0),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(wanted), "{args:?}");
+        assert_eq!(stdout(&output), "", "{args:?} ran the command");
+    }
+    assert!(stderr(&run(&["-n", "job"])).contains("held elsewhere"));
+    // Another name is another lock.
+    assert_eq!(stdout(&run(&["-n", "other"])), "ran\n");
+    holder.signal("TERM");
+    assert_eq!(holder.finish().status.code(), Some(143));
+    assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
+}
+
+#[test]
+fn what_cannot_be_run_says_so_and_leaves_nothing_held() {
+    let place = Place::new();
+    let run = |command: &str| {
+        let mut run = place.leasehold(["run", "job", "--", command]);
+        run.output().unwrap()
+    };
+    let missing = run("no-such-command");
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(stderr(&missing).contains("no-such-command"));
+    assert_eq!(run("/etc/passwd").status.code(), Some(126));
+    assert_eq!(run("/tmp").status.code(), Some(126));
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn the_command_sees_its_lock_and_gets_its_arguments_untouched() {
+    let place = Place::new();
+    let script = r#"printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_TOKEN" "$LEASEHOLD_LEASE" \
+        "$LEASEHOLD_DEADLINE" "$LEASEHOLD_STORE" "$0" "$@""#;
+    let mut command = place.run_script(&["job one"], script);
+    command.args(["--verbose", "-n", "a b", "$HOME", "*"]);
+    let output = command.output().unwrap();
+    let text = stdout(&output);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "job one");
+    assert!(lines[1].parse::<u64>().unwrap() > 1_700_000_000_000_000);
+    assert!(lines[2].contains(':'));
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let deadline: u128 = lines[3].parse().unwrap();
+    assert!(deadline > now.as_millis() && deadline < now.as_millis() + 30_000);
+    assert!(lines[4].starts_with("sqlite:") && lines[4].ends_with("/leasehold/locks.db"));
+    assert_eq!(lines[5..], ["--verbose", "-n", "a b", "$HOME", "*"]);
+}
+
+#[test]
+fn tokens_grow_from_run_to_run() {
+    let place = Place::new();
+    let mut last = 0;
+    for _ in 0..10 {
+        let mut run = place.run_script(&["job"], "echo $LEASEHOLD_TOKEN");
+        let token: u64 = stdout(&run.output().unwrap()).trim().parse().unwrap();
+        assert!(token > last);
+        last = token;
+    }
+}
+
+#[test]
+fn stdin_and_stdout_are_the_commands_own() {
+    let place = Place::new();
+    std::fs::write(place.path("in"), "through\n").unwrap();
+    let mut run = place.leasehold(["run", "job", "--", "cat"]);
+    run.stdin(std::fs::File::open(place.path("in")).unwrap());
+    assert_eq!(stdout(&run.output().unwrap()), "through\n");
+}
+
+#[test]
+fn nested_runs_see_the_inner_lock() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script =
+        format!("{program} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
+    let output = place.run_script(&["outer"], &script).output().unwrap();
+    assert_eq!(stdout(&output), "inner\nouter\n");
+}
+
+#[test]
+fn verbose_tells_the_times_and_the_token() {
+    let place = Place::new();
+    let output = place.run_script(&["-v", "job"], "true").output().unwrap();
+    let text = stderr(&output);
+    assert!(text.contains("leasehold: waited ") && text.contains(", token "));
+    assert!(text.contains("leasehold: held for "), "{text}");
+}
+
+#[test]
+fn background_processes_are_reported_or_waited_for() {
+    let place = Place::new();
+    let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
+    let output = place.run_script(&["job"], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("background processes"));
+    assert!(!place.is_held("job"));
+    eventually(SOON, || place.read("out") == "late\n");
+
+    let mut waiting = place.run_script(&["--wait-all", "job"], script);
+    assert_eq!(code(&mut waiting), 0);
+    assert_eq!(place.read("out"), "late\nlate\n");
+}

@@ -1,0 +1,93 @@
+//! `ls`, `show` and `release` for people and for programs.
+
+use leasehold_testkit::{RedisServer, eventually};
+
+use crate::tools::{Place, Running, SOON, stderr, stdout};
+
+fn looked_at(place: &Place) {
+    let list = |args: &[&str]| {
+        let output = place.leasehold(args).output().unwrap();
+        (output.status.code().unwrap(), stdout(&output))
+    };
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&list(args).1).expect("JSON") };
+    assert_eq!(list(&["ls"]), (0, String::new()));
+    assert_eq!(json(&["ls", "--json"]), serde_json::json!([]));
+    assert_eq!(list(&["show", "job"]), (1, "job is free\n".to_owned()));
+    assert_eq!(json(&["show", "--json", "job"])["held"], false);
+    assert_eq!(list(&["release", "--force", "job"]).0, 1);
+
+    let script = "echo in; exec sleep 1000";
+    let run = Running::start(place.run_script(&["--label", "nightly", "job"], script));
+    // Who holds it is written down beside the lock, a moment later.
+    eventually(SOON, || list(&["ls"]).1.contains("nightly"));
+    let pid = run.process.id();
+    let (code, table) = list(&["ls"]);
+    assert_eq!(code, 0);
+    let lines: Vec<_> = table.lines().collect();
+    assert!(lines[0].starts_with("NAME"), "{table}");
+    assert!(lines[1].starts_with("job ") && lines[1].contains(&format!("pid {pid} sh (nightly)")));
+
+    let (code, block) = list(&["show", "job"]);
+    assert_eq!(code, 0);
+    for part in [
+        "name",
+        "holder",
+        "since",
+        "time left",
+        "token",
+        "count",
+        "lease",
+    ] {
+        assert!(block.lines().any(|line| line.starts_with(part)), "{block}");
+    }
+    let shown = &mut json(&["show", "--json", "job"])["lock"];
+    let listed = &mut json(&["ls", "--json"])[0];
+    let left = shown["time_left_ms"].take().as_u64().unwrap();
+    assert!((20_000..=30_000).contains(&left));
+    listed["time_left_ms"].take();
+    assert_eq!(shown, listed);
+    assert_eq!(shown["holder"]["pid"], pid);
+    assert_eq!(shown["holder"]["program"], "sh");
+    assert_eq!(shown["holder"]["label"], "nightly");
+    assert_eq!(shown["count"], 1);
+    assert!(shown["token"].as_u64().unwrap() > 1_700_000_000_000_000);
+
+    let released = json(&["release", "--force", "--json", "job"]);
+    assert_eq!(released["released"], true);
+    assert_eq!(released["cut_off"]["holder"]["pid"], pid);
+    run.signal("TERM");
+    run.finish();
+}
+
+#[test]
+fn on_sqlite() {
+    looked_at(&Place::new());
+}
+
+#[test]
+fn on_redis() {
+    let server = RedisServer::start();
+    looked_at(&Place::with_store(server.url()));
+}
+
+/// What another wrote must not steer the terminal of whoever looks.
+#[test]
+fn control_characters_of_others_are_not_shown() {
+    let place = Place::new();
+    let run = Running::start(place.run_script(
+        &["--label", "\u{1b}[31mred\u{7}", "job"],
+        "echo in; exec sleep 1000",
+    ));
+    eventually(SOON, || {
+        let output = place.leasehold(["ls"]).output().unwrap();
+        stdout(&output).contains("red")
+    });
+    for args in [&["ls"][..], &["show", "job"]] {
+        let output = place.leasehold(args).output().unwrap();
+        assert!(!stdout(&output).contains('\u{1b}'));
+        assert_eq!(stderr(&output), "");
+    }
+    run.signal("TERM");
+    run.finish();
+}

@@ -1,0 +1,14 @@
+//! Tests of the command line, with real processes.
+
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bad_input;
+mod codes;
+mod death;
+mod help;
+mod looking;
+mod loss;
+mod overlap;
+mod signals;
+mod tools;

@@ -1,0 +1,48 @@
+//! Two runs of one name never overlap.
+
+use std::thread;
+
+use leasehold_testkit::RedisServer;
+
+use crate::tools::Place;
+
+const PROCESSES: usize = 8;
+const RUNS: usize = 25;
+
+/// 200 short runs from 8 processes at a time write their begin and end into one file.
+fn never_overlap(place: &Place) {
+    thread::scope(|scope| {
+        for _ in 0..PROCESSES {
+            scope.spawn(|| {
+                for _ in 0..RUNS {
+                    let script = "echo begin $LEASEHOLD_TOKEN >> log; echo end >> log";
+                    let status = place.run_script(&["job"], script).status().unwrap();
+                    assert!(status.success());
+                }
+            });
+        }
+    });
+    let log = place.read("log");
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), PROCESSES * RUNS * 2);
+    let mut last = 0;
+    for pair in lines.chunks(2) {
+        let token = pair[0].strip_prefix("begin ").expect(pair[0]);
+        let token: u64 = token.parse().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        assert_eq!(pair[1], "end");
+    }
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn on_sqlite() {
+    never_overlap(&Place::new());
+}
+
+#[test]
+fn on_redis() {
+    let server = RedisServer::start();
+    never_overlap(&Place::with_store(server.url()));
+}

@@ -1,0 +1,144 @@
+//! Signals reach the command, once.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use leasehold_testkit::eventually;
+
+use crate::tools::{Place, Running, SOON, lives};
+
+#[test]
+fn term_is_passed_on_and_the_commands_answer_counts() {
+    let place = Place::new();
+    for (signal, wanted) in [
+        ("TERM", 9),
+        ("INT", 9),
+        ("HUP", 9),
+        ("USR1", 9),
+        ("QUIT", 9),
+    ] {
+        let script = format!(
+            "trap 'echo {signal} >> got; exit 9' {signal}; echo in; while :; do sleep 0.05; done"
+        );
+        let run = Running::start(place.run_script(&["job"], &script));
+        run.signal(signal);
+        assert_eq!(run.finish().status.code(), Some(wanted), "{signal}");
+    }
+    assert_eq!(place.read("got"), "TERM\nINT\nHUP\nUSR1\nQUIT\n");
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn a_signal_ends_the_waiting_and_leaves_nothing() {
+    let place = Place::new();
+    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
+    let mut waiting = place.run_script(&["-v", "job"], "echo ran > ran");
+    let mut waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
+    // Its handlers are installed before it asks for the lock.
+    eventually(SOON, || catches_term(waiting.id()));
+    crate::tools::kill("TERM", waiting.id());
+    assert_eq!(waiting.wait().unwrap().code(), Some(143));
+    holder.signal("TERM");
+    holder.finish();
+    assert!(!place.is_held("job"));
+    assert_eq!(place.read("ran"), "");
+}
+
+fn catches_term(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    caught & (1 << (15 - 1)) != 0
+}
+
+/// A run at a real terminal, made by script(1). What is written to it is typed.
+struct Terminal {
+    process: std::process::Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Terminal {
+    fn run(place: &Place, args: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_leasehold");
+        let mut process = Command::new("script")
+            .args([
+                "-q",
+                "-e",
+                "-c",
+                &format!("exec {program} run {args}"),
+                "/dev/null",
+            ])
+            .env("XDG_STATE_HOME", place.path(""))
+            .env("SHELL", "/bin/sh")
+            .current_dir(place.path(""))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    fn wait_for(&mut self, wanted: &str) {
+        let mut line = String::new();
+        while !line.contains(wanted) {
+            line.clear();
+            assert!(
+                self.lines.read_line(&mut line).unwrap() > 0,
+                "no {wanted:?}"
+            );
+        }
+    }
+
+    fn type_key(&mut self, key: &[u8]) {
+        let mut keyboard = self.process.stdin.as_ref().unwrap();
+        keyboard.write_all(key).unwrap();
+    }
+
+    fn finish(mut self) -> Option<i32> {
+        let status = self.process.wait().unwrap();
+        status.code()
+    }
+}
+
+/// The terminal sends it to the whole group; passing it on as well would make it two.
+#[test]
+fn ctrl_c_reaches_the_command_once() {
+    let place = Place::new();
+    let script = "trap \"echo int >> got\" INT; echo in; \
+                  while ! test -s got; do sleep 0.05; done; sleep 0.3; exit 5";
+    let mut terminal = Terminal::run(&place, &format!("job -- sh -c '{script}'"));
+    terminal.wait_for("in");
+    terminal.type_key(b"\x03");
+    assert_eq!(terminal.finish(), Some(5));
+    assert_eq!(place.read("got"), "int\n");
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn ctrl_c_ends_a_command_that_does_not_catch_it() {
+    let place = Place::new();
+    let mut terminal = Terminal::run(
+        &place,
+        "job -- sh -c 'echo $$ > pid; echo in; exec sleep 1000'",
+    );
+    terminal.wait_for("in");
+    terminal.type_key(b"\x03");
+    assert_eq!(terminal.finish(), Some(130));
+    assert!(!lives(&place.line_of("pid")));
+    assert!(!place.is_held("job"));
+}
+
+/// The command can read what is typed: it is not a background process of its terminal.
+#[test]
+fn the_command_owns_the_terminal() {
+    let place = Place::new();
+    let mut terminal = Terminal::run(
+        &place,
+        "job -- sh -c 'echo in; read word; echo got $word; test -t 0'",
+    );
+    terminal.wait_for("in");
+    terminal.type_key(b"hello\n");
+    terminal.wait_for("got hello");
+    assert_eq!(terminal.finish(), Some(0));
+}

@@ -1,0 +1,148 @@
+//! A place for one test: a state folder of its own, and the program under test.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use leasehold_testkit::eventually;
+use tempfile::TempDir;
+
+/// How long a test waits for what must happen.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Place {
+    folder: TempDir,
+    store: Option<String>,
+}
+
+impl Place {
+    /// With the default store, in a state folder of its own.
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: TempDir::new().unwrap(),
+            store: None,
+        }
+    }
+
+    pub(crate) fn with_store(url: String) -> Self {
+        Self {
+            store: Some(url),
+            ..Self::new()
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The program, in this place, without the variables of whoever runs the tests.
+    pub(crate) fn leasehold<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("LEASEHOLD_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("XDG_STATE_HOME", self.folder.path())
+            .stdin(Stdio::null());
+        if let Some(store) = &self.store {
+            command.env("LEASEHOLD_STORE", store);
+        }
+        command
+    }
+
+    /// `leasehold run` with these arguments, then `-- sh -c SCRIPT`.
+    pub(crate) fn run_script(&self, args: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold(["run"]);
+        command.args(args).args(["--", "sh", "-c", script]);
+        command
+    }
+
+    pub(crate) fn is_held(&self, name: &str) -> bool {
+        match self
+            .leasehold(["show", name])
+            .output()
+            .unwrap()
+            .status
+            .code()
+        {
+            Some(0) => true,
+            Some(1) => false,
+            other => panic!("show: {other:?}"),
+        }
+    }
+
+    /// Waits until a file has a line, and answers it.
+    pub(crate) fn line_of(&self, name: &str) -> String {
+        eventually(SOON, || self.read(name).ends_with('\n'));
+        self.read(name).trim().to_owned()
+    }
+}
+
+/// A run that has told its first line, so that it holds the lock.
+pub(crate) struct Running {
+    pub(crate) process: Child,
+    pub(crate) lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts a command and waits for its first line.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut process = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "{:?}", process.wait_with_output());
+        Self { process, lines }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        kill(signal, self.process.id());
+    }
+
+    pub(crate) fn finish(self) -> Output {
+        // Its end is seen here; a writer that outlives it must not hang the test.
+        drop(self.lines);
+        self.process.wait_with_output().unwrap()
+    }
+}
+
+pub(crate) fn kill(signal: &str, pid: u32) {
+    let pid = pid.to_string();
+    let status = Command::new("kill").args(["-s", signal, &pid]).status();
+    assert!(status.unwrap().success(), "kill -s {signal} {pid}");
+}
+
+/// Whether a process lives; a zombie does not.
+pub(crate) fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| {
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        !matches!(rest.trim_start().chars().next(), Some('Z' | 'X'))
+    })
+}
+
+pub(crate) fn code(command: &mut Command) -> i32 {
+    command.output().unwrap().status.code().unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,136 @@
+//! The ways in.
+
+use std::time::Duration;
+
+use leasehold::store::{self, OpenOptions};
+use leasehold_testkit::RedisServer;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tcp_and_into_a_database() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    works(&*store).await;
+    assert_eq!(store.to_string(), server.url());
+
+    let third = server.url().replace("/0", "/3");
+    let store = open(&third).await;
+    granted(&*store, acquire("here", 1)).await;
+    assert_eq!(store.to_string(), third);
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db3:keys=2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_unix_socket() {
+    let server = RedisServer::options()
+        .unix_socket()
+        .acl("alice", "wonder", "~app:* +@all")
+        .start();
+    works(&*open(&server.url()).await).await;
+    works(&*open(&server.url().replace("unix:", "unix://")).await).await;
+
+    let store = open_with(&format!("{}?db=2&user=alice", server.url()), "wonder").await;
+    granted(&*store, acquire("here", 1)).await;
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db2:"));
+    assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
+    assert_eq!(
+        store.to_string(),
+        format!("{}?db=2&user=alice", server.url())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_password_from_the_url_or_beside_it() {
+    let server = RedisServer::options().requirepass("s3cret").start();
+    works(&*open(&server.url()).await).await;
+    let without = format!("redis://127.0.0.1:{}", server.port());
+    works(&*open_with(&without, "s3cret").await).await;
+    let wrong = server.url().replace("s3cret", "wrong");
+    let store = open_with(&wrong, "s3cret").await;
+    works(&*store).await;
+    for shown in [store.to_string(), format!("{store:?}")] {
+        assert!(
+            !shown.contains("s3cret") && !shown.contains("wrong"),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_a_user_with_odd_characters() {
+    let server = RedisServer::options().start();
+    let password = "p@ss:w/rd#?%é";
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "a@b",
+        "on",
+        &format!(">{password}"),
+        "~app:*",
+        "+@all",
+    ]);
+    let encoded = "p%40ss%3Aw%2Frd%23%3F%25%C3%A9";
+    works(&*open(&server.url_of("a%40b", encoded)).await).await;
+    let nameless = server.url_of("a%40b", "").replace(":@", "@");
+    works(&*open_with(&nameless, password).await).await;
+
+    server.cli(&["ACL", "SETUSER", "open", "on", "nopass", "~app:*", "+@all"]);
+    let open_user = server.url_of("open", "").replace(":@", "@");
+    works(&*open(&open_user).await).await;
+    assert!(server.cli(&["ACL", "LOG"]).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls() {
+    let server = RedisServer::options().tls().requirepass("s3cret").start();
+    let store = open(&server.url()).await;
+    works(&*store).await;
+    assert_eq!(store.to_string(), server.url().replace(":s3cret@", ""));
+    works(&*open(&server.url().replace("localhost", "127.0.0.1")).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_with_a_certificate_of_the_client() {
+    let server = RedisServer::options().tls_clients().start();
+    let url = format!("{}&{}", server.url(), server.client_certificate());
+    let store = open(&url).await;
+    works(&*store).await;
+    works(&*open(&store.to_string()).await).await;
+}
+
+/// As servers before 6.0 and some hosted ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn to_a_server_that_does_not_know_hello() {
+    let server = RedisServer::options()
+        .requirepass("s3cret")
+        .acl("alice", "wonder", "~app:* +@all")
+        .config("rename-command HELLO \"\"")
+        .start();
+    works(&*open(&server.url()).await).await;
+    works(&*open(&server.url_of("alice", "wonder")).await).await;
+    let store = open(&server.url().replace("/0", "/3")).await;
+    granted(&*store, acquire("here", 1)).await;
+    let entry = store.inspect(&key("here")).await.unwrap().unwrap();
+    assert_eq!(entry.lease, lease(1));
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_timeouts_of_any_length() {
+    let server = RedisServer::start();
+    let options = OpenOptions {
+        connect_timeout: Duration::MAX,
+        response_timeout: Duration::MAX,
+        password: None,
+    };
+    works(&*store::open(&server.url(), &options).await.unwrap()).await;
+}
+
+async fn open_with(url: &str, password: &str) -> Arc<dyn Store> {
+    let options = OpenOptions {
+        password: Some(password.to_owned()),
+        ..OpenOptions::default()
+    };
+    store::open(url, &options).await.unwrap()
+}

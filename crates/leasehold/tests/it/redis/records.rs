@@ -1,0 +1,223 @@
+//! Keys that others wrote, and requests that fail one by one.
+
+use leasehold::ErrorKind;
+use leasehold_testkit::RedisServer;
+
+use super::*;
+
+const RECORD: &str = "app:{t:a}";
+const COUNTER: &str = "app:{t:a}:token";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_the_server_is_what_the_script_says() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let token = granted(&*store, acquire("a", 42)).await;
+    let field = format!("{}:42", "07".repeat(16));
+    assert_eq!(server.cli(&["HGETALL", RECORD]), format!("{field}\n1"));
+    assert_eq!(server.cli(&["GET", COUNTER]), token.to_string());
+    let ttl = |key| server.cli(&["PTTL", key]).parse::<u64>().unwrap();
+    assert!((29_000..=30_000).contains(&ttl(RECORD)));
+    let day = leasehold_core::token::RETENTION_MS;
+    assert!((day - 1_000..=day).contains(&ttl(COUNTER)));
+    applied(&*store, release("a", 42, 0)).await;
+    assert_eq!(server.cli(&["KEYS", "*"]), COUNTER);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_key_spoils_no_other_request_of_its_batch() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.cli(&["SET", RECORD, "x"]);
+    server.cli(&["RPUSH", "app:{t:c}:token", "x"]);
+    let batch = vec![
+        acquire("before", 1),
+        acquire("a", 1),
+        renew("a", 1),
+        release("a", 1, 0),
+        release("a", 1, 1),
+        revoke("a"),
+        acquire("c", 1),
+        acquire("after", 1),
+    ];
+    let replies = store.apply(batch).await;
+    for good in [0, 7] {
+        let reply = &replies[good];
+        assert!(
+            matches!(
+                reply,
+                Reply::Applied {
+                    outcome: Outcome::Granted { .. },
+                    ..
+                }
+            ),
+            "{reply:?}"
+        );
+    }
+    for (place, reply) in replies[1..7].iter().enumerate() {
+        let Reply::Rejected(error) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Store);
+        let (key, lock) = match place {
+            5 => ("app:{t:c}:token", "c"),
+            _ => (RECORD, "a"),
+        };
+        let message = error.to_string();
+        let store = format!("lock {lock:?} at {}: ", server.url());
+        assert!(message.starts_with(&store), "{message}");
+        assert!(message.contains(&format!("{key:?}")), "{message}");
+        assert!(message.contains("delete that key"), "{message}");
+    }
+    assert_eq!(server.cli(&["GET", RECORD]), "x");
+    assert_eq!(server.cli(&["EXISTS", "app:{t:c}"]), "0");
+    let error = store.inspect(&key("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_without_an_end_holds_for_ever() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.cli(&["HSET", RECORD, "somebody", "1"]);
+    let left = Ttl::MAX.as_duration();
+    assert_eq!(
+        applied(&*store, acquire("a", 1)).await,
+        Outcome::Refused { left }
+    );
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Lost);
+    assert_eq!(applied(&*store, release("a", 1, 0)).await, Outcome::Lost);
+    assert_eq!(server.cli(&["HGETALL", RECORD]), "somebody\n1");
+    server.cli(&["PEXPIRE", RECORD, "5000"]);
+    let Outcome::Refused { left } = applied(&*store, acquire("a", 1)).await else {
+        panic!("granted over a foreign record");
+    };
+    assert!(left <= std::time::Duration::from_secs(5));
+    assert_eq!(
+        applied(&*store, revoke("a")).await,
+        Outcome::Revoked { cut_off: None }
+    );
+    granted(&*store, acquire("a", 1)).await;
+
+    // Ours, but somebody took its end away: it is still ours, and has one again.
+    server.cli(&["PERSIST", RECORD]);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_ne!(server.cli(&["PTTL", RECORD]), "-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_is_none_gives_no_token() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let max = (1_u64 << 53) - 1;
+    let beyond = (max + 1).to_string();
+    for bad in [
+        "",
+        "x",
+        "-1",
+        "1.5",
+        "1e3",
+        "0x10",
+        " 1",
+        "nan",
+        "inf",
+        &beyond,
+        "99999999999999999999999",
+    ] {
+        server.cli(&["SET", COUNTER, bad]);
+        assert_eq!(
+            applied(&*store, acquire("a", 1)).await,
+            Outcome::Exhausted,
+            "{bad:?}"
+        );
+        assert_eq!(server.cli(&["EXISTS", RECORD]), "0", "{bad:?}");
+        assert_eq!(server.cli(&["GET", COUNTER]), bad);
+    }
+    // The last token there is, and the same again for the one who holds it.
+    server.cli(&["SET", COUNTER, &(max - 1).to_string()]);
+    assert_eq!(granted(&*store, acquire("a", 1)).await, max);
+    assert_eq!(granted(&*store, acquire("a", 1)).await, max);
+    assert_eq!(server.cli(&["GET", COUNTER]), max.to_string());
+    applied(&*store, release("a", 1, 0)).await;
+    assert_eq!(applied(&*store, acquire("a", 2)).await, Outcome::Exhausted);
+    // Also for a holder: rather no answer than a wrong one.
+    server.cli(&["DEL", COUNTER]);
+    granted(&*store, acquire("a", 2)).await;
+    server.cli(&["SET", COUNTER, "x"]);
+    assert_eq!(applied(&*store, acquire("a", 2)).await, Outcome::Exhausted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_replica_grants_nothing() {
+    let master = RedisServer::start();
+    let replica = RedisServer::options().replica_of(&master).start();
+    let store = open(&replica.url()).await;
+    let error = rejected(&*store, acquire("a", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(
+        error.to_string().contains("connect to its master"),
+        "{error}"
+    );
+    granted(&*open(&master.url()).await, acquire("a", 1)).await;
+    leasehold_testkit::eventually(SOON, || replica.cli(&["EXISTS", RECORD]) == "1");
+    for request in [
+        renew("a", 1),
+        release("a", 1, 0),
+        release("a", 1, 2),
+        revoke("a"),
+    ] {
+        let error = rejected(&*store, request).await;
+        assert!(
+            error.to_string().contains("connect to its master"),
+            "{error}"
+        );
+    }
+    let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(entry.lease, lease(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_memory_grants_nothing_but_lets_go() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    granted(&*store, acquire("held", 1)).await;
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = rejected(&*store, acquire("a", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.to_string().contains("raise its maxmemory"), "{error}");
+    assert_eq!(server.cli(&["KEYS", "app:{t:a}*"]), "");
+    assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Renewed);
+    assert_eq!(
+        applied(&*store, release("held", 1, 0)).await,
+        Outcome::Released { count: 0 }
+    );
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    works(&*store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_misses_its_replicas_says_so() {
+    let server = RedisServer::options()
+        .config("min-replicas-to-write 1")
+        .start();
+    let store = open(&server.url()).await;
+    let error = rejected(&*store, acquire("a", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(
+        error.to_string().contains("min-replicas-to-write"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster_is_told_apart() {
+    let server = RedisServer::options()
+        .config("cluster-enabled yes")
+        .config("cluster-require-full-coverage no")
+        .start();
+    let store = open(&server.url()).await;
+    let error = rejected(&*store, acquire("a", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("node of a cluster"), "{error}");
+}

@@ -1,0 +1,258 @@
+//! Every way not to get in has an error that says what to do and no secret.
+
+use std::fs;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+use leasehold::store::{self, OpenOptions};
+use leasehold_testkit::{RedisServer, eventually, free_port};
+
+use super::*;
+
+const SECRET: &str = "s3cret-w0rd";
+
+/// Opens what cannot be opened and checks what is told.
+async fn refused(url: &str, kind: ErrorKind, advice: &str) {
+    let error = match try_open(url).await {
+        Err(error) => error,
+        Ok(store) => panic!("{store} was opened"),
+    };
+    let message = error.to_string();
+    assert_eq!(error.kind(), kind, "{message}");
+    assert!(message.contains(advice), "{message}");
+    assert!(
+        !message.contains('\n') && !message.ends_with('.'),
+        "{message}"
+    );
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = cause {
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains(SECRET), "{told}");
+        cause = error.source();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there() {
+    let url = format!("redis://:{SECRET}@127.0.0.1:{}", free_port());
+    refused(&url, ErrorKind::Unreachable, "nobody listens there").await;
+    refused(&url, ErrorKind::Unreachable, "redis://127.0.0.1:").await;
+    let url = format!("redis://u:{SECRET}@no-such-host.invalid");
+    refused(
+        &url,
+        ErrorKind::Unreachable,
+        "the name of the host is not known",
+    )
+    .await;
+    refused(
+        "redis+unix:/no/such.sock",
+        ErrorKind::Unreachable,
+        "no socket at this path",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_answers() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("redis://:{SECRET}@{}", silent.local_addr().unwrap());
+    let options = OpenOptions {
+        connect_timeout: Duration::from_millis(50),
+        ..OpenOptions::default()
+    };
+    let start = Instant::now();
+    let error = store::open(&url, &options).await.unwrap_err();
+    assert!(start.elapsed() < SOON);
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(
+        error.to_string().contains("no connection within 50ms"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn something_else_answers() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("redis://:{SECRET}@{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for answer in [
+            "HTTP/1.1 400 Bad Request\r\n\r\n",
+            "",
+            "+OK\r\n+OK\r\n",
+            "*1\r\n*",
+        ] {
+            let (mut stream, _) = listener.accept().unwrap();
+            use std::io::{Read as _, Write as _};
+            let _ = stream.read(&mut [0; 512]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    for advice in ["could not be reached", "closed the connection", "", ""] {
+        let error = try_open(&url).await.unwrap_err();
+        assert!(error.to_string().contains(advice), "{error}");
+        assert!(!format!("{error} {error:?}").contains(SECRET));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_and_missing_passwords() {
+    let server = RedisServer::options()
+        .requirepass("right")
+        .acl("alice", "wonder", "~app:* +@all")
+        .start();
+    let nameless = format!("redis://127.0.0.1:{}", server.port());
+    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
+    let wrong = server.url().replace("right", SECRET);
+    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    for user in ["alice", "nobody"] {
+        let wrong = server.url_of(user, SECRET);
+        refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    }
+    let none = server.url_of("alice", "").replace(":@", "@");
+    refused(&none, ErrorKind::Unauthorized, "check both").await;
+
+    let old = RedisServer::options()
+        .requirepass("right")
+        .config("rename-command HELLO \"\"")
+        .start();
+    let wrong = old.url().replace("right", SECRET);
+    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    let nameless = format!("redis://127.0.0.1:{}", old.port());
+    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_exist() {
+    let server = RedisServer::start();
+    let url = server.url().replace("/0", "/99");
+    refused(&url, ErrorKind::InvalidConfig, "no database of this number").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_who_may_run_no_script() {
+    let server = RedisServer::options()
+        .acl("none", SECRET, "~app:*")
+        .acl("hash", SECRET, "~app:* +evalsha")
+        .acl("time", SECRET, "~app:* +evalsha +eval")
+        .start();
+    for (user, command) in [("none", "'evalsha'"), ("hash", "'eval'"), ("time", "TIME")] {
+        let url = server.url_of(user, SECRET);
+        refused(&url, ErrorKind::Unauthorized, "allow it").await;
+        refused(&url, ErrorKind::Unauthorized, command).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_scripts() {
+    let server = RedisServer::options()
+        .config("rename-command EVALSHA \"\"")
+        .start();
+    refused(&server.url(), ErrorKind::Unsupported, "lacks a command").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_that_does_not_fit() {
+    let server = RedisServer::options().tls().start();
+    let url = server.url_of("alice", SECRET);
+    let (bare, ca) = url.split_once("?ca=").unwrap();
+    refused(bare, ErrorKind::Unreachable, "?ca=FILE").await;
+    refused(
+        &bare.replace("rediss", "redis"),
+        ErrorKind::Unreachable,
+        "use rediss://",
+    )
+    .await;
+    // A certificate is for names, and this one is for others.
+    let alias = url.replace("localhost", "127.0.0.2");
+    let error = try_open(&alias).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+
+    let stranger = RedisServer::options().tls().start();
+    let other = format!("{bare}?{}", stranger.url().split_once('?').unwrap().1);
+    refused(&other, ErrorKind::Unreachable, "not to be trusted").await;
+
+    let plain = RedisServer::start();
+    let url = format!("rediss://localhost:{}?ca={ca}", plain.port());
+    let options = OpenOptions {
+        connect_timeout: Duration::from_millis(200),
+        ..OpenOptions::default()
+    };
+    let error = store::open(&url, &options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.to_string().contains("that it speaks TLS"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_are_missing_or_broken() {
+    let server = RedisServer::options().tls_clients().start();
+    refused(&server.url(), ErrorKind::Unreachable, "?cert=FILE&key=FILE").await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let url = |name: &str| format!("rediss://u:{SECRET}@localhost:1?{name}={}", file.display());
+    refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be read").await;
+    fs::write(&file, "not a certificate").unwrap();
+    refused(&url("ca"), ErrorKind::InvalidConfig, "holds no").await;
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    fs::write(&file, format!("{begin}\nAAAA\n{end}\n")).unwrap();
+    refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be used").await;
+    let pair = format!("{}&key={}", url("cert"), file.display());
+    refused(&pair, ErrorKind::InvalidConfig, "holds no").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_full() {
+    let server = RedisServer::start();
+    // The administrator's own connection is the one that is left.
+    server.cli(&["CONFIG", "SET", "maxclients", "1"]);
+    let store = open(&server.url()).await;
+    refused(&server.url(), ErrorKind::Store, "raise its maxclients").await;
+    works(&*store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_loading() {
+    let server = RedisServer::options()
+        .config("loading-process-events-interval-bytes 1024")
+        .config("key-load-delay 2000")
+        .start();
+    let store = open(&server.url()).await;
+    server.cli(&["DEBUG", "POPULATE", "3000", "key", "100"]);
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| server.cli(&["DEBUG", "RELOAD"]));
+        eventually(SOON, || {
+            let pong = server.try_cli(&["PING"]);
+            pong.is_err_and(|error| error.starts_with("LOADING"))
+        });
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                refused(&server.url(), ErrorKind::Store, "still loading").await;
+                let error = rejected(&*store, acquire("a", 1)).await;
+                assert_eq!(error.kind(), ErrorKind::Store);
+            });
+        });
+        server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
+        reload.join().unwrap();
+    });
+    works(&*store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn urls_that_are_none() {
+    for url in [
+        "redis:",
+        "redis://",
+        &format!("redis://u:{SECRET}@"),
+        &format!("redis://u:{SECRET}@h:port"),
+        &format!("redis://u:{SECRET}@h/db"),
+        &format!("redis://u:{SECRET}@h/0?ca=x"),
+        &format!("redis://u:{SECRET}@h/0#x"),
+        &format!("redis://u:1/{SECRET}@h"),
+        &format!("rediss://u:{SECRET}@h/0?insecure=1"),
+        &format!("redis+unix://u:{SECRET}@/run/r.sock"),
+        &format!("redis+unix:/r.sock?password={SECRET}"),
+    ] {
+        refused(url, ErrorKind::InvalidConfig, "").await;
+    }
+}
