@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::BenchArgs;
 use crate::duration;
 
 /// Run a command under a lock that knows when it is lost.
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Free a lock by force
     Release(ReleaseArgs),
+    /// Measure what a lock costs at this store
+    Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
     /// Print the manual page

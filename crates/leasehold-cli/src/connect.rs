@@ -11,22 +11,32 @@ use crate::exit::Failure;
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
-    let builder = builder.namespace(&args.namespace).tenant(&args.tenant);
+    let builder = in_namespace(args, builder);
     let builder = match password(args)? {
         Some(password) => builder.password(password),
         None => builder,
     };
-    let url = match &args.store {
-        Some(url) => {
-            refuse_password_in_argv(url)?;
-            url.clone()
-        }
-        None => default_store()?,
-    };
-    Ok(builder.connect(&url).await?)
+    Ok(builder.connect(&url(args)?).await?)
 }
 
-fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
+/// Settings in the namespace that the arguments name.
+pub(crate) fn in_namespace(args: &StoreArgs, builder: ClientBuilder) -> ClientBuilder {
+    builder.namespace(&args.namespace).tenant(&args.tenant)
+}
+
+/// The store's URL.
+pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
+    match &args.store {
+        Some(url) => {
+            refuse_password_in_argv(url)?;
+            Ok(url.clone())
+        }
+        None => default_store(),
+    }
+}
+
+/// The store's password, if it does not stand in its URL.
+pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
     match &args.password_file {
         Some(file) => first_line(file).map(Some),
         None => match env::var("LEASEHOLD_PASSWORD") {

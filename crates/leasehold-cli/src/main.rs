@@ -1,6 +1,7 @@
 //! `leasehold`: run a command under a lock that knows when it is lost.
 
 mod args;
+mod bench;
 mod completions;
 mod connect;
 mod duration;
@@ -15,6 +16,8 @@ mod show;
 use std::process::ExitCode;
 
 use clap::Parser;
+use leasehold::Client;
+use leasehold::store::OpenOptions;
 use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
+        Command::Bench(args) => bench(&args, &cli.store),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Guard => Ok(run::guard()),
@@ -49,6 +53,16 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),
         Command::Release(args) => wait_for(release::release(&args, &cli.store)),
     }
+}
+
+/// Makes a runtime of its own, as it is asked for threads.
+fn bench(args: &bench::BenchArgs, store: &args::StoreArgs) -> Result<u8, Failure> {
+    let options = OpenOptions {
+        password: connect::password(store)?,
+        ..OpenOptions::default()
+    };
+    let builder = connect::in_namespace(store, Client::builder());
+    bench::run(args, &connect::url(store)?, &options, builder)
 }
 
 /// Runs on this one thread: the parent-death signal of a child fires when the thread dies that

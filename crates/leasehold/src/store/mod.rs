@@ -10,6 +10,9 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "__bench")]
+#[doc(hidden)]
+pub mod yardstick;
 
 use std::fmt;
 use std::future::Future;

@@ -8,8 +8,10 @@ use redis::aio::MultiplexedConnection;
 
 use super::connection::Trouble;
 use super::errors;
+use super::keys::RecordKey;
 use super::{RedisStore, Value};
 use crate::Result;
+use crate::store::Key;
 
 /// What a program would write that calls the mutex script by hand: the yardstick of
 /// `leasehold bench`.
@@ -17,6 +19,11 @@ use crate::Result;
 pub struct Bare {
     connection: MultiplexedConnection,
     hash: String,
+}
+
+/// The key of a record as the server knows it.
+pub(in crate::store) fn record_key(key: &Key) -> String {
+    RecordKey(key).to_string()
 }
 
 impl RedisStore {

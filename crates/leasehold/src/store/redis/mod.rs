@@ -30,6 +30,8 @@ use redis::{Cmd, RedisWrite, Value};
 use self::address::{Address, Secret};
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
+#[cfg(feature = "__bench")]
+pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::keys::ClientKey;

@@ -1,0 +1,49 @@
+//! The answer, for programs. Field names and units stay as they are.
+
+use serde::Serialize;
+
+use super::figures::{Figures, Tally, round};
+use super::{BenchArgs, Scenario};
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) scenario: Scenario,
+    /// Its URL without a password.
+    pub(super) store: String,
+    pub(super) tasks: usize,
+    pub(super) threads: u16,
+    pub(super) seconds: u16,
+    #[serde(flatten)]
+    pub(super) ours: Figures,
+    /// The same with bare calls.
+    pub(super) raw: Figures,
+    pub(super) ratio: Ratio,
+}
+
+/// Ours divided by bare calls.
+#[derive(Debug, Serialize)]
+pub(super) struct Ratio {
+    pub(super) throughput: f64,
+    pub(super) p50: f64,
+}
+
+impl Report {
+    pub(super) fn new(args: &BenchArgs, tasks: usize, store: String, tallies: &[Tally; 2]) -> Self {
+        let [ours, raw] = [tallies[0].figures(), tallies[1].figures()];
+        let ratio = |ours: f64, raw: f64| round(ours / raw.max(f64::MIN_POSITIVE));
+        Self {
+            scenario: args.scenario,
+            store,
+            tasks,
+            threads: args.threads,
+            seconds: args.seconds,
+            ours,
+            raw,
+            ratio: Ratio {
+                throughput: ratio(ours.acquisitions_per_second, raw.acquisitions_per_second),
+                p50: ratio(ours.p50_us, raw.p50_us),
+            },
+        }
+    }
+}

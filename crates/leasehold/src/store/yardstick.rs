@@ -1,0 +1,159 @@
+//! What a store does without this library around it: the yardstick of `leasehold bench`.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
+
+#[cfg(feature = "sqlite")]
+use super::SqliteStore;
+use super::{Key, MemoryStore, OpenOptions, Reply, Request, Store};
+#[cfg(feature = "redis")]
+use super::{RedisStore, redis};
+use crate::{Error, ErrorKind, Mutex, Result};
+
+/// An open store, for a client and for bare calls beside it.
+#[derive(Debug)]
+pub struct Yardstick {
+    kind: Kind,
+    /// Bare calls that the store does not count itself.
+    bare_calls: AtomicU64,
+    lanes: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Memory(Arc<MemoryStore>),
+    #[cfg(feature = "redis")]
+    Redis(Arc<RedisStore>, redis::Bare),
+    #[cfg(feature = "sqlite")]
+    Sqlite(Arc<SqliteStore>),
+}
+
+impl Yardstick {
+    /// Opens the store that a URL names. See [`open`](super::open) for the URLs.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](super::open).
+    pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        let kind = match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" => {
+                let store = RedisStore::open(url, options).await?;
+                let bare = store.bare().await?;
+                Kind::Redis(Arc::new(store), bare)
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Kind::Sqlite(Arc::new(SqliteStore::open(url, options).await?)),
+            _ => Kind::Memory(Arc::new(MemoryStore::open(url)?)),
+        };
+        Ok(Self {
+            kind,
+            bare_calls: AtomicU64::new(0),
+            lanes: AtomicU64::new(1),
+        })
+    }
+
+    /// The store, to build a client on.
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        match &self.kind {
+            Kind::Memory(store) => Arc::<MemoryStore>::clone(store),
+            #[cfg(feature = "redis")]
+            Kind::Redis(store, _) => Arc::<RedisStore>::clone(store),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(store) => Arc::<SqliteStore>::clone(store),
+        }
+    }
+
+    /// How many script calls or transactions there were. `None`: the store has nothing of the kind.
+    #[must_use]
+    pub fn calls(&self) -> Option<u64> {
+        let counted = match &self.kind {
+            Kind::Memory(_) => return None,
+            #[cfg(feature = "redis")]
+            Kind::Redis(store, _) => store.calls(),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(store) => store.transactions(),
+        };
+        Some(counted + self.bare_calls.load(Ordering::Relaxed))
+    }
+
+    /// Bare calls about the lock of a mutex.
+    #[must_use]
+    pub fn lane(self: &Arc<Self>, mutex: &Mutex) -> Lane {
+        let lane = self.lanes.fetch_add(1, Ordering::Relaxed);
+        Lane {
+            key: mutex.key().clone(),
+            #[cfg(feature = "redis")]
+            record: redis::record_key(mutex.key()),
+            lease: LeaseId {
+                client: ClientId::from_random(u128::from(lane).to_be_bytes()),
+                number: 0,
+            },
+            yardstick: Arc::clone(self),
+        }
+    }
+}
+
+/// Bare calls about one lock, one after the other.
+#[derive(Debug)]
+pub struct Lane {
+    yardstick: Arc<Yardstick>,
+    key: Key,
+    #[cfg(feature = "redis")]
+    record: String,
+    lease: LeaseId,
+}
+
+impl Lane {
+    /// Acquires and releases once, each in a call of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not grant and release it.
+    pub async fn pair(&mut self) -> Result<()> {
+        self.lease.number += 1;
+        match &self.yardstick.kind {
+            Kind::Memory(store) => pair_by_apply(&**store, &self.key, self.lease).await,
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => {
+                bare.pair(&self.record, &self.lease.to_string()).await?;
+                self.yardstick.bare_calls.fetch_add(2, Ordering::Relaxed);
+                Ok(())
+            }
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(store) => store.bare_pair(&self.key, self.lease).await,
+        }
+    }
+}
+
+async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result<()> {
+    let ttl = Ttl::remainder(Duration::from_secs(30));
+    let acquire = Op::Acquire {
+        lease,
+        count: NonZeroU32::MIN,
+        ttl,
+        tokens: TokenCount::MIN,
+    };
+    let release = Op::Release {
+        lease,
+        count: 0,
+        ttl,
+    };
+    for op in [acquire, release] {
+        let key = key.clone();
+        let mut replies = store.apply(vec![Request { key, op }]).await;
+        let Some(Reply::Applied {
+            outcome: Outcome::Granted { .. } | Outcome::Released { .. },
+            ..
+        }) = replies.pop()
+        else {
+            return Err(Error::new(ErrorKind::Store, "a bare call was refused"));
+        };
+    }
+    Ok(())
+}
