@@ -45,10 +45,12 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         wrong.extend(faults.into_iter().map(|fault| format!("{shown}: {fault}")));
     }
     println!("{} files", files.len());
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("\n{}", wrong.join("\n")))
+    for fault in &wrong {
+        println!("{fault}");
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} places break a rule")),
     }
 }
 

@@ -38,6 +38,9 @@ mod client;
 mod config;
 mod driver;
 mod error;
+#[cfg(all(feature = "redis", any(test, feature = "__fuzz")))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod info;
 mod owner;

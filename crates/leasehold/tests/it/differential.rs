@@ -1,8 +1,5 @@
 //! Every store answers as the rule does, operation by operation, on random histories.
 
-// In a test a panic is the answer, in its helpers too.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 mod compare;
 mod liar;
 

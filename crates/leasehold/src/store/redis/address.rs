@@ -119,7 +119,10 @@ impl fmt::Display for Address {
                 write_query(f, parameters)
             }
             Endpoint::Unix { path } => {
-                write!(f, "redis+unix:{}", shown(&path.to_string_lossy()))?;
+                let path = shown(&path.to_string_lossy());
+                // Two slashes after the colon belong to the URL, so a path with two follows two.
+                let slashes = if path.starts_with("//") { "//" } else { "" };
+                write!(f, "redis+unix:{slashes}{path}")?;
                 let db = (self.db != 0).then(|| self.db.to_string());
                 write_query(f, [("db", db), ("user", user)])
             }

@@ -109,7 +109,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         (ErrorKind::Store, "the server refused a command"),
         |known| (known.kind, known.advice),
     );
-    let words = quote(text);
+    let (command, words) = (quote(command), quote(text));
     let message = if key.is_empty() {
         format!("{advice} ({command}: {words})")
     } else {

@@ -14,6 +14,9 @@ mod batch;
 mod connection;
 mod dial;
 mod errors;
+#[cfg(any(test, feature = "__fuzz"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keys;
 mod read;
 mod script;

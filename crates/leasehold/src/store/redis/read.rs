@@ -22,7 +22,7 @@ const READ_MAX: usize = 256;
 const READS_EACH: usize = 3;
 
 /// Why a record cannot be shown.
-enum Unread {
+pub(super) enum Unread {
     /// Its key holds something that we did not write: none of our locks.
     Foreign(Error),
     /// The server did not tell.
@@ -166,7 +166,7 @@ fn plain(trouble: Trouble) -> Error {
     }
 }
 
-fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unread> {
+pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unread> {
     let strange = || Unread::Refused(errors::strange_answer());
     let [record, ttl, counter] = answers else {
         return Err(strange());
@@ -210,7 +210,7 @@ fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unread> {
     }))
 }
 
-fn about(answer: &Value) -> Option<About> {
+pub(super) fn about(answer: &Value) -> Option<About> {
     let fields = fields(answer).filter(|fields| !fields.is_empty())?;
     let mut about = About::default();
     for (name, value) in fields {

@@ -1,0 +1,36 @@
+//! What must survive any input. `cargo fuzz` runs these on inputs that it searches for, the tests on
+//! inputs that they mutate.
+
+use leasehold_core::{ClientId, LeaseId, Name, Scope};
+
+pub use crate::store::redis::fuzzing::{address, answer, key};
+
+/// Texts as names, scopes and ids: what is accepted is kept as it is.
+pub fn name(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else {
+        return;
+    };
+    match Name::parse(text) {
+        Ok(name) => {
+            assert_eq!(name.as_str(), text);
+            assert!(!text.chars().any(char::is_control));
+        }
+        Err(error) => assert!(!error.to_string().contains(char::is_control)),
+    }
+    match Scope::parse(text) {
+        Ok(scope) => {
+            assert_eq!(scope.as_str(), text);
+            assert!(!text.contains([':', '{', '}', '*']));
+        }
+        Err(error) => assert!(!error.to_string().contains(char::is_control)),
+    }
+    if let Ok(lease) = text.parse::<LeaseId>() {
+        assert_eq!(lease.to_string(), text);
+    }
+    if let Ok(client) = text.parse::<ClientId>() {
+        assert_eq!(client.to_string(), text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The fuzz targets on inputs that were mutated from good ones: what every test run can afford.
+
+use fastrand::Rng;
+use leasehold_sim::seed;
+
+use super::*;
+
+type Target = (&'static str, fn(&[u8]));
+
+/// Every function, by the name of its fuzz target.
+const TARGETS: [Target; 4] = [
+    ("address", address),
+    ("answer", answer),
+    ("key", key),
+    ("name", name),
+];
+
+/// How many inputs each target gets.
+const INPUTS: u64 = 30_000;
+
+/// How often an input is changed at most.
+const CHANGES_MAX: usize = 6;
+
+const ID: &str = "0123456789abcdef0123456789abcdef";
+
+/// Inputs that get far. Answers begin with the byte that chooses their requests.
+fn good(target: &str) -> Vec<Vec<u8>> {
+    let texts: &[&str] = match target {
+        "address" => &[
+            "redis://user:secret@localhost:6379/0",
+            "rediss://[::1]:7/2?ca=/etc/ca.pem&cert=c.pem&key=k%20.pem",
+            "redis+unix:/run/redis/redis.sock?db=3&user=me",
+            "redis+unix:///run/redis.sock",
+            "user|%2F",
+            "a@|@b:1/2?c#d",
+        ],
+        "answer" => &[
+            "\0*3\r\n:1700000000000000\r\n:1\r\n:1700000000000001\r\n",
+            "\0*3\r\n:1700000000000000\r\n:2\r\n:-1\r\n",
+            "\x03*9\r\n:1\r\n:1\r\n:1\r\n:3\r\n:0\r\n:4\r\n:1\r\n:5\r\n$-1\r\n",
+            "\x04*3\r\n:1\r\n:7\r\n*2\r\n$7\r\nPEXPIRE\r\n$9\r\nERR \r\n no\r\n",
+            "\0*2\r\n$4\r\nTIME\r\n$14\r\nNOPERM no time\r\n",
+            "\0-NOSCRIPT No matching script.\r\n",
+            "\0-ERR a\tb\r\n",
+            "\0*3\r\n*2\r\n$34\r\n0123456789abcdef0123456789abcdef:1\r\n$1\r\n2\r\n:500\r\n$3\r\n700\r\n",
+            "\0%2\r\n+host\r\n+h\r\n+pid\r\n:1\r\n",
+            "\0_\r\n",
+        ],
+        "key" => &[
+            "app:{t:orders/42}",
+            "app:{t:a:token}",
+            "orders/42",
+            "app:{t:",
+        ],
+        _ => &[
+            "orders/42",
+            "team-a.prod_1",
+            "a{b}",
+            "昼 夜",
+            "\u{7f}",
+            "a\tb",
+        ],
+    };
+    let ids = [ID.to_owned(), format!("{ID}:42"), format!("{ID}:007")];
+    let ids = ids.iter().map(String::as_str).filter(|_| target == "name");
+    let texts = texts.iter().copied().chain(ids);
+    texts.map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// An input that is a little different from one or two good ones.
+fn mutated(rng: &mut Rng, good: &[Vec<u8>]) -> Vec<u8> {
+    let any = |rng: &mut Rng| good[rng.usize(..good.len())].clone();
+    let mut input = any(rng);
+    for _ in 0..rng.usize(..=CHANGES_MAX) {
+        let at = rng.usize(..=input.len());
+        match rng.u8(..7) {
+            0 => input.truncate(at),
+            1 => input.insert(at, rng.u8(..)),
+            2 => input.insert(at, *rng.choice(b":/@?#%&=|*$-+\r\n09[]{}\\ ").unwrap_or(&0)),
+            3 if at < input.len() => drop(input.remove(at)),
+            4 if at < input.len() => input[at] = rng.u8(..),
+            5 if at < input.len() => input[at] ^= 1 << rng.u8(..8),
+            6 => {
+                let other = any(rng);
+                input.splice(at.., other[rng.usize(..=other.len())..].iter().copied());
+            }
+            _ => {}
+        }
+    }
+    input
+}
+
+fn run_all(start: u64) {
+    for (target, run) in TARGETS {
+        let good = good(target);
+        for input in &good {
+            run(input);
+        }
+        for nth in 0..INPUTS {
+            let mut rng = Rng::with_seed(start.wrapping_add(nth));
+            let input = mutated(&mut rng, &good);
+            let shown = input.escape_ascii().to_string();
+            let result = std::panic::catch_unwind(|| run(&input));
+            assert!(result.is_ok(), "{target} fails on \"{shown}\"");
+        }
+    }
+}
+
+#[test]
+fn no_input_breaks_a_target() {
+    run_all(0);
+}
+
+#[test]
+fn no_fresh_input_breaks_a_target() {
+    run_all(seed::from_environment());
+}
+
+/// Shows that the good inputs are good: they get behind the first check of each target.
+#[test]
+fn good_inputs_get_far() {
+    let parsed = |text: &[u8]| redis::parse_redis_value(&text[1..]).is_ok();
+    assert!(good("answer").iter().all(|answer| parsed(answer)));
+    let names = good("name");
+    let text = |input: &Vec<u8>| String::from_utf8(input.clone()).unwrap();
+    let leases = names
+        .iter()
+        .filter(|name| text(name).parse::<LeaseId>().is_ok());
+    assert_eq!(leases.count(), 1);
+}

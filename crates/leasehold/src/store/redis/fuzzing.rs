@@ -1,0 +1,131 @@
+//! What of this store must survive any input.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
+use redis::Value;
+
+use super::address::Address;
+use super::keys::{RecordKey, parse_record};
+use super::read::Unread;
+use super::{batch, read};
+use crate::store::{Key, Reply, Request, Space};
+
+/// A password that is in no message.
+const PASSWORD: &str = "kEnNwOrT";
+
+/// Texts as URLs. What is accepted is shown as a URL that means the same without its password, and
+/// nobody is told of the password, whatever stands around it.
+pub fn address(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(mut address) = Address::parse(&text) {
+        address.password = None;
+        assert_eq!(Address::parse(&address.to_string()).ok(), Some(address));
+    }
+    let (before, after) = text.split_once('|').unwrap_or(("", &text));
+    let told = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
+        Ok(address) => format!("{address} {address:?}"),
+        Err(error) => format!("{error} {error:?}"),
+    };
+    assert!(!told.contains(PASSWORD), "{told}");
+}
+
+/// The bytes of a server as its answer to a batch of the script, and to the questions of a listing.
+pub fn answer(data: &[u8]) {
+    let Some((choice, bytes)) = data.split_first() else {
+        return;
+    };
+    let Ok(value) = redis::parse_redis_value(bytes) else {
+        return;
+    };
+    let requests = requests(*choice);
+    let replies = batch::decode(&requests, value.clone());
+    assert_eq!(replies.len(), requests.len());
+    for (request, reply) in requests.iter().zip(replies) {
+        match reply {
+            Reply::Applied { outcome, .. } => assert!(fits(&request.op, &outcome)),
+            Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
+        }
+    }
+    let _ = read::about(&value);
+    if let Value::Array(answers) = value
+        && let Err(Unread::Foreign(error) | Unread::Refused(error)) =
+            read::entry(&requests[0].key, &answers)
+    {
+        check_message(&error);
+    }
+}
+
+/// A key and a name: only the key of a name is taken for it.
+pub fn key(data: &[u8]) {
+    let space = space();
+    if let Some(name) = parse_record(&space, data) {
+        let key = space.key(name);
+        assert_eq!(RecordKey(&key).to_string().as_bytes(), data);
+    }
+    if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
+        let key = space.key(name.clone());
+        let record = RecordKey(&key).to_string();
+        assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
+    }
+}
+
+/// One to four operations: two bits of `choice` say how many, the rest which.
+fn requests(choice: u8) -> Vec<Request> {
+    let name = Name::parse("n").unwrap_or_else(|_| unreachable!());
+    let key: Key = space().key(name);
+    let lease = LeaseId {
+        client: ClientId::from_random([0; 16]),
+        number: 1,
+    };
+    let ttl = Ttl::MAX;
+    let ops = [
+        Op::Acquire {
+            lease,
+            count: NonZeroU32::MIN,
+            ttl,
+            tokens: TokenCount::MIN,
+        },
+        Op::Renew { lease, ttl },
+        Op::Release {
+            lease,
+            count: u32::from(choice & 1),
+            ttl,
+        },
+        Op::Revoke,
+    ];
+    let first = usize::from(choice >> 2);
+    let count = usize::from(choice & 3) + 1;
+    let ops = (first..first + count).map(|at| ops[at % ops.len()]);
+    ops.map(|op| Request {
+        key: key.clone(),
+        op,
+    })
+    .collect()
+}
+
+fn space() -> Space {
+    let scope = |text| Scope::parse(text).unwrap_or_else(|_| unreachable!());
+    Space::new(scope("app"), scope("t"))
+}
+
+/// Whether an operation can end that way.
+fn fits(op: &Op, outcome: &Outcome) -> bool {
+    match (op, outcome) {
+        (Op::Acquire { .. }, Outcome::Refused { left }) => *left <= Duration::from_secs(86_400),
+        (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
+        (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
+        | (Op::Renew { .. }, Outcome::Renewed)
+        | (Op::Renew { .. } | Op::Release { .. }, Outcome::Lost)
+        | (Op::Revoke, Outcome::Revoked { .. }) => true,
+        _ => false,
+    }
+}
+
+/// The words of a server may be anything; a message stays one short line.
+fn check_message(error: &crate::Error) {
+    let message = error.to_string();
+    assert!(!message.contains(char::is_control), "{message:?}");
+    assert!(message.len() < 2_000, "{message:?}");
+}

@@ -1,0 +1,5 @@
+//! Texts as URLs of a store.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::address(data));
