@@ -68,10 +68,25 @@ pub(crate) fn run(
     options: &OpenOptions,
     builder: ClientBuilder,
 ) -> Result<u8, Failure> {
+    let report = find(args, url, options, builder)?;
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::write(picture::draw(&report).as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn find(
+    args: &BenchArgs,
+    url: &str,
+    options: &OpenOptions,
+    builder: ClientBuilder,
+) -> Result<Report, Failure> {
     let tasks = tasks(args, url)?;
     let runtime = runtime(args.threads)
         .map_err(|error| Failure::own("the runtime could not be started", error))?;
-    let report = runtime.block_on(async {
+    runtime.block_on(async {
         let yardstick = Arc::new(Yardstick::open(url, options).await?);
         let client = builder.build(yardstick.store())?;
         // Two benches at once must not meet.
@@ -86,14 +101,8 @@ pub(crate) fn run(
         let span = Duration::from_secs(args.seconds.into());
         let tallies = measure::alternate(ours, bare, span, &yardstick).await?;
         let store = client.store().to_string();
-        Ok::<_, Failure>(Report::new(args, tasks, store, &tallies))
-    })?;
-    if args.json {
-        output::json(&report)?;
-    } else {
-        output::write(picture::draw(&report).as_bytes())?;
-    }
-    Ok(0)
+        Ok(Report::new(args, tasks, store, &tallies))
+    })
 }
 
 fn tasks(args: &BenchArgs, url: &str) -> Result<usize, Failure> {
@@ -118,3 +127,6 @@ fn runtime(threads: u16) -> std::io::Result<tokio::runtime::Runtime> {
     };
     builder.enable_all().build()
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,13 @@ impl Yardstick {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => Kind::Sqlite(Arc::new(SqliteStore::open(url, options).await?)),
-            _ => Kind::Memory(Arc::new(MemoryStore::open(url)?)),
+            "memory" => Kind::Memory(Arc::new(MemoryStore::open(url)?)),
+            _ => {
+                // It says what is wrong with the URL.
+                let store = super::open(url, options).await?;
+                let message = format!("{store} cannot be measured");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
         };
         Ok(Self {
             kind,
@@ -118,7 +124,7 @@ impl Lane {
     pub async fn pair(&mut self) -> Result<()> {
         self.lease.number += 1;
         match &self.yardstick.kind {
-            Kind::Memory(store) => pair_by_apply(&**store, &self.key, self.lease).await,
+            Kind::Memory(store) => pair_by_apply(store, &self.key, self.lease).await,
             #[cfg(feature = "redis")]
             Kind::Redis(_, bare) => {
                 bare.pair(&self.record, &self.lease.to_string()).await?;
