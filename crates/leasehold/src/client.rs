@@ -164,9 +164,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to wait for a connection: 5 s if not set.
+    /// How long to wait for a connection: 5 s, or a third of the ttl if that is less, if not set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.config.connect_timeout = timeout;
+        self.config.connect_timeout = Some(timeout);
         self
     }
 

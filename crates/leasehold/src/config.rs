@@ -7,6 +7,9 @@ use leasehold_core::{Name, Policy, Scope, Ttl};
 use crate::store::{OpenOptions, Space};
 use crate::{Error, ErrorKind, Result};
 
+/// The shortest default time for a connection: TLS over a wide network takes a few round trips.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
 /// What a user may set.
 #[derive(Clone)]
 pub(crate) struct Config {
@@ -16,7 +19,7 @@ pub(crate) struct Config {
     pub(crate) label: String,
     pub(crate) program: Option<String>,
     pub(crate) password: Option<String>,
-    pub(crate) connect_timeout: Duration,
+    pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
 }
 
@@ -29,7 +32,7 @@ impl Default for Config {
             label: String::new(),
             program: None,
             password: None,
-            connect_timeout: Duration::from_secs(5),
+            connect_timeout: None,
             response_timeout: None,
         }
     }
@@ -52,7 +55,11 @@ impl Config {
         let response_timeout = self
             .response_timeout
             .unwrap_or_else(|| (interval / 2).min(OpenOptions::default().response_timeout));
-        if response_timeout.is_zero() || self.connect_timeout.is_zero() {
+        // A renewal may have to connect first, and must still be able to fail in time.
+        let connect_timeout = self.connect_timeout.unwrap_or_else(|| {
+            interval.clamp(CONNECT_TIMEOUT_MIN, OpenOptions::default().connect_timeout)
+        });
+        if response_timeout.is_zero() || connect_timeout.is_zero() {
             return Err(invalid("a timeout must be longer than zero"));
         }
         if response_timeout > interval {
@@ -62,7 +69,7 @@ impl Config {
             )));
         }
         Ok(OpenOptions {
-            connect_timeout: self.connect_timeout,
+            connect_timeout,
             response_timeout,
             password: self.password.clone(),
         })

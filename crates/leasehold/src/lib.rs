@@ -27,6 +27,19 @@
 //!
 //! Programs without an async runtime use [`blocking`]: the same names.
 //!
+//! # Observability
+//!
+//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. Figures go to the
+//! `metrics` facade, and cost next to nothing without a recorder:
+//!
+//! | metric | kind | what |
+//! |---|---|---|
+//! | `leasehold_acquire_wait_seconds` | histogram | from the question to the grant |
+//! | `leasehold_hold_seconds` | histogram | from the grant to the release |
+//! | `leasehold_renewals_total` | counter | renewals sent |
+//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases that came to that |
+//! | `leasehold_round_trips_total` | counter | batches sent to the store |
+//!
 //! # Crate features
 //!
 //! * `redis` (default): the Redis store.

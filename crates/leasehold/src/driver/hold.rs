@@ -25,6 +25,7 @@ pub(crate) struct Hold {
     pub(crate) id: HoldId,
     /// Where the owner's other tasks find the lease. Kept for as long as there is a hold.
     _place: Option<Arc<Place>>,
+    begun: Instant,
     left: bool,
 }
 
@@ -75,6 +76,7 @@ impl Hold {
             held,
             id,
             _place: place,
+            begun: driver.clock.now(),
             left: false,
         }
     }
@@ -107,6 +109,7 @@ impl Hold {
                 held: Arc::clone(held),
                 id,
                 _place: Some(place),
+                begun: sent,
                 left: false,
             };
             (hold, ttl, reply)
@@ -175,8 +178,7 @@ impl Hold {
     pub(crate) async fn release(mut self) -> Result<()> {
         let before = self.state();
         let over = self.over();
-        let (count, ttl) = self.leave();
-        let request = self.held.release(count, ttl);
+        let (request, posted) = self.leave(false);
         let reply = {
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
@@ -184,10 +186,9 @@ impl Hold {
                 request: Some(request.clone()),
                 over,
             };
-            let reply = if count == 0 {
-                self.driver.submitter.submit(request).await
-            } else {
-                submitter::answer(self.driver.submitter.post(request)).await
+            let reply = match posted {
+                Some(posted) => submitter::answer(posted).await,
+                None => self.driver.submitter.submit(request).await,
             };
             if matches!(reply, Reply::Applied { .. }) {
                 unfinished.request = None;
@@ -237,20 +238,26 @@ impl Hold {
     }
 
     /// Counts this hold out. Nothing is renewed for it from here on.
-    fn leave(&mut self) -> (u32, Ttl) {
+    ///
+    /// Answers the release, and the reply to it if it was posted. One that leaves other holds always
+    /// is, under the lease's own lock: its counts reach the store in their order.
+    fn leave(&mut self, post: bool) -> (Request, Option<oneshot::Receiver<Reply>>) {
         self.left = true;
         let now = self.driver.clock.now();
-        let left = {
-            let mut lease = self.held.lease();
-            lease.holds_mut().leave(self.id);
-            (lease.holds().count(), lease.ttl(now))
-        };
-        if left.0 == 0 {
+        metrics::histogram!("leasehold_hold_seconds").record(now.since(self.begun));
+        let mut lease = self.held.lease();
+        lease.holds_mut().leave(self.id);
+        let count = lease.holds().count();
+        let request = self.held.release(count, lease.ttl(now));
+        let posted =
+            (post || count > 0).then(|| self.driver.submitter.post(request.clone()));
+        drop(lease);
+        if count == 0 {
             self.driver.renewer.remove(&self.held);
         } else {
             self.driver.renewer.revisit(&self.held);
         }
-        left
+        (request, posted)
     }
 
     /// When the store has ended the lease by itself at the latest.
@@ -260,7 +267,11 @@ impl Hold {
     }
 
     fn release_later(&self, request: Request, over: Instant) {
-        let reply: oneshot::Receiver<Reply> = self.driver.submitter.post(request.clone());
+        let reply = self.driver.submitter.post(request.clone());
+        self.see_through(request, reply, over);
+    }
+
+    fn see_through(&self, request: Request, reply: oneshot::Receiver<Reply>, over: Instant) {
         let echo = self.held.echo.map(|at| Echo { at, single: false });
         self.driver.finish_release(request, reply, over, echo);
     }
@@ -278,8 +289,9 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.left {
             let over = self.over();
-            let (count, ttl) = self.leave();
-            self.release_later(self.held.release(count, ttl), over);
+            if let (request, Some(reply)) = self.leave(true) {
+                self.see_through(request, reply, over);
+            }
         }
     }
 }

@@ -142,6 +142,7 @@ impl Shared {
         let sent = self.clock.now();
         let replies = self.store.apply(requests.collect()).await;
         let now = self.clock.now();
+        metrics::counter!("leasehold_round_trips_total").increment(1);
         metrics::counter!("leasehold_renewals_total").increment(leases.len() as u64);
         for ((held, ttl), reply) in leases.iter().zip(&replies) {
             let next = held.renewal_answered(reply, sent, *ttl, now);

@@ -59,6 +59,7 @@ impl Submitter {
             return answer(reply).await;
         }
         let _turn = Turn(&self.0);
+        metrics::counter!("leasehold_round_trips_total").increment(1);
         let mut replies = self.0.store.apply(vec![request]).await;
         replies.pop().unwrap_or_else(unanswered)
     }
@@ -114,6 +115,7 @@ impl Shared {
             if requests.is_empty() {
                 break;
             }
+            metrics::counter!("leasehold_round_trips_total").increment(1);
             let answers = self.store.apply(requests).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
                 // The caller may have left; its operation was applied all the same.

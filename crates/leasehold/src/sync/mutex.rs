@@ -296,7 +296,12 @@ impl Mutex {
             .owner
             .or_else(owner::current)
             .map(|owner| self.driver.owners.place(&self.key, owner));
+        let asked = self.driver.clock.now();
         let hold = hold::acquire(&self.driver, place, &ask).await?;
+        if hold.is_some() {
+            let waited = self.driver.clock.now().since(asked);
+            metrics::histogram!("leasehold_acquire_wait_seconds").record(waited);
+        }
         Ok(hold.map(Guard::new))
     }
 
