@@ -78,14 +78,14 @@ impl Yardstick {
     /// How many script calls or transactions there were. `None`: the store has nothing of the kind.
     #[must_use]
     pub fn calls(&self) -> Option<u64> {
-        let counted = match &self.kind {
-            Kind::Memory(_) => return None,
+        let counted: Option<u64> = match &self.kind {
+            Kind::Memory(_) => None,
             #[cfg(feature = "redis")]
-            Kind::Redis(store, _) => store.calls(),
+            Kind::Redis(store, _) => Some(store.calls()),
             #[cfg(feature = "sqlite")]
-            Kind::Sqlite(store) => store.transactions(),
+            Kind::Sqlite(store) => Some(store.transactions()),
         };
-        Some(counted + self.bare_calls.load(Ordering::Relaxed))
+        counted.map(|counted| counted + self.bare_calls.load(Ordering::Relaxed))
     }
 
     /// Bare calls about the lock of a mutex.
