@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use leasehold_core::Name;
 
-/// A result whose error is an [`enum@Error`].
+/// A result whose error is an [`Error`](struct@Error).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, at which lock and which store.

@@ -249,8 +249,7 @@ impl Hold {
         lease.holds_mut().leave(self.id);
         let count = lease.holds().count();
         let request = self.held.release(count, lease.ttl(now));
-        let posted =
-            (post || count > 0).then(|| self.driver.submitter.post(request.clone()));
+        let posted = (post || count > 0).then(|| self.driver.submitter.post(request.clone()));
         drop(lease);
         if count == 0 {
             self.driver.renewer.remove(&self.held);
