@@ -217,7 +217,7 @@ impl Lease {
     /// The ttl that an operation sent at `now` must ask for.
     #[must_use]
     pub fn ttl(&self, now: Instant) -> Ttl {
-        self.holds.ttl(now, self.policy.ttl, self.deadline)
+        self.holds.ttl(now, self.policy.ttl)
     }
 
     /// When [`Lease::poll`] must be called next. `None`: never again.
