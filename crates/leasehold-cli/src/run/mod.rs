@@ -10,11 +10,11 @@ mod supervise;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Guard, Mutex};
+use leasehold::{Client, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
 use self::signals::Signals;
-use crate::args::{RunArgs, StoreArgs};
+use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::connect::connect;
 use crate::duration::show;
 use crate::exit::{self, Failure};
@@ -42,17 +42,21 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let mut child = match Child::start(&args.command, &environment, guard.lease_id()) {
         Ok(child) => child,
         Err(failure) => {
-            release(guard).await;
+            let _ = release(guard).await;
             return Err(failure);
         }
     };
     let outcome = supervise::supervise(&mut child, &guard, &mut signals, args).await;
     let held = begun.elapsed();
-    release(guard).await;
+    let to_the_end = release(guard).await;
     if args.verbose {
         eprintln!("leasehold: held for {}", show(held));
     }
-    outcome
+    match outcome {
+        // Only the release has shown that the lock was lost while the command ran.
+        Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
+        outcome => outcome,
+    }
 }
 
 /// The lock, or `None` if another holds it for longer than we want to wait.
@@ -72,8 +76,23 @@ async fn take(args: &RunArgs, store: &StoreArgs) -> Result<Option<(Client, Guard
         Some(lease) => mutex.lease(lease)?,
         None => mutex,
     };
+    refuse_to_wait_for_itself(&mutex).await?;
     let guard = wait(args, &mutex).await?;
     Ok(guard.map(|guard| (client, guard)))
+}
+
+/// A run inside a run of the same name would wait for its own end.
+async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
+    let Ok(outer) = std::env::var(environment::LEASE) else {
+        return Ok(());
+    };
+    match mutex.holder().await? {
+        Some(holder) if holder.lease.to_string() == outer => Err(Failure::usage(format!(
+            "{} is held by the run around this one, which would wait for itself",
+            mutex.name()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 async fn wait(args: &RunArgs, mutex: &Mutex) -> leasehold::Result<Option<Guard>> {
@@ -106,11 +125,17 @@ fn refused(args: &RunArgs) -> u8 {
     args.conflict_exit_code.unwrap_or(code)
 }
 
-async fn release(guard: Guard) {
+/// Releases the lock. `false` if it was not held to the end.
+async fn release(guard: Guard) -> bool {
     let lost = guard.state().is_lost();
     match guard.release().await {
-        // It was said when it happened.
-        Err(error) if !lost => eprintln!("leasehold: {error}"),
-        _ => {}
+        Ok(()) => true,
+        Err(error) => {
+            // What happened before was said when it happened.
+            if !lost {
+                eprintln!("leasehold: {error}");
+            }
+            error.kind() != ErrorKind::Lost
+        }
     }
 }

@@ -40,6 +40,9 @@ impl Signals {
             // At a terminal the shell's job control stops and continues us and the command alike.
             numbers.extend([SIGTSTP, SIGCONT]);
         }
+        // What we were started to ignore, by nohup for example, the command ignores, too.
+        let ignored = ignored();
+        numbers.retain(|number| ignored & (1 << (number - 1)) == 0);
         let mut signals = SignalsInfo::<WithOrigin>::new(numbers).map_err(failed)?;
         let (sender, received) = mpsc::unbounded_channel();
         std::thread::Builder::new()
@@ -48,7 +51,8 @@ impl Signals {
                 for origin in signals.forever() {
                     let signal = Signal {
                         number: origin.signal,
-                        from_terminal: origin.process.is_none(),
+                        // A terminal that hangs up tells the leader of its session only.
+                        from_terminal: origin.process.is_none() && origin.signal != SIGHUP,
                     };
                     if sender.send(signal).is_err() {
                         return;
@@ -79,4 +83,12 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// The signals that this process ignores, a bit for each. None where the system does not tell.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }

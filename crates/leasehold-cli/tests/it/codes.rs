@@ -112,6 +112,16 @@ fn nested_runs_see_the_inner_lock() {
 }
 
 #[test]
+fn a_run_inside_a_run_does_not_wait_for_itself() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("{program} run job -- true");
+    let output = place.run_script(&["job"], &script).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("would wait for itself"));
+}
+
+#[test]
 fn verbose_tells_the_times_and_the_token() {
     let place = Place::new();
     let output = place.run_script(&["-v", "job"], "true").output().unwrap();

@@ -92,6 +92,19 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
 }
 
 #[test]
+fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
+    let place = Place::new();
+    let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 0";
+    let run = Running::start(place.run_script(&["--ttl", "1h", "job"], script));
+    let released = place.leasehold(["release", "--force", "job"]).status();
+    assert!(released.unwrap().success());
+    std::fs::write(place.path("go-on"), "").unwrap();
+    let output = run.finish();
+    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    assert!(stderr(&output).contains("lost"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_server_that_pauses_for_less_than_the_margin_loses_nothing() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());

@@ -28,6 +28,19 @@ fn term_is_passed_on_and_the_commands_answer_counts() {
     assert!(!place.is_held("job"));
 }
 
+/// As nohup(1) starts it.
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script = "grep SigIgn /proc/self/status";
+    let outer = format!("trap '' HUP; exec {program} run job -- {script}");
+    let output = place.run_script(&["outer"], &outer).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mask = text.trim().strip_prefix("SigIgn:").unwrap().trim();
+    assert_eq!(u64::from_str_radix(mask, 16).unwrap() & 1, 1, "{text}");
+}
+
 #[test]
 fn a_signal_ends_the_waiting_and_leaves_nothing() {
     let place = Place::new();
