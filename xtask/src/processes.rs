@@ -106,14 +106,37 @@ mod tests {
         assert!(parse(7, "").is_none());
     }
 
+    fn seen(pid: i32) -> bool {
+        descendants().iter().any(|process| process.pid == pid)
+    }
+
     #[test]
     fn a_child_that_is_left_is_seen_until_it_has_ended() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let seen = || descendants().iter().any(|process| process.pid == pid);
-        assert!(seen());
+        assert!(seen(pid));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!seen());
+        assert!(!seen(pid));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_orphan_is_seen_though_its_parent_has_ended() {
+        adopt();
+        let script = "sleep 600 >&- 2>&- & echo $!";
+        let output = Command::new("sh").args(["-c", script]).output().unwrap();
+        let pid = String::from_utf8(output.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        assert!(seen(pid));
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        let start = Instant::now();
+        while seen(pid) {
+            assert!(start.elapsed() < PATIENCE);
+            thread::yield_now();
+        }
     }
 }

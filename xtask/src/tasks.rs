@@ -93,7 +93,7 @@ fn lint(steps: &mut Steps) {
         // They have a workspace of their own, but no versions of their own.
         let copied = fs::copy(root().join("Cargo.lock"), root().join("fuzz/Cargo.lock"));
         copied.map_err(|error| format!("fuzz/Cargo.lock: {error}"))?;
-        let target = ["--target-dir", "target/fuzz"];
+        let target = ["--target-dir", "target"];
         run_program(cargo().arg("check").args(FUZZ).args(target))
     });
 }
