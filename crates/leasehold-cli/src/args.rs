@@ -137,7 +137,12 @@ pub(crate) struct RunArgs {
     pub(crate) wait_all: bool,
 
     /// A text for those who ask who holds the lock
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(crate) label: String,
     /// Say on stderr how long it waited, how long it held the lock, and its token
     #[arg(short, long)]
