@@ -37,6 +37,11 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         let token = guard.token();
         eprintln!("leasehold: waited {}, token {token}", show(waited));
     }
+    // The terminal has told it to nobody but us: there was no command yet.
+    if let Some(signal) = signals.pending() {
+        let _ = release(guard).await;
+        return Ok(exit::by_signal(signal.number));
+    }
     let begun = Instant::now();
     let environment = environment::of(&guard, client.store());
     let mut child = match Child::start(&args.command, &environment, guard.lease_id()) {

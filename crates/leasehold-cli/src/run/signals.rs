@@ -75,6 +75,16 @@ impl Signals {
         }
     }
 
+    /// A signal to end that has come in already.
+    pub(crate) fn pending(&mut self) -> Option<Signal> {
+        while let Ok(signal) = self.received.try_recv() {
+            if signal.ends() {
+                return Some(signal);
+            }
+        }
+        None
+    }
+
     /// Waits for any signal.
     pub(crate) async fn any(&mut self) -> Signal {
         match self.received.recv().await {
