@@ -104,9 +104,9 @@ pub(crate) struct RunArgs {
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// The exit code instead of 75 and 124 if the lock could not be had
-    #[arg(short = 'E', long, value_name = "CODE")]
+    #[arg(short = 'E', long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Held elsewhere is success: exit with 0 without running the command
+    /// Held elsewhere is success: exit with 0 without running the command; without -w it does not wait
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_ok: bool,
 
@@ -130,7 +130,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The exit code if the lock was lost while the command ran
-    #[arg(long, value_name = "CODE", default_value_t = crate::exit::LOST)]
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::LOST,
+          value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) lost_exit_code: u8,
     /// Keep the lock until the background processes of the command have ended, too
     #[arg(long)]
@@ -240,7 +241,8 @@ It is never 0 if the command did not run, unless --skip-ok says so.
 SIGNALS are passed on to the command: at a terminal they reach it directly, as its process group is
 leasehold's; otherwise it gets a group of its own. While waiting for the lock, a signal ends the wait
 with 128+n. Stopping the command means all its processes. If leasehold itself is killed with -9, the
-command and its processes are killed, too. Background processes that the command leaves behind run
+command and its processes are killed, too; if it is stopped, they are killed before the lease ends.
+Background processes that the command leaves behind run
 on without the lock, with a warning, unless --wait-all is given.
 
 EXAMPLES

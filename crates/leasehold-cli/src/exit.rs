@@ -66,7 +66,7 @@ impl Failure {
             }
             source = error.source();
         }
-        eprintln!("leasehold: {text}");
+        note!("leasehold: {text}");
     }
 }
 

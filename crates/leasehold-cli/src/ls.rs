@@ -16,7 +16,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
         let locks: Vec<_> = locks.iter().map(output::Lock::from).collect();
         output::json(&locks)?;
     } else if locks.is_empty() {
-        eprintln!("no locks are held at {}", client.store());
+        note!("no locks are held at {}", client.store());
     } else {
         output::line(&table(&locks))?;
     }

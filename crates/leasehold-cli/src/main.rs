@@ -1,5 +1,10 @@
 //! `leasehold`: run a command under a lock that knows when it is lost.
 
+/// Says something on stderr. That it is closed must not end a run.
+macro_rules! note {
+    ($($text:tt)*) => { crate::output::to_stderr(format_args!($($text)*)) };
+}
+
 mod args;
 mod bench;
 mod completions;

@@ -1,5 +1,6 @@
 //! What people and programs read.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
@@ -99,6 +100,10 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
 
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     write(format!("{text}\n").as_bytes())
+}
+
+pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes to stdout. A reader who has left does not make the command fail.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::process::ExitStatus;
 
-use leasehold::LeaseId;
+use leasehold::{Instant, LeaseId};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::tcgetpgrp;
 use tokio::process::{Child as Process, Command};
@@ -82,6 +82,16 @@ impl Child {
     /// All processes of the command.
     pub(crate) fn family(&self) -> &Family {
         &self.family
+    }
+
+    /// Tells the guardian until when the command may live if nothing more is heard of us.
+    pub(crate) fn allow(&mut self, until: Instant) {
+        // Elsewhere the clocks of two processes have nothing in common.
+        if cfg!(target_os = "linux")
+            && let Some(guardian) = &mut self.guardian
+        {
+            guardian.allow(until);
+        }
     }
 
     /// The run has come to its end in good order: what is left is left on purpose.

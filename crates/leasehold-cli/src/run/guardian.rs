@@ -1,16 +1,20 @@
-//! A small process that outlives the runner if the runner is killed, and then ends the command.
+//! A small process that ends the command when the runner cannot.
 //!
 //! The parent-death signal reaches the command's first process only; a shell's children would work
-//! on without the lock. The guardian reads from a pipe whose other end only the runner has. If the
-//! pipe ends without a word, the runner was killed: every process that carries the lease in its
-//! environment is killed.
+//! on without the lock. And a runner that is stopped stops nobody. So the guardian reads from a pipe
+//! whose other end only the runner has: the lease, then over and over the instant until which the
+//! command may live, then a last word. If the pipe ends without that word, the runner was killed; if
+//! the instant comes, the runner was stopped. In both cases every process that carries the lease in
+//! its environment is killed.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
-use leasehold::LeaseId;
+use leasehold::clock::{BootClock, Clock};
+use leasehold::{Instant, LeaseId};
 use rustix::process::Signal;
 
 use super::processes::Family;
@@ -19,7 +23,10 @@ use super::processes::Family;
 pub(crate) const COMMAND: &str = "__guard";
 
 /// What the runner says when all is well.
-const DISMISSED: u8 = b'.';
+const DISMISSED: &str = ".";
+
+/// How often it looks at the clock at least.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long it keeps looking for processes to kill.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Guardian {
     process: Child,
     pipe: ChildStdin,
+    told: Option<Instant>,
 }
 
 impl Guardian {
@@ -46,17 +54,30 @@ impl Guardian {
                 .spawn()?;
             let mut pipe = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
             writeln!(pipe, "{lease}")?;
-            Ok(Self { process, pipe })
+            Ok(Self {
+                process,
+                pipe,
+                told: None,
+            })
         });
         started
             .inspect_err(|error| tracing::warn!(%error, "no guardian for the command"))
             .ok()
     }
 
+    /// Tells it until when the command may live if nothing more is heard of us.
+    pub(crate) fn allow(&mut self, until: Instant) {
+        if self.told != Some(until) {
+            self.told = Some(until);
+            // If it is gone, the parent-death signal remains.
+            let _ = writeln!(self.pipe, "{}", until.as_nanos());
+        }
+    }
+
     /// Sends it home.
     pub(crate) fn dismiss(mut self) {
         // If it is gone already, there is nobody to tell.
-        let _ = self.pipe.write_all(&[DISMISSED]);
+        let _ = writeln!(self.pipe, "{DISMISSED}");
         drop(self.pipe);
         let _ = self.process.wait();
     }
@@ -64,26 +85,49 @@ impl Guardian {
 
 /// The guardian's own life.
 pub(crate) fn guard() -> u8 {
-    let mut words = Vec::new();
-    let read = io::stdin().read_to_end(&mut words);
-    if read.is_err() || words.last() == Some(&DISMISSED) {
+    let (sender, words) = mpsc::channel();
+    std::thread::spawn(move || {
+        for word in io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(word).is_err() {
+                return;
+            }
+        }
+    });
+    let Ok(lease) = words.recv() else { return 0 };
+    if lease.is_empty() || listen(&words) == End::Dismissed {
         return 0;
     }
-    let Ok(lease) = String::from_utf8(words) else {
-        return 0;
-    };
     let family = Family {
         child: None,
         own_group: false,
-        lease: lease.trim().to_owned(),
+        lease,
     };
-    if family.lease.is_empty() {
-        return 0;
-    }
     // A process may start another while we look: until a look finds none.
-    let begun = Instant::now();
-    while family.signal_all(Signal::KILL) > 0 && begun.elapsed() < PATIENCE {
+    let begun = BootClock.now();
+    while family.signal_all(Signal::KILL) > 0 && BootClock.now().since(begun) < PATIENCE {
         std::thread::sleep(Duration::from_millis(5));
     }
     0
+}
+
+#[derive(PartialEq, Eq)]
+enum End {
+    Dismissed,
+    RunnerGone,
+}
+
+/// Listens to the runner until it says its last word, dies, or is silent for too long.
+fn listen(words: &mpsc::Receiver<String>) -> End {
+    let mut until = None;
+    loop {
+        let left = until.map_or(Duration::MAX, |until| BootClock.now().until(until));
+        // The timer stands still while the machine sleeps: look at the clock now and then.
+        match words.recv_timeout(left.min(LOOK)) {
+            Ok(word) if word == DISMISSED => return End::Dismissed,
+            Ok(word) => until = word.parse().ok().map(Instant::from_nanos),
+            Err(RecvTimeoutError::Disconnected) => return End::RunnerGone,
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => return End::RunnerGone,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }

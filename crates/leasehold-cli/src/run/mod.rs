@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let waited = begun.elapsed();
     if args.verbose {
         let token = guard.token();
-        eprintln!("leasehold: waited {}, token {token}", show(waited));
+        note!("leasehold: waited {}, token {token}", show(waited));
     }
     // The terminal has told it to nobody but us: there was no command yet.
     if let Some(signal) = signals.pending() {
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let held = begun.elapsed();
     let to_the_end = release(guard).await;
     if args.verbose {
-        eprintln!("leasehold: held for {}", show(held));
+        note!("leasehold: held for {}", show(held));
     }
     match outcome {
         // Only the release has shown that the lock was lost while the command ran.
@@ -75,6 +75,7 @@ async fn take(args: &RunArgs, store: &StoreArgs) -> Result<Option<(Client, Guard
         .label(&args.label);
     // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
     let builder = builder.ttl(args.lease.unwrap_or(args.ttl));
+    refuse_memory(store)?;
     let client = connect(store, builder).await?;
     let mutex = client.mutex(&args.name)?;
     let mutex = match args.lease {
@@ -84,6 +85,16 @@ async fn take(args: &RunArgs, store: &StoreArgs) -> Result<Option<(Client, Guard
     refuse_to_wait_for_itself(&mutex).await?;
     let guard = wait(args, &mutex).await?;
     Ok(guard.map(|guard| (client, guard)))
+}
+
+/// A store that no other process sees would exclude nobody.
+fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
+    match &store.store {
+        Some(url) if url.starts_with("memory:") => Err(Failure::usage(
+            "memory: is seen by this process only and would keep nobody out; use sqlite:PATH",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A run inside a run of the same name would wait for its own end.
@@ -101,7 +112,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
 }
 
 async fn wait(args: &RunArgs, mutex: &Mutex) -> leasehold::Result<Option<Guard>> {
-    if args.no_wait {
+    if args.no_wait || (args.skip_ok && args.wait.is_none()) {
         return mutex.try_lock().await;
     }
     match args.wait {
@@ -113,7 +124,7 @@ async fn wait(args: &RunArgs, mutex: &Mutex) -> leasehold::Result<Option<Guard>>
 fn refused(args: &RunArgs) -> u8 {
     if args.skip_ok {
         if args.verbose {
-            eprintln!("leasehold: {} is held elsewhere; skipped", args.name);
+            note!("leasehold: {} is held elsewhere; skipped", args.name);
         }
         return 0;
     }
@@ -126,7 +137,7 @@ fn refused(args: &RunArgs) -> u8 {
             format!("was held elsewhere for {}", show(limit)),
         )
     };
-    eprintln!("leasehold: {} {text}; the command was not run", args.name);
+    note!("leasehold: {} {text}; the command was not run", args.name);
     args.conflict_exit_code.unwrap_or(code)
 }
 
@@ -138,7 +149,7 @@ async fn release(guard: Guard) -> bool {
         Err(error) => {
             // What happened before was said when it happened.
             if !lost {
-                eprintln!("leasehold: {error}");
+                note!("leasehold: {error}");
             }
             error.kind() != ErrorKind::Lost
         }

@@ -27,8 +27,18 @@ pub(crate) fn adopt_orphans() {
 }
 
 impl Family {
-    /// Sends a signal to the command, or to the group that it leads.
+    /// Sends a signal to the group that the command leads, or, if it shares ours, to each of its
+    /// processes.
     pub(crate) fn forward(&self, signal: Signal) {
+        if self.own_group || self.members().is_empty() {
+            self.signal_known(signal);
+        } else {
+            self.signal_all(signal);
+        }
+    }
+
+    /// Sends a signal to what is known without looking: the command, or the group that it leads.
+    fn signal_known(&self, signal: Signal) {
         let Some(child) = self.child else { return };
         // Gone already: then there is nobody to tell.
         let _ = if self.own_group {
@@ -43,7 +53,7 @@ impl Family {
         let members = self.members();
         if members.is_empty() {
             // Where there is no /proc, the command and its group are all that we know of.
-            self.forward(signal);
+            self.signal_known(signal);
         }
         for pid in &members {
             let _ = kill_process(*pid, signal);

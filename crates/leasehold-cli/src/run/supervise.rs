@@ -22,6 +22,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The part of the lease that is kept free for KILL to take effect: a tenth.
 const RESERVE_DIVISOR: u32 = 10;
 
+/// How often the guardian is told that we are there: ten times in a ttl, at least every second.
+const PULSE_DIVISOR: u32 = 10;
+const PULSE_MAX: Duration = Duration::from_secs(1);
+
 pub(crate) async fn supervise(
     child: &mut Child,
     guard: &Guard,
@@ -30,7 +34,11 @@ pub(crate) async fn supervise(
 ) -> Result<u8, Failure> {
     let ignore = args.on_lost == OnLost::Ignore;
     let mut warned = false;
+    let pulse = (args.lease.unwrap_or(args.ttl) / PULSE_DIVISOR).clamp(LOOK, PULSE_MAX);
     let status = loop {
+        if !ignore {
+            child.allow(last_moment(guard, args));
+        }
         tokio::select! {
             biased;
             cause = over(guard, args), if !ignore => {
@@ -44,6 +52,7 @@ pub(crate) async fn supervise(
                 break status.map_err(|error| Failure::own("the command cannot be waited for", error))?;
             }
             signal = signals.any() => pass_on(child, guard, signal),
+            () = tokio::time::sleep(pulse) => {}
         }
     };
     if !ignore {
@@ -58,7 +67,13 @@ pub(crate) async fn supervise(
 }
 
 fn say(guard: &Guard, text: &str) {
-    eprintln!("leasehold: {}: {text}", guard.name());
+    note!("leasehold: {}: {text}", guard.name());
+}
+
+/// The moment before the end of the lease at which the last process must be killed.
+fn last_moment(guard: &Guard, args: &RunArgs) -> Instant {
+    let reserve = args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR;
+    guard.deadline().before(reserve)
 }
 
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
@@ -66,7 +81,7 @@ async fn over(guard: &Guard, args: &RunArgs) -> Cause {
     let Some(lease) = args.lease else {
         return guard.lost().await;
     };
-    let lead = args.kill_after.min(lease / 3);
+    let lead = args.kill_after.clamp(lease / RESERVE_DIVISOR, lease / 3);
     tokio::select! {
         cause = guard.lost() => cause,
         () = BootClock.sleep_until(guard.deadline().before(lead)) => Cause::Expired,
@@ -80,12 +95,9 @@ async fn stop(child: &mut Child, guard: &Guard, cause: Cause, args: &RunArgs) ->
         &format!("the lock is lost: {cause}; stopping the command"),
     );
     let now = BootClock.now();
-    let reserve = args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR;
     let kill_at = match args.on_lost {
         OnLost::Kill => now,
-        _ => now
-            .after(args.kill_after)
-            .min(guard.deadline().before(reserve)),
+        _ => now.after(args.kill_after).min(last_moment(guard, args)),
     };
     end_all(child, kill_at).await;
     child.dismiss_guardian();
@@ -163,6 +175,9 @@ async fn leftovers(child: &mut Child, guard: &Guard, args: &RunArgs) -> Option<u
         say(guard, &format!("waiting for {left} background processes"));
     }
     while !family.members().is_empty() {
+        if args.on_lost != OnLost::Ignore {
+            child.allow(last_moment(guard, args));
+        }
         tokio::time::sleep(LOOK).await;
         if let (State::Lost(cause), true) = (guard.state(), args.on_lost != OnLost::Ignore) {
             return Some(stop(child, guard, cause, args).await);

@@ -30,6 +30,8 @@ fn a_held_lock_refuses_or_times_out() {
         (&["-n", "-E", "3", "job"], 3),
         (&["-w", "50ms", "-E", "4", "job"], 4),
         (&["-n", "--skip-ok", "job"], 0),
+        (&["--skip-ok", "job"], 0),
+        (&["--skip-ok", "-w", "50ms", "job"], 0),
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(wanted), "{args:?}");
@@ -128,6 +130,15 @@ fn verbose_tells_the_times_and_the_token() {
     let text = stderr(&output);
     assert!(text.contains("leasehold: waited ") && text.contains(", token "));
     assert!(text.contains("leasehold: held for "), "{text}");
+}
+
+/// As some daemons start their jobs.
+#[test]
+fn a_closed_stderr_changes_nothing() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("exec {program} run -v job -- sh -c 'exit 6' 2>&-");
+    assert_eq!(code(&mut place.run_script(&["outer"], &script)), 6);
 }
 
 #[test]

@@ -22,6 +22,10 @@ fn stopped_in_time(place: &Place, run: Running, begun: Duration, lease: Duration
     let output = run.finish();
     assert!(!lives(&child));
     assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    last_beat_in_time(place, begun, lease);
+}
+
+fn last_beat_in_time(place: &Place, begun: Duration, lease: Duration) {
     let beats = place.read("beats");
     let last = beats.lines().rfind(|line| line.len() == 19).unwrap();
     let stopped = Duration::from_nanos(last.parse().unwrap()) - begun;
@@ -36,6 +40,22 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let run = Running::start(place.run_script(&["--ttl", "3s", "job"], STUBBORN));
     server.kill9();
     stopped_in_time(&place, run, begun, Duration::from_secs(3));
+}
+
+/// The runner cannot do it: it is stopped, too. Its guardian does.
+#[test]
+fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let run = Running::start(place.run_script(&["--ttl", "2s", "job"], STUBBORN));
+    let child = place.line_of("child");
+    run.signal("STOP");
+    // No renewal was sent after this moment.
+    let stopped = now();
+    eventually(SOON, || !lives(&child));
+    last_beat_in_time(&place, stopped, Duration::from_secs(2));
+    run.signal("CONT");
+    assert_eq!(run.finish().status.code(), Some(122));
 }
 
 #[test]
