@@ -21,16 +21,32 @@ use crate::exit::{self, Failure};
 
 pub(crate) use self::guardian::guard;
 
+/// How long an exit waits for the store to be told of a question that was given up.
+const SETTLE: Duration = Duration::from_secs(3);
+
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let begun = Instant::now();
-    let guard = tokio::select! {
+    let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        guard = take(args, store) => guard?,
+        client = connect_for(args, store) => client?,
     };
-    let Some((client, guard)) = guard else {
-        return Ok(refused(args));
+    let taken = tokio::select! {
+        biased;
+        signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
+        taken = take(args, &client) => match taken {
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) => Err(Ok(refused(args))),
+            Err(failure) => Err(Err(failure)),
+        },
+    };
+    let guard = match taken {
+        Ok(guard) => guard,
+        Err(end) => {
+            settle(&client).await;
+            return end;
+        }
     };
     let waited = begun.elapsed();
     if args.verbose {
@@ -64,27 +80,36 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     }
 }
 
-/// The lock, or `None` if another holds it for longer than we want to wait.
-///
-/// Dropped at a signal, it leaves nothing held.
-async fn take(args: &RunArgs, store: &StoreArgs) -> Result<Option<(Client, Guard)>, Failure> {
+/// The store, told who we are.
+async fn connect_for(args: &RunArgs, store: &StoreArgs) -> Result<Client, Failure> {
+    refuse_memory(store)?;
     let program = args.command.first().map(Path::new);
     let program = program.and_then(Path::file_name).unwrap_or_default();
     let builder = Client::builder()
         .program(program.to_string_lossy())
-        .label(&args.label);
-    // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
-    let builder = builder.ttl(args.lease.unwrap_or(args.ttl));
-    refuse_memory(store)?;
-    let client = connect(store, builder).await?;
+        .label(&args.label)
+        // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
+        .ttl(args.lease.unwrap_or(args.ttl));
+    connect(store, builder).await
+}
+
+/// The lock, or `None` if another holds it for longer than we want to wait.
+async fn take(args: &RunArgs, client: &Client) -> Result<Option<Guard>, Failure> {
     let mutex = client.mutex(&args.name)?;
     let mutex = match args.lease {
         Some(lease) => mutex.lease(lease)?,
         None => mutex,
     };
     refuse_to_wait_for_itself(&mutex).await?;
-    let guard = wait(args, &mutex).await?;
-    Ok(guard.map(|guard| (client, guard)))
+    Ok(wait(args, &mutex).await?)
+}
+
+/// Waits until what was asked for and given up is released: we are about to exit, and nobody would
+/// do it in the background.
+async fn settle(client: &Client) {
+    if let Err(error) = client.shutdown(SETTLE).await {
+        note!("leasehold: {error}");
+    }
 }
 
 /// A store that no other process sees would exclude nobody.

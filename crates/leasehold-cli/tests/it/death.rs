@@ -71,3 +71,28 @@ fn a_stopped_runner_stops_the_command_when_it_goes_on() {
     assert!(stderr(&output).contains("the lock is lost"));
     assert!(!lives(&child));
 }
+
+/// Its question is on the way when the time is up, and would be granted with nobody to hold it.
+#[test]
+fn a_wait_that_times_out_leaves_no_question_behind() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let record = "leasehold:{default:job}";
+    let stranger = format!("{}:1", "0".repeat(32));
+    server.cli(&["HSET", record, &stranger, "1"]);
+    server.cli(&["PEXPIRE", record, "1200"]);
+    let begun = Instant::now();
+    let mut waiting = place.run_script(&["-w", "600ms", "job"], "true");
+    let mut waiting = waiting.spawn().unwrap();
+    eventually(SOON, || {
+        let calls = server.cli(&["INFO", "commandstats"]);
+        calls.contains("cmdstat_evalsha:calls=") && !calls.contains("cmdstat_evalsha:calls=1,")
+    });
+    server.stop();
+    // By then the stranger's lease has ended: whatever is in the server's inbox will be granted.
+    let over = Duration::from_millis(1_500);
+    eventually(SOON, || begun.elapsed() > over);
+    server.cont();
+    assert_eq!(waiting.wait().unwrap().code(), Some(124));
+    assert!(!place.is_held("job"));
+}
