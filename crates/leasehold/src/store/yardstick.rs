@@ -137,7 +137,8 @@ impl Lane {
     }
 }
 
-async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result<()> {
+/// What a bare pair asks for: the lock, and its release.
+pub(super) fn pair(lease: LeaseId) -> [Op; 2] {
     let ttl = Ttl::remainder(Duration::from_secs(30));
     let acquire = Op::Acquire {
         lease,
@@ -150,7 +151,11 @@ async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result
         count: 0,
         ttl,
     };
-    for op in [acquire, release] {
+    [acquire, release]
+}
+
+async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result<()> {
+    for op in pair(lease) {
         let key = key.clone();
         let mut replies = store.apply(vec![Request { key, op }]).await;
         let Some(Reply::Applied {

@@ -1,9 +1,6 @@
 //! What the file alone can do: the baseline for `leasehold bench`.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-use leasehold_core::{Instant, LeaseId, Op, TokenCount, Ttl};
+use leasehold_core::{Instant, LeaseId};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -11,7 +8,7 @@ use super::machine::Machine;
 use super::transaction::{self, Failed};
 use super::{change, time};
 use crate::Result;
-use crate::store::{Key, Request};
+use crate::store::{Key, Request, yardstick};
 
 /// An acquire and a release, each in a transaction of its own.
 #[derive(Debug)]
@@ -29,19 +26,7 @@ impl Bare {
         machine: &Machine,
         until: Instant,
     ) -> Result<(), Failed> {
-        let (lease, ttl) = (self.lease, Ttl::remainder(Duration::from_secs(30)));
-        let acquire = Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl,
-            tokens: TokenCount::MIN,
-        };
-        let release = Op::Release {
-            lease,
-            count: 0,
-            ttl,
-        };
-        for op in [acquire, release] {
+        for op in yardstick::pair(self.lease) {
             let request = Request {
                 key: self.key.clone(),
                 op,
