@@ -6,6 +6,7 @@
 //! is compared with it.
 //!
 //! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
+//! * [`queue`] is who waits for a name.
 //! * [`lease`] is the rule of a holder: what its lease is worth at this instant.
 //! * [`holds`] is re-entry: several holds over one lease.
 //! * [`schedule`] orders leases by the instant at which they need attention.
@@ -17,6 +18,7 @@ pub mod id;
 pub mod lease;
 pub mod mutex;
 pub mod name;
+pub mod queue;
 pub mod schedule;
 pub mod time;
 pub mod token;
@@ -24,8 +26,9 @@ pub mod token;
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use lease::{Action, Cause, Lease, Policy, State};
-pub use mutex::{Hold, Op, Outcome, Record};
+pub use mutex::{Grant, Hold, Op, Outcome, Record};
 pub use name::{Name, NameError, Scope};
+pub use queue::{Queue, Waiter};
 pub use schedule::Schedule;
 pub use time::{Instant, StoreTime, Ttl};
 pub use token::{Token, TokenCount};

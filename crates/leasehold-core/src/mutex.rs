@@ -11,11 +11,15 @@
 //! And a third one makes their order harmless: only the last release and a revocation shorten a
 //! lease. A request that runs late, after one with a longer ttl, takes nothing away from a holder
 //! who was told of the longer one.
+//!
+//! Whoever is refused may wait in a queue. Whatever finds the lock free grants it to the head of the
+//! queue in the same step and tells it so: the release, normally. Nobody overtakes the queue.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::id::LeaseId;
+use crate::queue::{self, Queue, Waiter};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{self, Token, TokenCount};
 
@@ -26,6 +30,8 @@ pub struct Record {
     pub hold: Option<Hold>,
     /// The last token given out under this name.
     pub last_token: Option<Token>,
+    /// Who waits. May have expired, too: [`apply`] forgets it then.
+    pub queue: Queue,
 }
 
 /// A grant, as it stands in a record.
@@ -65,8 +71,10 @@ pub enum Op {
         count: NonZeroU32,
         /// How long the store keeps it.
         ttl: Ttl,
-        /// How many tokens to reserve.
+        /// How many tokens to reserve. The same for every question of one lease.
         tokens: TokenCount,
+        /// Whether to wait in the queue if it is refused.
+        wait: bool,
     },
     /// Start the ttl anew.
     Renew {
@@ -75,7 +83,7 @@ pub enum Op {
         /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
     },
-    /// Set the hold count; at 0 the lock is free.
+    /// Set the hold count; at 0 the lock is free, and a lease that waits gives up its place.
     Release {
         /// The lease that holds the lock.
         lease: LeaseId,
@@ -101,6 +109,8 @@ pub enum Outcome {
     Refused {
         /// How long it holds it unless it renews or releases.
         left: Duration,
+        /// How many wait before this one. `None`: it does not wait in the queue.
+        place: Option<u32>,
     },
     /// The ttl starts anew.
     Renewed,
@@ -120,55 +130,116 @@ pub enum Outcome {
     Exhausted,
 }
 
+/// A grant to a waiter, as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The lease that holds the lock now, with one hold.
+    pub lease: LeaseId,
+    /// How long the store keeps it.
+    pub ttl: Ttl,
+    /// The first of the tokens reserved for it.
+    pub first: Token,
+    /// The store's time.
+    pub now: StoreTime,
+}
+
 /// Applies one operation to a record at the store's time `now`.
-pub fn apply(record: &mut Record, op: &Op, now: StoreTime) -> Outcome {
+///
+/// `tell` takes a grant to the waiter it is for and answers whether that can be reached. One that
+/// cannot is passed over. A grant that was taken counts only if the record is kept: a store that
+/// may still fail holds what is told back until it cannot.
+pub fn apply(
+    record: &mut Record,
+    op: &Op,
+    now: StoreTime,
+    mut tell: impl FnMut(&Grant) -> bool,
+) -> Outcome {
     record.hold = record.holder(now).copied();
+    record.queue.expire(now);
     match *op {
         Op::Acquire {
             lease,
             count,
             ttl,
             tokens,
-        } => acquire(record, now, lease, count, ttl, tokens),
-        Op::Renew { lease, ttl } => match own(record, lease) {
-            Some(hold) => {
-                hold.keep(now, ttl);
-                Outcome::Renewed
-            }
-            None => Outcome::Lost,
-        },
-        Op::Release { lease, count, ttl } => match own(record, lease) {
-            Some(hold) => {
-                match NonZeroU32::new(count) {
-                    Some(count) => {
-                        hold.count = count;
-                        hold.keep(now, ttl);
-                    }
-                    None => record.hold = None,
+            wait,
+        } => {
+            pass_on(record, now, Some(lease), &mut tell);
+            let asker = Waiter { lease, ttl, tokens };
+            acquire(record, now, asker, count, wait)
+        }
+        Op::Renew { lease, ttl } => {
+            let outcome = match own(record, lease) {
+                Some(hold) => {
+                    hold.keep(now, ttl);
+                    Outcome::Renewed
                 }
-                Outcome::Released { count }
-            }
-            None => Outcome::Lost,
-        },
-        Op::Revoke => Outcome::Revoked {
-            cut_off: record.hold.take().map(|hold| hold.lease),
-        },
+                None => lost(record, lease),
+            };
+            pass_on(record, now, None, &mut tell);
+            outcome
+        }
+        Op::Release { lease, count, ttl } => {
+            let outcome = release(record, now, lease, count, ttl);
+            pass_on(record, now, None, &mut tell);
+            outcome
+        }
+        Op::Revoke => {
+            let cut_off = record.hold.take().map(|hold| hold.lease);
+            pass_on(record, now, None, &mut tell);
+            Outcome::Revoked { cut_off }
+        }
+    }
+}
+
+/// Grants a free lock to the first waiter that can be told.
+///
+/// If that is the asker itself, it stays the head: its answer is its grant.
+fn pass_on(
+    record: &mut Record,
+    now: StoreTime,
+    asker: Option<LeaseId>,
+    tell: &mut impl FnMut(&Grant) -> bool,
+) {
+    while record.hold.is_none()
+        && let Some(&head) = record.queue.head()
+        && asker != Some(head.lease)
+    {
+        // Without a larger token nobody is granted anything; whoever asks is told why.
+        let Some(first) = reserve(record, now, head.tokens) else {
+            return;
+        };
+        record.queue.pop();
+        let ttl = queue::acceptance(head.ttl);
+        let grant = Grant {
+            lease: head.lease,
+            ttl,
+            first,
+            now,
+        };
+        if tell(&grant) {
+            record.hold = Some(Hold {
+                lease: head.lease,
+                count: NonZeroU32::MIN,
+                expires_at: now.after(ttl),
+            });
+        }
     }
 }
 
 fn acquire(
     record: &mut Record,
     now: StoreTime,
-    lease: LeaseId,
+    asker: Waiter,
     count: NonZeroU32,
-    ttl: Ttl,
-    tokens: TokenCount,
+    wait: bool,
 ) -> Outcome {
+    let Waiter { lease, ttl, tokens } = asker;
     let known = match &record.hold {
         Some(hold) if hold.lease != lease => {
-            return Outcome::Refused {
-                left: now.until(hold.expires_at),
-            };
+            let left = now.until(hold.expires_at);
+            let place = wait.then(|| record.queue.join(asker, now));
+            return Outcome::Refused { left, place };
         }
         // Asked again: the counter still ends with the block of this grant, unless it was lost.
         Some(_) => record
@@ -176,16 +247,10 @@ fn acquire(
             .and_then(|last| token::block_first(last, tokens)),
         None => None,
     };
-    let first = match known {
-        Some(first) => first,
-        None => {
-            let Some(first) = token::next_block(record.last_token, now, tokens) else {
-                return Outcome::Exhausted;
-            };
-            record.last_token = token::block_last(first, tokens);
-            first
-        }
+    let Some(first) = known.or_else(|| reserve(record, now, tokens)) else {
+        return Outcome::Exhausted;
     };
+    record.queue.leave(lease);
     let mut hold = Hold {
         lease,
         count,
@@ -194,6 +259,33 @@ fn acquire(
     hold.keep(now, ttl);
     record.hold = Some(hold);
     Outcome::Granted { first }
+}
+
+fn release(record: &mut Record, now: StoreTime, lease: LeaseId, count: u32, ttl: Ttl) -> Outcome {
+    let Some(hold) = own(record, lease) else {
+        return lost(record, lease);
+    };
+    match NonZeroU32::new(count) {
+        Some(count) => {
+            hold.count = count;
+            hold.keep(now, ttl);
+        }
+        None => record.hold = None,
+    }
+    Outcome::Released { count }
+}
+
+/// Only a holder renews and releases. Whoever does and is none waits for nothing any more.
+fn lost(record: &mut Record, lease: LeaseId) -> Outcome {
+    record.queue.leave(lease);
+    Outcome::Lost
+}
+
+/// Takes the next block of tokens.
+fn reserve(record: &mut Record, now: StoreTime, tokens: TokenCount) -> Option<Token> {
+    let first = token::next_block(record.last_token, now, tokens)?;
+    record.last_token = token::block_last(first, tokens);
+    Some(first)
 }
 
 fn own(record: &mut Record, lease: LeaseId) -> Option<&mut Hold> {

@@ -40,6 +40,13 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// This time and a span more, to the microsecond.
+    #[must_use]
+    pub fn after_span(self, span: Duration) -> Self {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+
     /// The time from here to `later`, zero if `later` has passed.
     #[must_use]
     pub const fn until(self, later: Self) -> Duration {
@@ -86,6 +93,13 @@ impl StoreTime {
     #[must_use]
     pub const fn after(self, ttl: Ttl) -> Self {
         Self(self.0.saturating_add(ttl.as_millis() * 1000))
+    }
+
+    /// This time and a span more, to the microsecond.
+    #[must_use]
+    pub fn after_span(self, span: Duration) -> Self {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(micros))
     }
 
     /// The time from here to `later`, zero if `later` has passed.

@@ -182,6 +182,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[LeaseId]) -> Op {
             ttl,
             // Some blocks are so large that the counter runs ahead of the clock for seconds.
             tokens: tokens(rng),
+            wait: false,
         },
         4 | 5 => Op::Renew { lease, ttl },
         6..=8 => Op::Release {

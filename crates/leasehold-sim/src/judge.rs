@@ -89,6 +89,7 @@ impl Judge {
                     count,
                     ttl,
                     tokens,
+                    wait: false,
                 },
                 Outcome::Granted { first },
             ) => {
@@ -98,7 +99,7 @@ impl Judge {
                 self.last_token = self.last_token.max(block.0 + block.1 - 1);
                 self.begin(lease, count, now, ttl);
             }
-            (Op::Acquire { lease, .. }, Outcome::Refused { left }) => {
+            (Op::Acquire { lease, .. }, Outcome::Refused { left, .. }) => {
                 self.refusal(maybe, lease, left, now)?;
             }
             (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {

@@ -22,12 +22,28 @@ fn at(millis: u64) -> StoreTime {
     StoreTime::from_micros(START + millis * 1_000)
 }
 
+/// Everybody can be reached.
+fn apply(record: &mut Record, op: &Op, now: StoreTime) -> Outcome {
+    super::apply(record, op, now, |_| true)
+}
+
 fn acquire(number: u64, count: u32) -> Op {
     Op::Acquire {
         lease: lease(number),
         count: NonZeroU32::new(count).unwrap(),
         ttl: ttl(1_000),
         tokens: TokenCount::MIN,
+        wait: false,
+    }
+}
+
+fn wait(number: u64) -> Op {
+    Op::Acquire {
+        lease: lease(number),
+        count: NonZeroU32::MIN,
+        ttl: ttl(10_000),
+        tokens: TokenCount::MIN,
+        wait: true,
     }
 }
 
@@ -54,7 +70,8 @@ fn a_free_lock_is_granted_and_a_held_one_refused_with_the_time_left() {
     assert_eq!(
         apply(&mut record, &acquire(2, 1), at(400)),
         Outcome::Refused {
-            left: Duration::from_millis(600)
+            left: Duration::from_millis(600),
+            place: None,
         }
     );
 }
@@ -96,6 +113,7 @@ fn a_late_request_does_not_shorten_a_lease() {
         count: NonZeroU32::new(2).unwrap(),
         ttl: ttl(5_000),
         tokens: TokenCount::MIN,
+        wait: false,
     };
     for late in [renew(1), acquire(1, 1), release(1, 1)] {
         let mut record = Record::default();
@@ -134,8 +152,8 @@ fn a_revoked_lease_is_named_and_gone() {
 #[test]
 fn a_used_up_counter_grants_nothing() {
     let mut record = Record {
-        hold: None,
         last_token: Some(Token::MAX),
+        ..Record::default()
     };
     assert_eq!(
         apply(&mut record, &acquire(1, 1), at(0)),
@@ -144,27 +162,151 @@ fn a_used_up_counter_grants_nothing() {
     assert_eq!(record.hold, None);
 }
 
+fn queued(record: &Record) -> Vec<u64> {
+    let waiters = record.queue.waiters();
+    waiters.map(|waiter| waiter.lease.number).collect()
+}
+
+/// A record that 1 holds and for which 2, 3 and 4 wait.
+fn contended() -> Record {
+    let mut record = Record::default();
+    apply(&mut record, &acquire(1, 1), at(0));
+    for (place, number) in [2, 3, 4].into_iter().enumerate() {
+        let place = u32::try_from(place).ok();
+        let refused = apply(&mut record, &wait(number), at(1));
+        let left = Duration::from_millis(999);
+        assert_eq!(refused, Outcome::Refused { left, place });
+    }
+    record
+}
+
+#[test]
+fn who_is_refused_waits_once_and_in_order() {
+    let mut record = contended();
+    let again = apply(&mut record, &wait(3), at(500));
+    assert!(matches!(again, Outcome::Refused { place: Some(1), .. }));
+    assert_eq!(queued(&record), [2, 3, 4]);
+}
+
+#[test]
+fn the_release_grants_to_the_head_and_tells_it() {
+    let mut record = contended();
+    let mut told = Vec::new();
+    let released = super::apply(&mut record, &release(1, 0), at(10), |grant| {
+        told.push(*grant);
+        true
+    });
+    assert_eq!(released, Outcome::Released { count: 0 });
+    let first = Token::new(START + 10_000).unwrap();
+    assert_eq!(
+        told,
+        [Grant {
+            lease: lease(2),
+            ttl: ttl(queue::ACCEPTANCE_MS),
+            first,
+            now: at(10),
+        }]
+    );
+    assert_eq!(
+        record.hold.unwrap().expires_at,
+        at(10 + queue::ACCEPTANCE_MS)
+    );
+    assert_eq!(queued(&record), [3, 4]);
+    // The question of the new holder is answered with its grant, and gives it all its ttl.
+    assert_eq!(
+        apply(&mut record, &wait(2), at(20)),
+        Outcome::Granted { first }
+    );
+    assert_eq!(record.hold.unwrap().expires_at, at(10_020));
+}
+
+#[test]
+fn a_head_that_cannot_be_reached_is_passed_over() {
+    let mut record = contended();
+    super::apply(&mut record, &release(1, 0), at(10), |grant| {
+        grant.lease.number == 4
+    });
+    assert_eq!(record.hold.unwrap().lease, lease(4));
+    assert_eq!(queued(&record), []);
+    let mut record = contended();
+    super::apply(&mut record, &release(1, 0), at(10), |_| false);
+    assert_eq!((record.hold, queued(&record)), (None, vec![]));
+}
+
+#[test]
+fn nobody_overtakes_the_queue() {
+    let expired = at(1_000);
+    for op in [wait(5), acquire(5, 1), wait(4), renew(1), release(1, 0)] {
+        let mut record = contended();
+        let outcome = apply(&mut record, &op, expired);
+        assert!(
+            matches!(outcome, Outcome::Refused { .. } | Outcome::Lost),
+            "{op:?}: {outcome:?}"
+        );
+        assert_eq!(record.hold.unwrap().lease, lease(2), "{op:?}");
+    }
+}
+
+#[test]
+fn the_head_that_asks_is_granted_at_once_for_its_ttl() {
+    let mut record = contended();
+    let granted = super::apply(&mut record, &wait(2), at(1_000), |_| unreachable!());
+    assert!(matches!(granted, Outcome::Granted { .. }));
+    assert_eq!(record.hold.unwrap().expires_at, at(11_000));
+    // Those before the asker are gone: it is the head now.
+    let mut record = contended();
+    let granted = super::apply(&mut record, &wait(4), at(1_000), |_| false);
+    assert!(matches!(granted, Outcome::Granted { .. }));
+    assert_eq!(queued(&record), []);
+}
+
+#[test]
+fn a_waiter_that_leaves_is_not_granted() {
+    let mut record = contended();
+    assert_eq!(apply(&mut record, &release(2, 0), at(5)), Outcome::Lost);
+    assert_eq!(queued(&record), [3, 4]);
+    apply(&mut record, &Op::Revoke, at(6));
+    assert_eq!(record.hold.unwrap().lease, lease(3));
+}
+
+#[test]
+fn a_queue_that_nobody_asks_for_is_forgotten() {
+    let mut record = contended();
+    let granted = apply(&mut record, &acquire(5, 1), at(21_001));
+    assert!(matches!(granted, Outcome::Granted { .. }));
+    assert_eq!(record.queue, Queue::default());
+    let mut record = contended();
+    let refused = apply(&mut record, &acquire(5, 1), at(21_000));
+    assert!(matches!(refused, Outcome::Refused { .. }));
+}
+
 fn any_op() -> impl Strategy<Value = Op> {
-    (0_u64..3, 1_u32..4, 1_u64..2_000, 1_u32..5, 0_u8..10).prop_map(
-        |(number, count, millis, tokens, kind)| {
-            let (lease, ttl) = (lease(number), ttl(millis));
-            match kind {
-                0..=3 => Op::Acquire {
-                    lease,
-                    count: NonZeroU32::new(count).unwrap(),
-                    ttl,
-                    tokens: TokenCount::new(tokens).unwrap(),
-                },
-                4..=5 => Op::Renew { lease, ttl },
-                6..=8 => Op::Release {
-                    lease,
-                    count: count - 1,
-                    ttl,
-                },
-                _ => Op::Revoke,
-            }
-        },
-    )
+    let fields = (0_u64..4, 1_u32..4, 1_u64..2_000, 0_u8..12, any::<bool>());
+    fields.prop_map(|(number, count, millis, kind, wait)| {
+        let (lease, ttl) = (lease(number), ttl(millis));
+        match kind {
+            0..=5 => Op::Acquire {
+                lease,
+                count: NonZeroU32::new(count).unwrap(),
+                ttl,
+                // A lease always asks for the same number.
+                tokens: TokenCount::new(u32::try_from(number).unwrap() + 1).unwrap(),
+                wait,
+            },
+            6..=7 => Op::Renew { lease, ttl },
+            8..=10 => Op::Release {
+                lease,
+                count: count - 1,
+                ttl,
+            },
+            _ => Op::Revoke,
+        }
+    })
+}
+
+/// One of the leases can never be reached.
+fn reachable(grant: &Grant) -> bool {
+    grant.lease.number != 2
 }
 
 proptest! {
@@ -175,16 +317,36 @@ proptest! {
         let mut now = 0;
         for (op, step) in history {
             now += step;
-            let answer = apply(&mut record, &op, at(now));
+            let answer = super::apply(&mut record, &op, at(now), reachable);
             let mut again = record.clone();
-            let repeated = apply(&mut again, &op, at(now));
-            prop_assert_eq!(&again, &record);
+            let repeated = super::apply(&mut again, &op, at(now), reachable);
             match op {
-                // The lock is free after the first; the second finds nothing to free.
+                // It speaks of no lease, so the second one cuts off whom the first one let in.
+                Op::Revoke => continue,
+                // The lock is not its own after the first; the second finds nothing to free.
                 Op::Release { count: 0, .. } => prop_assert_eq!(repeated, Outcome::Lost),
-                Op::Revoke => prop_assert_eq!(repeated, Outcome::Revoked { cut_off: None }),
                 _ => prop_assert_eq!(repeated, answer),
             }
+            prop_assert_eq!(&again, &record);
+        }
+    }
+
+    /// Whoever waits is not the holder, waits once, and only while the lock is held.
+    #[test]
+    fn a_free_lock_has_no_queue(history in prop::collection::vec((any_op(), 0_u64..1_500), 1..40)) {
+        let mut record = Record::default();
+        let mut now = 0;
+        for (op, step) in history {
+            now += step;
+            super::apply(&mut record, &op, at(now), reachable);
+            let mut waiting = queued(&record);
+            let holder = record.hold.map(|hold| hold.lease.number);
+            prop_assert!(holder.is_some() || waiting.is_empty());
+            prop_assert!(holder.is_none_or(|holder| !waiting.contains(&holder)));
+            let all = waiting.len();
+            waiting.sort_unstable();
+            waiting.dedup();
+            prop_assert_eq!(waiting.len(), all);
         }
     }
 
@@ -205,14 +367,22 @@ proptest! {
                 record.last_token = None;
             }
             let before = record.holder(at(now)).map(|hold| hold.lease);
-            if let Outcome::Granted { first } = apply(&mut record, &op, at(now)) {
-                let after = record.hold.unwrap().lease;
-                if before != Some(after) || holder != Some(after) {
-                    prop_assert!(first.get() > largest, "{first} after {largest}");
-                }
-                holder = Some(after);
-                largest = largest.max(record.last_token.unwrap().get());
+            let mut grants = Vec::new();
+            let outcome = super::apply(&mut record, &op, at(now), |grant| {
+                grants.push((grant.lease, grant.first));
+                reachable(grant)
+            });
+            if let (Outcome::Granted { first }, Op::Acquire { lease, .. }) = (outcome, &op)
+                && (before != Some(*lease) || holder != Some(*lease))
+            {
+                grants.push((*lease, first));
             }
+            for (lease, first) in grants {
+                prop_assert!(first.get() > largest, "{first} after {largest}");
+                largest = first.get();
+                holder = Some(lease);
+            }
+            largest = largest.max(record.last_token.map_or(0, Token::get));
         }
     }
 }

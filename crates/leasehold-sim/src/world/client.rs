@@ -156,7 +156,7 @@ impl Client {
                     _ if asking.unknown_since.is_some() => {
                         self.drop_lease(asking.lease, asking.ttl, true, now, rng);
                     }
-                    Outcome::Refused { left } if rng.bool() => {
+                    Outcome::Refused { left, .. } if rng.bool() => {
                         // As real clients do: ask again when the lock may be free.
                         self.phase = Phase::Idle {
                             until: now.after(left),
@@ -252,6 +252,7 @@ fn acquire(lease: LeaseId, ttl: Ttl) -> Op {
         count: NonZeroU32::MIN,
         ttl,
         tokens: TOKENS,
+        wait: false,
     }
 }
 

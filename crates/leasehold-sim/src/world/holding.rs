@@ -197,6 +197,7 @@ impl Holding {
             count: NonZeroU32::MIN.saturating_add(1),
             ttl,
             tokens: TOKENS,
+            wait: false,
         };
         self.recount = Some(caller.call(op, ttl, now));
     }
@@ -211,6 +212,7 @@ impl Holding {
                 count: NonZeroU32::MIN.saturating_add(1),
                 ttl,
                 tokens: TOKENS,
+                wait: false,
             },
             count => Op::Release { lease, count, ttl },
         };

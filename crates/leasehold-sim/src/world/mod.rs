@@ -184,6 +184,7 @@ impl World {
             count: TokenCount::MIN,
             ttl: self.ttl,
             tokens: TokenCount::MIN,
+            wait: false,
         };
         match self.apply(&probe)? {
             Outcome::Granted { .. } => Ok(()),
@@ -212,7 +213,7 @@ impl World {
     /// The store applies an operation, and its judge reads along.
     fn apply(&mut self, op: &Op) -> Result<Outcome, Wrong> {
         let now = StoreTime::from_micros(STORE_START + self.time / 1_000);
-        let outcome = mutex::apply(&mut self.record, op, now);
+        let outcome = mutex::apply(&mut self.record, op, now, |_| false);
         if self.setup.broken == Some(Broken::ShortenedLease) {
             shorten(&mut self.record, op, &outcome, now);
         } else {

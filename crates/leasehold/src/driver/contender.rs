@@ -179,12 +179,13 @@ impl<'a> Attempt<'a> {
                 count: NonZeroU32::MIN,
                 ttl: self.ask.ttl(),
                 tokens: TokenCount::MIN,
+                wait: false,
             },
         };
         let answer = match self.driver.submitter.submit(request).await {
             Reply::Applied { outcome, .. } => match outcome {
                 Outcome::Granted { first } => Answer::Granted(first),
-                Outcome::Refused { left } => Answer::Refused(left),
+                Outcome::Refused { left, .. } => Answer::Refused(left),
                 Outcome::Exhausted => Answer::Failed(self.error(Error::new(
                     ErrorKind::Store,
                     "its token counter is used up: something else has written it; \

@@ -101,6 +101,7 @@ impl Hold {
                 count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
                 ttl,
                 tokens: TokenCount::MIN,
+                wait: false,
             });
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.submitter.post(request);

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{ClientId, Instant, StoreTime};
+use leasehold_core::{ClientId, Instant, Outcome, StoreTime};
 
-use super::{About, BoxFuture, Entry, Key, Reply, Request, Space, Store};
+use super::{About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes};
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result};
 
@@ -34,10 +34,14 @@ pub struct MemoryStore {
     tables: Mutex<Tables>,
 }
 
+/// Who is to be told what.
+type News = (Arc<dyn Listener>, Event);
+
 #[derive(Debug, Default)]
 struct Tables {
     records: HashMap<Key, Record>,
     clients: HashMap<ClientId, (About, StoreTime)>,
+    listeners: HashMap<ClientId, Weak<dyn Listener>>,
     sweep_at: usize,
 }
 
@@ -87,18 +91,16 @@ impl MemoryStore {
     fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
         let mut tables = self.tables();
         let now = self.now();
+        let mut news = Vec::new();
         let replies = batch
             .iter()
-            .map(|request| {
-                let record = match tables.records.get_mut(&request.key) {
-                    Some(record) => record,
-                    None => tables.records.entry(request.key.clone()).or_default(),
-                };
-                let outcome = mutex::apply(record, &request.op, now);
-                Reply::Applied { outcome, now }
-            })
+            .map(|request| tables.apply(request, now, &mut news))
             .collect();
         tables.sweep(now);
+        drop(tables);
+        for (listener, event) in news {
+            listener.hear(event);
+        }
         replies
     }
 }
@@ -110,6 +112,31 @@ impl Default for MemoryStore {
 }
 
 impl Tables {
+    fn apply(&mut self, request: &Request, now: StoreTime, news: &mut Vec<News>) -> Reply {
+        let Self {
+            records, listeners, ..
+        } = self;
+        let listener = |client| listeners.get(&client).and_then(Weak::upgrade);
+        let record = match records.get_mut(&request.key) {
+            Some(record) => record,
+            None => records.entry(request.key.clone()).or_default(),
+        };
+        let outcome = mutex::apply(record, &request.op, now, |grant| {
+            let told = listener(grant.lease.client);
+            let reached = told.is_some();
+            news.extend(told.map(|told| (told, Event::Granted(*grant))));
+            reached
+        });
+        if let Outcome::Revoked {
+            cut_off: Some(lease),
+        } = outcome
+        {
+            let told = listener(lease.client);
+            news.extend(told.map(|told| (told, Event::Changed(request.key.clone()))));
+        }
+        Reply::Applied { outcome, now }
+    }
+
     /// Drops what no longer matters, once the table has doubled since the last look.
     ///
     /// A free record matters as long as its counter is ahead of the clock. The clock of this store
@@ -122,7 +149,7 @@ impl Tables {
             let counts = record
                 .last_token
                 .is_some_and(|last| last.get() >= now.as_micros());
-            counts || record.holder(now).is_some()
+            counts || record.holder(now).is_some() || now < record.queue.until()
         });
         self.clients.retain(|_, (_, until)| now < *until);
         self.sweep_at = self.records.len() * 2;
@@ -148,6 +175,18 @@ impl Tables {
 impl Store for MemoryStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move { self.apply_now(&batch) })
+    }
+
+    fn listen(&self, _space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.tables().listeners.insert(client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.tables().listeners.remove(&client);
+    }
+
+    fn wakes(&self) -> Wakes {
+        Wakes::Grants
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

@@ -4,6 +4,7 @@
 //! [`leasehold_core::mutex`], and answers each. It never waits for a lock, never renews and never
 //! retries: that is the client's work, the same over every store.
 
+mod event;
 mod key;
 pub mod memory;
 #[cfg(feature = "redis")]
@@ -17,11 +18,12 @@ pub mod yardstick;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime, Token};
 
+pub use self::event::{Event, Listener, Wakes};
 pub use self::key::{Key, Space};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -47,6 +49,18 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// A call that is dropped may or may not have been applied, now or later: treat it as
     /// [`Reply::Unknown`].
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>>;
+
+    /// Tells a client from now on what concerns it, as long as its listener lives. The leases of a
+    /// client that listens can wait in queues; those of one that does not are passed over.
+    ///
+    /// Does no I/O by itself: whatever it takes travels with the next batch.
+    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>);
+
+    /// Tells a client nothing any more.
+    fn forget(&self, client: ClientId);
+
+    /// How those are woken at this moment who were refused.
+    fn wakes(&self) -> Wakes;
 
     /// Who holds a lock at this moment.
     ///

@@ -145,6 +145,7 @@ pub(super) fn pair(lease: LeaseId) -> [Op; 2] {
         count: NonZeroU32::MIN,
         ttl,
         tokens: TokenCount::MIN,
+        wait: false,
     };
     let release = Op::Release {
         lease,

@@ -58,6 +58,7 @@ fn acquire(name: &str, number: u64) -> Request {
             count: NonZeroU32::MIN,
             ttl: ttl(30_000),
             tokens: TokenCount::MIN,
+            wait: false,
         },
     }
 }

@@ -103,6 +103,7 @@ fn acquire(name: &str, lease: LeaseId, ttl: Duration) -> Request {
             count: NonZeroU32::MIN,
             ttl: Ttl::checked(ttl).unwrap(),
             tokens: TokenCount::MIN,
+            wait: false,
         },
     }
 }

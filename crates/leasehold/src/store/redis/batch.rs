@@ -125,6 +125,7 @@ fn encode_op(cmd: &mut Cmd, op: &Op) {
             count,
             ttl,
             tokens,
+            ..
         } => args(
             "acquire",
             format_args!("{lease}"),
@@ -159,6 +160,7 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         }
         (REFUSED, Op::Acquire { .. }) => Some(Outcome::Refused {
             left: left(number()?),
+            place: None,
         }),
         (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
         (RENEWED, Op::Renew { .. }) => Some(Outcome::Renewed),

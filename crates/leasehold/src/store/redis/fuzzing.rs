@@ -86,6 +86,7 @@ fn requests(choice: u8) -> Vec<Request> {
             count: NonZeroU32::MIN,
             ttl,
             tokens: TokenCount::MIN,
+            wait: false,
         },
         Op::Renew { lease, ttl },
         Op::Release {
@@ -113,7 +114,7 @@ fn space() -> Space {
 /// Whether an operation can end that way.
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
-        (Op::Acquire { .. }, Outcome::Refused { left }) => *left <= Duration::from_secs(86_400),
+        (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
         (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)

@@ -22,6 +22,7 @@ mod read;
 mod script;
 
 use std::fmt;
+use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
@@ -36,7 +37,9 @@ use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::keys::ClientKey;
 use self::script::Script;
-use super::{About, BoxFuture, Entry, Key, OpenOptions, Reply, Request, Space, Store};
+use super::{
+    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+};
 use crate::Result;
 
 /// Lock records in a Redis server.
@@ -183,6 +186,14 @@ impl fmt::Display for RedisStore {
 impl Store for RedisStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_batch(batch))
+    }
+
+    fn listen(&self, _space: &Space, _client: ClientId, _listener: Weak<dyn Listener>) {}
+
+    fn forget(&self, _client: ClientId) {}
+
+    fn wakes(&self) -> Wakes {
+        Wakes::Nothing
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

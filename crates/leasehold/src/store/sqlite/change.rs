@@ -103,7 +103,12 @@ pub(super) fn apply(db: &Connection, request: &Request, now: StoreTime) -> Resul
         record => Some(record?),
     };
     let mut record = before.clone().unwrap_or_default();
-    let outcome = mutex::apply(&mut record, &request.op, now);
+    let mut op = request.op;
+    // No queue yet.
+    if let Op::Acquire { wait, .. } = &mut op {
+        *wait = false;
+    }
+    let outcome = mutex::apply(&mut record, &op, now, |_| false);
     if before.as_ref() != Some(&record) {
         records::save(db, &request.key, &record)?;
     }

@@ -29,8 +29,8 @@ mod worker;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -44,7 +44,9 @@ use self::inbox::{Job, Read};
 use self::link::Link;
 pub use self::machine::Machine;
 use self::worker::Worker;
-use super::{About, BoxFuture, Entry, Key, OpenOptions, Reply, Request, Space, Store};
+use super::{
+    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+};
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result};
 
@@ -198,6 +200,14 @@ impl Store for SqliteStore {
                 Err(error) => vec![Reply::Unknown(error); ops],
             }
         })
+    }
+
+    fn listen(&self, _space: &Space, _client: ClientId, _listener: Weak<dyn Listener>) {}
+
+    fn forget(&self, _client: ClientId) {}
+
+    fn wakes(&self) -> Wakes {
+        Wakes::Nothing
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

@@ -26,6 +26,7 @@ pub(super) fn load(db: &Connection, key: &Key) -> Result<Record, Fault> {
         Some(row) => Ok(Record {
             hold: hold(row)?,
             last_token: last_token(row)?,
+            ..Record::default()
         }),
         None => Ok(Record::default()),
     }
@@ -162,6 +163,7 @@ fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault
     let record = Record {
         hold: hold(row)?,
         last_token: last_token(row)?,
+        ..Record::default()
     };
     Ok(record.holder(now).map(|hold| Entry {
         key,

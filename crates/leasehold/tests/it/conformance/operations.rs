@@ -32,6 +32,7 @@ fn acquire(number: u64, count: u32) -> Op {
         count: NonZeroU32::new(count).unwrap(),
         ttl: ttl(),
         tokens: TokenCount::MIN,
+        wait: false,
     }
 }
 
@@ -103,7 +104,7 @@ pub(super) async fn a_stranger_changes_nothing(bed: Bed) {
     apply(&*store, &key, &[acquire(1, 2)]).await;
     let strange = [acquire(2, 1), renew(2), release(2, 0), release(2, 1)];
     let answers = apply(&*store, &key, &strange).await;
-    let Outcome::Refused { left } = answers[0] else {
+    let Outcome::Refused { left, .. } = answers[0] else {
         panic!("{answers:?}");
     };
     assert!(left <= ttl().as_duration() && left.as_secs() >= 15);

@@ -1,10 +1,13 @@
 //! A store that follows the rule except in one point.
 
 use std::fmt;
+use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold::Result;
-use leasehold::store::{About, BoxFuture, Entry, Key, MemoryStore, Reply, Request, Space, Store};
+use leasehold::store::{
+    About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Space, Store, Wakes,
+};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, Token, Ttl};
 
 /// What a [`Liar`] does wrong.
@@ -84,8 +87,9 @@ impl Lie {
             Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
                 first: Token::new(first.get() + 1).unwrap(),
             },
-            Outcome::Refused { left } if self == Self::Left => Outcome::Refused {
+            Outcome::Refused { left, .. } if self == Self::Left => Outcome::Refused {
                 left: left + Duration::from_millis(10),
+                place: None,
             },
             _ => outcome,
         }
@@ -117,6 +121,18 @@ impl Store for Liar {
             }
             replies
         })
+    }
+
+    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.store.listen(space, client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.store.forget(client);
+    }
+
+    fn wakes(&self) -> Wakes {
+        self.store.wakes()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

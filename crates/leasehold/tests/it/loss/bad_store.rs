@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{About, BoxFuture, Entry, Key, MemoryStore, Reply, Request, Space, Store};
+use leasehold::store::{
+    About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Space, Store, Wakes,
+};
 use leasehold::{Error, ErrorKind, Result};
 use leasehold_core::ClientId;
 
@@ -74,6 +76,18 @@ fn error(what: &str) -> Error {
 }
 
 impl Store for BadStore {
+    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.inner.listen(space, client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.inner.forget(client);
+    }
+
+    fn wakes(&self) -> Wakes {
+        self.inner.wakes()
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let weather = *self.weather.lock().unwrap();

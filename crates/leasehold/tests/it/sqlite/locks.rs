@@ -16,7 +16,7 @@ async fn two_stores_on_one_file_exclude_each_other() {
     let first = token(&*one, acquire("a", lease(1), LONG)).await;
 
     let (refused, _) = outcome(&*other, acquire("a", lease(2), LONG)).await;
-    assert!(matches!(refused, Outcome::Refused { left } if left <= LONG && left > LONG / 2));
+    assert!(matches!(refused, Outcome::Refused { left, .. } if left <= LONG && left > LONG / 2));
     let (stranger, _) = outcome(&*other, release("a", lease(2))).await;
     assert_eq!(stranger, Outcome::Lost);
     let entry = other.inspect(&key("a")).await.unwrap().unwrap();
@@ -55,7 +55,7 @@ async fn a_random_history_follows_the_rule() {
             assert!(now >= time, "seed {seed}");
             time = now;
             let record = model.entry(request.key.clone()).or_default();
-            let expected = mutex::apply(record, &request.op, now);
+            let expected = mutex::apply(record, &request.op, now, |_| false);
             assert_eq!(outcome, expected, "{request:?}, seed {seed}");
         }
         for (key, record) in &model {
@@ -84,6 +84,7 @@ fn any_request(random: &mut fastrand::Rng) -> Request {
             count: NonZeroU32::MIN.saturating_add(count),
             ttl,
             tokens: TokenCount::MIN.saturating_add(count),
+            wait: false,
         },
         4..=5 => Op::Renew { lease, ttl },
         6..=8 => Op::Release { lease, count, ttl },

@@ -73,7 +73,13 @@ async fn setting_the_wall_clock_moves_no_lease() {
         for store in [&store, &lab.open(&place).await] {
             assert_eq!(left(store, "a").await, Some(LONG));
             let (refused, _) = outcome(store, acquire("a", lease(2), LONG)).await;
-            assert_eq!(refused, Outcome::Refused { left: LONG });
+            assert_eq!(
+                refused,
+                Outcome::Refused {
+                    left: LONG,
+                    place: None
+                }
+            );
         }
     }
     lab.advance(HOUR - 1);

@@ -32,6 +32,7 @@ fn ops() -> Vec<Op> {
             count: NonZeroU32::MIN,
             ttl,
             tokens: TokenCount::new(3).unwrap(),
+            wait: false,
         },
         Op::Renew { lease, ttl },
         Op::Release {
@@ -102,7 +103,7 @@ fn each_part_of_an_answer_is_for_its_request() {
     let left = Ttl::MAX.as_duration();
     assert!(matches!(
         &replies[0],
-        Reply::Applied { outcome: Outcome::Refused { left: l }, now }
+        Reply::Applied { outcome: Outcome::Refused { left: l, .. }, now }
             if *l == left && now.as_micros() == 1_000
     ));
     assert!(matches!(&replies[1], Reply::Rejected(error)

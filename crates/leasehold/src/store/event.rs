@@ -1,0 +1,48 @@
+//! What a store tells its clients without being asked.
+
+use std::fmt;
+
+use leasehold_core::Grant;
+
+use super::Key;
+
+/// News for one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A lease of this client that waited holds the lock now.
+    Granted(Grant),
+    /// Somebody else changed or removed the record that this client has read last: whoever holds the
+    /// lock asks whether it still does. A hint: it may come without need.
+    Changed(Key),
+    /// The store could not tell anything for a while, or all its records are gone: whoever waits or
+    /// holds asks again.
+    Interrupted,
+}
+
+/// Takes the news of a client.
+pub trait Listener: fmt::Debug + Send + Sync {
+    /// Takes one event. Called wherever the store noticed it: it must not block, and must not call
+    /// the store.
+    fn hear(&self, event: Event);
+}
+
+/// How somebody who was refused learns that it is time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakes {
+    /// The store keeps a queue and tells the head that it was granted the lock: [`Event::Granted`].
+    Grants,
+    /// No queue, but the refused are told when the record was changed: [`Event::Changed`].
+    Changes,
+    /// Not at all: whoever waits asks again after a pause.
+    Nothing,
+}
+
+impl fmt::Display for Wakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Grants => "the store's queue grants the lock to them",
+            Self::Changes => "the store tells them of every change",
+            Self::Nothing => "they ask again after a pause",
+        })
+    }
+}
