@@ -122,6 +122,9 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Lease {
     policy: Policy,
+    /// The policy of the ttl that the store keeps now: of a shorter one, at first, if it was granted
+    /// to a waiter.
+    pace: Policy,
     holds: Holds,
     /// The instant until which the store is sure to keep the lease.
     deadline: Instant,
@@ -130,6 +133,10 @@ pub struct Lease {
     /// When to try the next renewal, if none is under way.
     due: Instant,
     under_way: bool,
+    /// Since when there is a doubt that only an answer to a later request ends.
+    doubted: Option<Instant>,
+    /// When it was last asked because of a hint.
+    checked: Option<Instant>,
     trouble: Option<Cause>,
     lost: Option<Cause>,
 }
@@ -138,15 +145,45 @@ impl Lease {
     /// A lease that the store granted on a request sent at `sent`, with its first hold.
     #[must_use]
     pub fn granted(policy: Policy, ttl: Ttl, term: Term, sent: Instant) -> (Self, HoldId) {
+        let deadline = time::deadline(sent, ttl);
+        Self::start(policy, policy, term, sent, deadline)
+    }
+
+    /// A lease that the store granted to its waiter by a message: at `granted`, for `ttl` until
+    /// somebody says more, and so until `deadline` at least. See [`time::granted`].
+    ///
+    /// Until a renewal has confirmed it for the ttl of its policy, it is renewed as one of that
+    /// shorter ttl.
+    #[must_use]
+    pub fn accepted(
+        policy: Policy,
+        ttl: Ttl,
+        term: Term,
+        (granted, deadline): (Instant, Instant),
+    ) -> (Self, HoldId) {
+        let pace = Policy::of(ttl.min(policy.ttl));
+        Self::start(policy, pace, term, granted, deadline)
+    }
+
+    fn start(
+        policy: Policy,
+        pace: Policy,
+        term: Term,
+        confirmed: Instant,
+        deadline: Instant,
+    ) -> (Self, HoldId) {
         let mut holds = Holds::default();
         let hold = holds.enter(term);
         let lease = Self {
             policy,
+            pace,
             holds,
-            deadline: time::deadline(sent, ttl),
-            confirmed: sent,
-            due: sent.after(policy.interval),
+            deadline,
+            confirmed,
+            due: confirmed.after(pace.interval),
             under_way: false,
+            doubted: None,
+            checked: None,
             trouble: None,
             lost: None,
         };
@@ -224,7 +261,7 @@ impl Lease {
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let change = self.next_change(now)?;
-        if self.holds.renewed() && !self.under_way {
+        if self.wants_renewal() && !self.under_way {
             return Some(change.min(self.due));
         }
         Some(change)
@@ -262,7 +299,7 @@ impl Lease {
             self.lost = Some(cause);
             return Action::Wait;
         }
-        if self.holds.renewed() && !self.under_way && now >= self.due {
+        if self.wants_renewal() && !self.under_way && now >= self.due {
             self.under_way = true;
             return Action::Renew(self.ttl(now));
         }
@@ -278,7 +315,7 @@ impl Lease {
     /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
     pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
         self.under_way = false;
-        self.due = now.after(self.policy.retry);
+        self.due = now.after(self.pace.retry);
         self.trouble.get_or_insert(cause);
         self.settle(now);
     }
@@ -294,10 +331,45 @@ impl Lease {
         self.deadline = self.deadline.max(time::deadline(sent, ttl));
         if sent >= self.confirmed {
             self.confirmed = sent;
-            self.due = sent.after(self.policy.interval);
-            self.trouble = None;
+            self.pace = self.policy;
+            // What was sent before the doubt arose does not end it.
+            if self.doubted.is_none_or(|since| sent >= since) {
+                self.doubted = None;
+                self.trouble = None;
+                self.due = sent.after(self.policy.interval);
+            }
         }
         self.settle(now);
+    }
+
+    /// There is a hint that the lease may not hold the lock any more: the store is asked at once, or
+    /// as soon as the last such question is a retry's pause ago. Hints may come without need.
+    pub fn check(&mut self, now: Instant) {
+        let next = self.checked.map_or(now, |at| at.after(self.pace.retry));
+        let at = next.max(now);
+        self.checked = Some(at);
+        self.doubt(now, at);
+    }
+
+    /// The connection to the store was interrupted: the lease is in jeopardy until the store has
+    /// confirmed it, and the store is asked at once.
+    pub fn interrupted(&mut self, now: Instant) {
+        self.settle(now);
+        self.trouble.get_or_insert(Cause::Unreachable);
+        self.doubt(now, now);
+    }
+
+    fn doubt(&mut self, now: Instant, ask_at: Instant) {
+        self.due = if self.wants_renewal() {
+            self.due.min(ask_at)
+        } else {
+            ask_at
+        };
+        self.doubted = Some(now);
+    }
+
+    fn wants_renewal(&self) -> bool {
+        self.holds.renewed() || self.doubted.is_some()
     }
 
     /// The store said that the lease does not hold the lock.
@@ -314,7 +386,7 @@ impl Lease {
 
     fn given_up(&self) -> Instant {
         if self.holds.renewed() {
-            self.deadline.before(self.policy.margin)
+            self.deadline.before(self.pace.margin)
         } else {
             self.deadline
         }
@@ -322,8 +394,8 @@ impl Lease {
 
     fn overdue(&self) -> Instant {
         self.confirmed
-            .after(self.policy.interval)
-            .after(self.policy.retry)
+            .after(self.pace.interval)
+            .after(self.pace.retry)
     }
 }
 

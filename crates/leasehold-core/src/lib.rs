@@ -8,11 +8,13 @@
 //! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
 //! * [`queue`] is who waits for a name.
 //! * [`lease`] is the rule of a holder: what its lease is worth at this instant.
+//! * [`contention`] is waiting and handing over inside a process.
 //! * [`holds`] is re-entry: several holds over one lease.
 //! * [`schedule`] orders leases by the instant at which they need attention.
 //! * [`time`] holds all deadline arithmetic and all rounding.
 //! * [`id`], [`name`] and [`token`] are newtypes that can only hold valid values.
 
+pub mod contention;
 pub mod holds;
 pub mod id;
 pub mod lease;
@@ -23,6 +25,7 @@ pub mod schedule;
 pub mod time;
 pub mod token;
 
+pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use lease::{Action, Cause, Lease, Policy, State};

@@ -191,6 +191,21 @@ pub fn deadline(sent: Instant, ttl: Ttl) -> Instant {
     sent.after(ttl.saturating_sub(drift(ttl)))
 }
 
+/// When a store granted a lease that it told by message, at the earliest, and until when the lease
+/// may be relied on.
+///
+/// `asked` is the instant before the question was sent that put the lease into the queue, `waited`
+/// the time from that question to the grant by the store's clock. The store answered the question
+/// after it was sent, so it granted the lease no earlier than `asked + waited`, as far as the clocks
+/// agree over the whole span. It also granted it before it was `heard`.
+#[must_use]
+pub fn granted(asked: Instant, waited: Duration, heard: Instant, ttl: Ttl) -> (Instant, Instant) {
+    let granted = asked.after(waited).min(heard);
+    let ttl = ttl.as_duration();
+    let deadline = granted.after(ttl.saturating_sub(drift(waited + ttl)));
+    (granted, deadline)
+}
+
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -145,3 +145,74 @@ fn a_renewed_hold_inside_a_fixed_one_renews_only_while_it_lasts() {
     assert!(lease.hold_state(outer, at(59.0)).is_held());
     assert!(lease.hold_state(outer, until).is_lost());
 }
+
+fn seconds(span: f64) -> std::time::Duration {
+    std::time::Duration::from_secs_f64(span)
+}
+
+#[test]
+fn a_lease_granted_by_message_lives_at_the_pace_of_its_acceptance() {
+    let waited = seconds(20.0);
+    let times = time::granted(at(0.0), waited, at(20.5), ttl(3));
+    let (lease, _) = Lease::accepted(Policy::of(ttl(30)), ttl(3), Term::Renewed, times);
+    // 23 s, less the drift over all of them.
+    let deadline = 23.0 - 0.23 - 0.002;
+    assert!((times.1.since(at(0.0)).as_secs_f64() - deadline).abs() < 1e-6);
+    assert_eq!(
+        lease.state(at(20.5)),
+        State::Held {
+            until: times.1.before(seconds(1.0))
+        }
+    );
+    assert_eq!(lease.next_event(at(20.5)), Some(at(21.0)));
+    let mut lease = lease;
+    assert_eq!(lease.poll(at(21.0)), Action::Renew(ttl(30)));
+    lease.renewed(at(21.0), ttl(30), at(21.1));
+    assert_eq!(lease.next_event(at(21.1)), Some(at(31.0)));
+}
+
+#[test]
+fn a_grant_is_not_later_than_its_message() {
+    let (granted, _) = time::granted(at(0.0), seconds(90.0), at(20.0), ttl(3));
+    assert_eq!(granted, at(20.0));
+}
+
+#[test]
+fn a_hint_asks_the_store_at_once_but_not_over_and_over() {
+    let mut lease = renewed();
+    lease.check(at(2.0));
+    assert!(lease.state(at(2.0)).is_held());
+    assert!(matches!(lease.poll(at(2.0)), Action::Renew(_)));
+    lease.renewed(at(2.0), ttl(30), at(2.1));
+    lease.check(at(2.2));
+    assert_eq!(lease.next_event(at(2.2)), Some(at(3.0)));
+    lease.check(at(2.3));
+    lease.poll(at(4.0));
+    lease.lose(Cause::NotHeld);
+    assert!(lease.state(at(4.0)).is_lost());
+}
+
+/// The answer to a renewal that was sent before the hint says nothing about what it hinted at.
+#[test]
+fn an_earlier_answer_does_not_end_a_doubt() {
+    let mut lease = renewed();
+    lease.poll(at(10.0));
+    lease.check(at(10.1));
+    lease.renewed(at(10.0), ttl(30), at(10.2));
+    assert!(matches!(lease.poll(at(10.2)), Action::Renew(_)));
+    lease.renewed(at(10.2), ttl(30), at(10.3));
+    assert_eq!(lease.poll(at(10.4)), Action::Wait);
+}
+
+#[test]
+fn an_interrupted_connection_is_jeopardy_until_the_store_confirms() {
+    let (mut lease, _) =
+        Lease::granted(Policy::of(ttl(30)), ttl(30), Term::Fixed(at(29.0)), at(0.0));
+    assert_eq!(lease.poll(at(20.0)), Action::Wait);
+    lease.interrupted(at(20.0));
+    assert!(matches!(lease.state(at(20.0)), State::Jeopardy { .. }));
+    assert!(matches!(lease.poll(at(20.0)), Action::Renew(_)));
+    lease.renewed(at(20.0), ttl(9), at(20.1));
+    assert!(lease.state(at(20.1)).is_held());
+    assert_eq!(lease.next_event(at(20.1)), Some(lease.deadline()));
+}
