@@ -240,6 +240,12 @@ impl Lease {
         self.deadline
     }
 
+    /// How it is renewed.
+    #[must_use]
+    pub const fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// The holds over this lease.
     #[must_use]
     pub const fn holds(&self) -> &Holds {

@@ -177,6 +177,19 @@ impl ClientBuilder {
         self
     }
 
+    /// How often a lease may be handed from one task of this process to the next before it is
+    /// released and the process queues up behind the others: 256 times if not set, 0 for never.
+    pub fn handoff_max(mut self, times: u16) -> Self {
+        self.config.handoff.max = times;
+        self
+    }
+
+    /// How long after its grant a lease may still be handed from task to task: 20 ms if not set.
+    pub fn handoff_time(mut self, time: Duration) -> Self {
+        self.config.handoff.time = time;
+        self
+    }
+
     /// A clock of the caller's, for tests that drive the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -223,9 +236,10 @@ impl ClientBuilder {
             client_id()?,
             space.clone(),
             about(&self.config),
+            self.config.handoff,
         );
         Ok(Client {
-            driver: Arc::new(driver),
+            driver,
             space,
             policy,
         })

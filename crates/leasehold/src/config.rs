@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Name, Policy, Scope, Ttl};
+use leasehold_core::{Handoff, Name, Policy, Scope, Ttl};
 
 use crate::store::{OpenOptions, Space};
 use crate::{Error, ErrorKind, Result};
@@ -21,6 +21,7 @@ pub(crate) struct Config {
     pub(crate) password: Option<String>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
+    pub(crate) handoff: Handoff,
 }
 
 impl Default for Config {
@@ -34,6 +35,7 @@ impl Default for Config {
             password: None,
             connect_timeout: None,
             response_timeout: None,
+            handoff: Handoff::default(),
         }
     }
 }

@@ -44,7 +44,7 @@ impl Guard {
     /// smaller than the largest it has seen. All holds of one lease have the same token.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.hold.held.token
+        self.hold.token
     }
 
     /// The id of the lease: one acquisition, and never another.

@@ -1,33 +1,32 @@
-//! Takes a lock: asks the store until it grants, or until the caller has waited enough.
+//! Takes a lock: waits in the line of this process, and at its front in the queue of the store.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{
-    HoldId, Instant, Lease, LeaseId, Op, Outcome, Policy, Term, Token, TokenCount, Ttl, time,
-};
+use leasehold_core::{HoldId, Instant, contention};
+use tokio::sync::oneshot;
 
 use super::Driver;
+use super::attempt::{Answer, Attempt, Terms};
 use super::held::Held;
-use super::release::Echo;
-use crate::store::{Key, Reply, Request};
+use super::hold::Hold;
+use super::lines::{Entered, Front, Kind};
+use super::slot::{Answered, News, Slot};
+use crate::store::{Key, Reply, Request, Wakes};
 use crate::{Error, ErrorKind, Result};
 
-/// The pause after the first refusal. Later ones grow to [`PAUSE_MAX`].
+/// The pause after the first refusal of a store that wakes nobody. Later ones grow to
+/// [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(4);
 
-/// The longest pause between two questions to the store.
+/// The longest pause between two questions to such a store, and to one that cannot be reached.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) key: Key,
-    /// How its lease is renewed, if it is.
-    pub(crate) policy: Policy,
-    /// The ttl of a fixed lease. `None`: renewed.
-    pub(crate) fixed: Option<Ttl>,
+    pub(crate) terms: Terms,
     pub(crate) wait: Wait,
 }
 
@@ -39,207 +38,317 @@ pub(crate) enum Wait {
     Forever,
 }
 
-impl Ask {
-    pub(crate) fn ttl(&self) -> Ttl {
-        self.fixed.unwrap_or(self.policy.ttl)
-    }
+/// What the lines of this process are made of.
+#[derive(Debug)]
+pub(crate) struct Mutexes;
 
-    /// The term of a hold whose request is sent at `sent`.
-    pub(crate) fn term(&self, sent: Instant) -> Term {
-        match self.fixed {
-            Some(ttl) => Term::Fixed(time::deadline(sent, ttl)),
-            None => Term::Renewed,
-        }
+impl Kind for Mutexes {
+    type Key = Key;
+    type About = Terms;
+    type Busy = Busy;
+    type Turn = Turn;
+}
+
+/// What the front of a line is busy with.
+#[derive(Clone, Debug)]
+pub(crate) enum Busy {
+    Asking(Arc<Slot>),
+    Holding(Weak<Held>),
+}
+
+/// What a task gets when its turn comes.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// It asks the store from now on.
+    Contend(Contender),
+    /// It holds the lock: the lease was handed over.
+    Hold(Hold),
+}
+
+impl From<Front<Mutexes>> for Turn {
+    fn from(front: Front<Mutexes>) -> Self {
+        Self::Contend(Contender::new(Some(front)))
     }
 }
 
-/// Takes the lock with a new lease. `None`: it is held by another, and the caller does not want to
-/// wait (any longer).
+/// Takes the lock. `None`: it is held by another, and the caller does not want to wait (any longer).
 ///
 /// Dropped at any point, it leaves nothing held: what was asked for is released in the background.
-pub(crate) async fn acquire(
-    driver: &Arc<Driver>,
-    ask: &Ask,
-) -> Result<Option<(Arc<Held>, HoldId)>> {
+pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Hold>> {
     let mut last = None;
-    let Wait::Until(end) = ask.wait else {
-        return contend(driver, ask, &mut last).await;
-    };
-    let outcome = tokio::select! {
-        biased;
-        outcome = contend(driver, ask, &mut last) => Some(outcome),
-        () = driver.clock.sleep_until(end) => None,
-    };
-    match (outcome, last) {
-        (Some(outcome), _) => outcome,
-        (None, Some(Ok(Refused))) => Ok(None),
-        // "Nobody answered" is not "held by another".
-        (None, Some(Err(error))) => Err(error),
-        (None, None) => {
-            let message = "the store did not answer within the time given";
-            let error = Error::new(ErrorKind::Unreachable, message);
-            Err(driver.name_error(error, &ask.key))
+    match ask.wait {
+        Wait::No => {
+            let front = driver.lines.enter_front(&ask.key);
+            if front.is_none() && driver.holds(&ask.key) {
+                return Ok(None);
+            }
+            Contender::new(front).contend(driver, ask, &mut last).await
         }
+        Wait::Forever => line_up(driver, ask, &mut last).await,
+        Wait::Until(end) => tokio::select! {
+            biased;
+            outcome = line_up(driver, ask, &mut last) => outcome,
+            () = driver.clock.sleep_until(end) => {
+                // Who was not at the front knows what the front knows.
+                match last.or_else(|| driver.last_answer(&ask.key)) {
+                    Some(Answered::Refused) => Ok(None),
+                    // "Nobody answered" is not "held by another".
+                    Some(Answered::Failed(error)) => Err(error),
+                    None => {
+                        let message = "the store did not answer within the time given";
+                        let error = Error::new(ErrorKind::Unreachable, message);
+                        Err(driver.name_error(error, &ask.key))
+                    }
+                }
+            }
+        },
     }
 }
 
-/// The store said no.
-struct Refused;
-
-async fn contend(
+async fn line_up(
     driver: &Arc<Driver>,
     ask: &Ask,
-    last: &mut Option<Result<Refused>>,
-) -> Result<Option<(Arc<Held>, HoldId)>> {
-    let mut attempt = Attempt::new(driver, ask);
-    let mut pause = PAUSE_MIN;
-    let mut unreachable_since = None;
-    loop {
-        let sent = driver.clock.now();
-        let wait_for = match attempt.ask(sent).await {
-            Answer::Granted(token) => {
-                if let Some(held) = attempt.accept(sent, token) {
-                    return Ok(Some(held));
+    last: &mut Option<Answered>,
+) -> Result<Option<Hold>> {
+    let contender = match driver.lines.enter(&ask.key, ask.terms) {
+        Entered::Front(front) => Contender::new(Some(front)),
+        Entered::Waiting(mut waiting) => {
+            let came = driver.clock.now();
+            match waiting.turn().await {
+                Some(Turn::Hold(hold)) => return Ok(Some(hold)),
+                Some(Turn::Contend(mut contender)) => {
+                    let since = contender.unreachable_since;
+                    contender.unreachable_since = since.map(|since| since.max(came));
+                    contender
                 }
-                // Granted too late to be of use. It was released; try anew.
-                attempt = Attempt::new(driver, ask);
-                pause
+                None => Contender::new(None),
             }
-            Answer::Refused(left) => {
-                *last = Some(Ok(Refused));
-                unreachable_since = None;
-                if matches!(ask.wait, Wait::No) {
-                    return Ok(None);
-                }
-                left.min(pause)
-            }
-            Answer::Failed(error) if error.kind() != ErrorKind::Unreachable => {
-                return Err(error);
-            }
-            Answer::Failed(error) => {
-                let since = *unreachable_since.get_or_insert(sent);
-                let now = driver.clock.now();
-                if matches!(ask.wait, Wait::No) && since != sent
-                    || now.since(since) >= ask.policy.ttl.as_duration()
-                {
-                    return Err(error);
-                }
-                *last = Some(Err(error));
-                if attempt.is_over(now) {
-                    attempt = Attempt::new(driver, ask);
-                }
-                pause
-            }
-        };
-        driver.pause(wait_for).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        }
+    };
+    contender.contend(driver, ask, last).await
+}
+
+impl Driver {
+    /// Whether this process holds the lock by what it knows.
+    fn holds(&self, key: &Key) -> bool {
+        match self.lines.busy(key) {
+            Some(Busy::Holding(held)) => held
+                .upgrade()
+                .is_some_and(|held| !held.lock().lease.state(self.clock.now()).is_lost()),
+            _ => false,
+        }
+    }
+
+    /// What the store answered last to the front of a line. A lock that the front holds is as good
+    /// as a refusal.
+    fn last_answer(&self, key: &Key) -> Option<Answered> {
+        match self.lines.busy(key)? {
+            Busy::Asking(slot) => slot.last(),
+            Busy::Holding(_) => Some(Answered::Refused),
+        }
     }
 }
 
-enum Answer {
-    Granted(Token),
+/// What became of one question.
+enum Step {
+    Granted((Arc<Held>, HoldId)),
+    /// Ask again after this time, if nothing is told before.
     Refused(Duration),
+    /// There is no use in asking again.
     Failed(Error),
+    /// Nobody answered.
+    Silence(Error),
 }
 
-/// One lease id on its way to a grant.
+/// The one task of a name and process that talks to the store, usually.
 ///
-/// The same question may be sent again as long as the lease it asked for could still run. After
-/// that the id is dead: a request that was delayed may come alive with a full ttl, so the id is
-/// released once more after that time.
-struct Attempt<'a> {
-    driver: &'a Arc<Driver>,
-    ask: &'a Ask,
-    id: LeaseId,
-    /// The first request whose effect is not known, and the last one.
-    doubtful: Option<(Instant, Instant)>,
-    /// Whether a request may have been granted that nobody holds.
-    open: bool,
+/// Dropped, it passes its place to the next in line, also the one in the store's queue.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    /// `None`: past the line, for one question.
+    front: Option<Front<Mutexes>>,
+    attempt: Option<Attempt>,
+    /// Since when the store has not answered.
+    unreachable_since: Option<Instant>,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(driver: &'a Arc<Driver>, ask: &'a Ask) -> Self {
+impl Contender {
+    fn new(front: Option<Front<Mutexes>>) -> Self {
         Self {
-            driver,
-            ask,
-            id: driver.next_lease(),
-            doubtful: None,
-            open: false,
+            front,
+            attempt: None,
+            unreachable_since: None,
         }
     }
 
-    async fn ask(&mut self, sent: Instant) -> Answer {
-        self.open = true;
-        let first = self.doubtful.map_or(sent, |(first, _)| first);
-        let before = self.doubtful.replace((first, sent));
-        let request = Request {
-            key: self.ask.key.clone(),
-            op: Op::Acquire {
-                lease: self.id,
-                count: NonZeroU32::MIN,
-                ttl: self.ask.ttl(),
-                tokens: TokenCount::MIN,
-                wait: false,
-            },
-        };
-        let answer = match self.driver.submitter.submit(request).await {
-            Reply::Applied { outcome, .. } => match outcome {
-                Outcome::Granted { first } => Answer::Granted(first),
-                Outcome::Refused { left, .. } => Answer::Refused(left),
-                Outcome::Exhausted => Answer::Failed(self.error(Error::new(
-                    ErrorKind::Store,
-                    "its token counter is used up: something else has written it; \
-                     delete the counter to start anew from the clock",
-                ))),
-                other => Answer::Failed(self.error(Error::new(
-                    ErrorKind::Store,
-                    format!("the store answered an acquire with {other:?}"),
-                ))),
-            },
-            Reply::Unknown(error) => return Answer::Failed(self.error(error)),
-            Reply::Rejected(error) => Answer::Failed(self.error(error)),
-        };
-        // This request is answered; earlier ones may still be on their way.
-        self.doubtful = before;
-        self.open = before.is_some() || matches!(answer, Answer::Granted(_));
-        answer
+    /// Asks the store until it grants, or until the caller does not want to wait.
+    async fn contend(
+        mut self,
+        driver: &Arc<Driver>,
+        ask: &Ask,
+        last: &mut Option<Answered>,
+    ) -> Result<Option<Hold>> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let span = match self.ask(driver, ask, pause).await {
+                Step::Granted(lease) => return Ok(Some(self.hold(driver, lease))),
+                Step::Refused(_) if matches!(ask.wait, Wait::No) => return Ok(None),
+                Step::Refused(span) => {
+                    *last = Some(Answered::Refused);
+                    span
+                }
+                Step::Failed(error) => return Err(error),
+                Step::Silence(error) => {
+                    *last = Some(Answered::Failed(error));
+                    driver.part_of(pause)
+                }
+            };
+            if let (Some(answered), Some(attempt)) = (last.clone(), &self.attempt) {
+                attempt.slot.answered(answered);
+            }
+            if let Some(lease) = self.wait(driver, span).await {
+                return Ok(Some(self.hold(driver, lease)));
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
-    fn accept(&mut self, sent: Instant, token: Token) -> Option<(Arc<Held>, HoldId)> {
-        let ask = self.ask;
-        let (lease, hold) = Lease::granted(ask.policy, ask.ttl(), ask.term(sent), sent);
-        if lease.state(self.driver.clock.now()).is_lost() {
+    /// Asks the store once.
+    async fn ask(&mut self, driver: &Arc<Driver>, ask: &Ask, pause: Duration) -> Step {
+        let attempt = self.attempt(driver, ask);
+        match attempt.ask(!matches!(ask.wait, Wait::No)).await {
+            Answer::Granted { sent, first } => match attempt.accept(sent, first) {
+                Some(lease) => Step::Granted(lease),
+                None => {
+                    self.attempt = None;
+                    let message = "the grant came too late to be of use";
+                    let error = Error::new(ErrorKind::Unreachable, message);
+                    self.silence(driver, ask, sent, driver.name_error(error, &ask.key))
+                }
+            },
+            Answer::Refused { left, place } => {
+                attempt.slot.heed_changes(place.is_none());
+                self.unreachable_since = None;
+                let ttl = ask.terms.ttl();
+                Step::Refused(match (place, driver.store.wakes()) {
+                    (Some(place), _) => contention::ask_again_after(left, place, ttl),
+                    (None, Wakes::Changes) => contention::ask_again_after(left, 0, ttl),
+                    (None, _) => driver.part_of(left.min(pause)),
+                })
+            }
+            Answer::Failed { error, .. } if error.kind() != ErrorKind::Unreachable => {
+                Step::Failed(error)
+            }
+            Answer::Failed { sent, error } => {
+                if attempt.is_over(driver.clock.now()) {
+                    self.attempt = None;
+                }
+                self.silence(driver, ask, sent, error)
+            }
+        }
+    }
+
+    /// Nobody answered a question in time: whether to go on.
+    fn silence(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
+        let since = *self.unreachable_since.get_or_insert(sent);
+        let silent = driver.clock.now().since(since);
+        // A single loss of the connection is mended by asking again.
+        let enough = matches!(ask.wait, Wait::No) && since != sent;
+        if enough || silent >= ask.terms.policy.ttl.as_duration() {
+            Step::Failed(error)
+        } else {
+            Step::Silence(error)
+        }
+    }
+
+    /// Waits until there is a reason to ask again, or the grant was told.
+    async fn wait(&mut self, driver: &Driver, span: Duration) -> Option<(Arc<Held>, HoldId)> {
+        let until = driver.clock.now().after(span);
+        let Some(attempt) = &mut self.attempt else {
+            driver.clock.sleep_until(until).await;
             return None;
+        };
+        let slot = Arc::clone(&attempt.slot);
+        tokio::select! {
+            biased;
+            news = slot.news() => match news {
+                News::Granted(told) => attempt.accept_told(told),
+                News::AskAgain => None,
+            },
+            () = driver.clock.sleep_until(until) => None,
         }
-        self.open = false;
-        let echo = self.echo().map(|echo| echo.at);
-        let held = Held::new(ask.key.clone(), self.id, token, echo, lease);
-        Some((Arc::new(held), hold))
     }
 
-    fn echo(&self) -> Option<Echo> {
-        self.doubtful.map(|(first, last)| Echo {
-            at: last.after(self.ask.ttl().as_duration()),
-            single: first == last,
+    /// The attempt that is under way, if it is for the same terms, or a new one.
+    fn attempt(&mut self, driver: &Arc<Driver>, ask: &Ask) -> &mut Attempt {
+        let front = &self.front;
+        self.attempt.get_or_insert_with(|| {
+            let mut attempt = Attempt::new(driver, &ask.key, ask.terms);
+            let busy = Busy::Asking(Arc::clone(&attempt.slot));
+            if front.as_ref().is_some_and(|front| front.set_busy(busy)) {
+                attempt.reserve_tokens();
+            }
+            attempt
         })
     }
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.doubtful
-            .is_some_and(|(first, _)| now >= time::deadline(first, self.ask.ttl()))
+    fn hold(mut self, driver: &Arc<Driver>, (held, id): (Arc<Held>, HoldId)) -> Hold {
+        self.attempt = None;
+        if let Some(front) = self.front.take() {
+            front.set_busy(Busy::Holding(Arc::downgrade(&held)));
+            held.lock().front = Some(front);
+        }
+        Hold::begin(driver, held, id)
     }
 
-    fn error(&self, error: Error) -> Error {
-        self.driver.name_error(error, &self.ask.key)
+    /// Lets the next in line ask, in one round trip with the release of the lease before: whoever
+    /// waits elsewhere comes first. Answers the reply to the release; `None` if nobody waits here.
+    pub(super) fn follow(
+        driver: &Arc<Driver>,
+        front: Front<Mutexes>,
+        key: &Key,
+        release: &Request,
+    ) -> Option<oneshot::Receiver<Reply>> {
+        let mut attempt = None;
+        let next = front.next(|terms, followed| {
+            let mut first = Attempt::new(driver, key, *terms);
+            if followed {
+                first.reserve_tokens();
+            }
+            let busy = Busy::Asking(Arc::clone(&first.slot));
+            attempt = Some(first);
+            Some(busy)
+        });
+        let ((front, next), mut attempt) = next.zip(attempt)?;
+        let released = attempt.post_after(release.clone());
+        let mut contender = Self::new(Some(front));
+        contender.attempt = Some(attempt);
+        // If it has left in this moment, its turn goes on to the next.
+        drop(next.give(Turn::Contend(contender)));
+        Some(released)
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Contender {
     fn drop(&mut self) {
-        if self.open {
-            let ask = self.ask;
-            self.driver
-                .abandon(ask.key.clone(), self.id, ask.ttl(), self.echo());
+        let Some(front) = self.front.take() else {
+            return;
+        };
+        let mut attempt = self.attempt.take();
+        let next = front.next(|terms, _| {
+            attempt = attempt
+                .take()
+                .filter(|attempt| attempt.is_waiting() && attempt.terms == *terms);
+            let slot = &attempt.as_ref()?.slot;
+            Some(Busy::Asking(Arc::clone(slot)))
+        });
+        if let Some((front, next)) = next {
+            let contender = Self {
+                front: Some(front),
+                attempt,
+                unreachable_since: self.unreachable_since,
+            };
+            drop(next.give(Turn::Contend(contender)));
         }
     }
 }

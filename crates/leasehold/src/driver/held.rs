@@ -3,48 +3,81 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{
-    Action, Cause, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, Term, Token, Ttl,
+    Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, Term, Token,
+    TokenCount, Ttl,
 };
 use tokio::sync::Notify;
 
 use super::clock::Clock;
+use super::contender::Mutexes;
+use super::lines::Front;
 use crate::store::{Key, Reply, Request};
 
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) key: Key,
     pub(crate) id: LeaseId,
-    pub(crate) token: Token,
+    /// The first of the tokens reserved for it, and how many they are.
+    pub(crate) first: Token,
+    pub(crate) tokens: TokenCount,
     /// Until when an earlier request of this id that was never answered could still run.
     pub(crate) echo: Option<Instant>,
-    lease: Mutex<Lease>,
+    inner: Mutex<Inner>,
     changed: Notify,
+}
+
+/// What changes while it is held.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) lease: Lease,
+    pub(crate) chain: Chain,
+    /// The front of the line of its name. It goes on to the next when the lease is released or lost.
+    pub(crate) front: Option<Front<Mutexes>>,
 }
 
 impl Held {
     pub(crate) fn new(
         key: Key,
         id: LeaseId,
-        token: Token,
+        tokens: TokenCount,
         echo: Option<Instant>,
         lease: Lease,
+        chain: Chain,
     ) -> Self {
         Self {
             key,
             id,
-            token,
+            first: chain.token(),
+            tokens,
             echo,
-            lease: Mutex::new(lease),
+            inner: Mutex::new(Inner {
+                lease,
+                chain,
+                front: None,
+            }),
             changed: Notify::new(),
         }
     }
 
-    pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the lease and tells those who watch it. Once it is lost, the next in line contends
+    /// anew, whether the holder has noticed or not.
+    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Lease) -> T) -> T {
+        let mut inner = self.lock();
+        let answer = change(&mut inner.lease);
+        let lost = inner.lease.state(now).is_lost();
+        let front = if lost { inner.front.take() } else { None };
+        drop(inner);
+        self.changed.notify_waiters();
+        drop(front);
+        answer
     }
 
     pub(crate) fn state(&self, hold: HoldId, now: Instant) -> State {
-        self.lease().hold_state(hold, now)
+        self.lock().lease.hold_state(hold, now)
     }
 
     /// Waits until the state of a hold is another than `last`, in kind or in cause, and answers it.
@@ -59,7 +92,7 @@ impl Held {
             let changed = self.changed.notified();
             let now = clock.now();
             let (state, next) = {
-                let lease = self.lease();
+                let lease = &self.lock().lease;
                 (
                     lease.hold_state(hold, now),
                     lease.next_hold_change(hold, now),
@@ -80,17 +113,27 @@ impl Held {
     }
 
     pub(crate) fn poll(&self, now: Instant) -> (Action, Option<Instant>) {
-        let polled = {
-            let mut lease = self.lease();
-            (lease.poll(now), lease.next_event(now))
-        };
-        self.changed.notify_waiters();
-        polled
+        self.change(now, |lease| (lease.poll(now), lease.next_event(now)))
     }
 
-    pub(crate) fn lose(&self, cause: Cause) {
-        self.lease().lose(cause);
-        self.changed.notify_waiters();
+    pub(crate) fn lose(&self, cause: Cause, now: Instant) {
+        self.change(now, |lease| lease.lose(cause));
+    }
+
+    /// The store hinted that the lease may be over. Answers when to look at it.
+    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
+        self.change(now, |lease| {
+            lease.check(now);
+            lease.next_event(now)
+        })
+    }
+
+    /// The connection to the store was interrupted. Answers when to look at the lease.
+    pub(crate) fn interrupted(&self, now: Instant) -> Option<Instant> {
+        self.change(now, |lease| {
+            lease.interrupted(now);
+            lease.next_event(now)
+        })
     }
 
     /// Takes in the reply to a renewal, and answers when to look at the lease again.
@@ -101,8 +144,7 @@ impl Held {
         ttl: Ttl,
         now: Instant,
     ) -> Option<Instant> {
-        let next = {
-            let mut lease = self.lease();
+        self.change(now, |lease| {
             match reply {
                 Reply::Applied {
                     outcome: Outcome::Renewed,
@@ -114,15 +156,12 @@ impl Held {
                 }
             }
             lease.next_event(now)
-        };
-        self.changed.notify_waiters();
-        next
+        })
     }
 
     /// The store confirmed an operation of a hold.
     pub(crate) fn confirmed(&self, sent: Instant, ttl: Ttl, now: Instant) {
-        self.lease().confirmed(sent, ttl, now);
-        self.changed.notify_waiters();
+        self.change(now, |lease| lease.confirmed(sent, ttl, now));
     }
 
     pub(crate) fn renewal(&self, ttl: Ttl) -> Request {
@@ -149,7 +188,7 @@ impl Held {
 
     /// The term of a hold, for those that end by themselves.
     pub(crate) fn fixed_end(&self, hold: HoldId) -> Option<Instant> {
-        match self.lease().holds().term(hold) {
+        match self.lock().lease.holds().term(hold) {
             Some(Term::Fixed(end)) => Some(end),
             _ => None,
         }

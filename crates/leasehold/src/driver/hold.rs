@@ -3,13 +3,14 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, TokenCount, Ttl};
+use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Ttl};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::announcer::Announcer;
-use super::contender::{self, Ask, Wait};
+use super::contender::{self, Ask, Contender, Wait};
+use super::handover::hand_over;
 use super::held::Held;
 use super::owners::Place;
 use super::release::Echo;
@@ -23,8 +24,9 @@ pub(crate) struct Hold {
     pub(crate) driver: Arc<Driver>,
     pub(crate) held: Arc<Held>,
     pub(crate) id: HoldId,
+    pub(crate) token: Token,
     /// Where the owner's other tasks find the lease. Kept for as long as there is a hold.
-    _place: Option<Arc<Place>>,
+    place: Option<Arc<Place>>,
     begun: Instant,
     left: bool,
 }
@@ -36,9 +38,7 @@ pub(crate) async fn acquire(
     ask: &Ask,
 ) -> Result<Option<Hold>> {
     let Some(place) = place else {
-        return Ok(contender::acquire(driver, ask)
-            .await?
-            .map(|(held, id)| Hold::begin(driver, held, id, None)));
+        return contender::acquire(driver, ask).await;
     };
     let turn = match ask.wait {
         Wait::Forever => Some(place.lease.lock().await),
@@ -52,74 +52,91 @@ pub(crate) async fn acquire(
     let Some(mut lease) = turn else {
         return Ok(None);
     };
-    if let Some(held) = lease.as_ref() {
-        let entered = Hold::enter(driver, held, Arc::clone(&place), ask).await?;
+    if let Some((held, tenure)) = lease.as_ref() {
+        let entered = Hold::enter(driver, held, *tenure, Arc::clone(&place), ask).await?;
         if entered.is_some() {
             return Ok(entered);
         }
     }
-    let Some((held, id)) = contender::acquire(driver, ask).await? else {
+    let Some(mut hold) = contender::acquire(driver, ask).await? else {
         return Ok(None);
     };
-    *lease = Some(Arc::clone(&held));
-    let place = Some(Arc::clone(&place));
-    Ok(Some(Hold::begin(driver, held, id, place)))
+    let tenure = hold.held.lock().chain.passed();
+    *lease = Some((Arc::clone(&hold.held), tenure));
+    hold.place = Some(Arc::clone(&place));
+    Ok(Some(hold))
 }
 
 impl Hold {
-    fn begin(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId, place: Option<Arc<Place>>) -> Self {
+    /// The first hold of a new lease.
+    pub(super) fn begin(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId) -> Self {
         driver.renewer.insert(&held);
-        let ttl = held.lease().ttl(driver.clock.now());
+        let ttl = held.lock().lease.ttl(driver.clock.now());
         Announcer::note(driver, ttl.as_duration());
+        let token = held.first;
+        Self::new(driver, held, id, token)
+    }
+
+    /// The hold of a task that a lease was handed to.
+    pub(super) fn handed(driver: &Arc<Driver>, held: &Arc<Held>, id: HoldId, token: Token) -> Self {
+        Self::new(driver, Arc::clone(held), id, token)
+    }
+
+    fn new(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId, token: Token) -> Self {
         Self {
             driver: Arc::clone(driver),
             held,
             id,
-            _place: place,
+            token,
+            place: None,
             begun: driver.clock.now(),
             left: false,
         }
+    }
+
+    /// A hold that nobody got.
+    pub(super) fn forget(mut self) {
+        self.left = true;
     }
 
     /// Enters a lease again. `None`: it is over, the caller must contend for a new one.
     async fn enter(
         driver: &Arc<Driver>,
         held: &Arc<Held>,
+        tenure: u32,
         place: Arc<Place>,
         ask: &Ask,
     ) -> Result<Option<Self>> {
         let sent = driver.clock.now();
         let (hold, ttl, reply) = {
-            let mut lease = held.lease();
-            if lease.state(sent).is_lost() || lease.holds().count() == 0 {
+            let mut inner = held.lock();
+            // The lease may belong to another by now, to whom it was handed over.
+            let own = inner.chain.passed() == tenure;
+            let lease = &mut inner.lease;
+            if !own || lease.state(sent).is_lost() || lease.holds().count() == 0 {
                 return Ok(None);
             }
-            let id = lease.holds_mut().enter(ask.term(sent));
+            let id = lease.holds_mut().enter(ask.terms.term(sent));
             let ttl = lease.ttl(sent);
             let request = held.request(Op::Acquire {
                 lease: held.id,
                 count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
                 ttl,
-                tokens: TokenCount::MIN,
+                tokens: held.tokens,
                 wait: false,
             });
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.submitter.post(request);
-            let hold = Self {
-                driver: Arc::clone(driver),
-                held: Arc::clone(held),
-                id,
-                _place: Some(place),
-                begun: sent,
-                left: false,
-            };
+            let token = inner.chain.token();
+            let mut hold = Self::new(driver, Arc::clone(held), id, token);
+            hold.place = Some(place);
             (hold, ttl, reply)
         };
         match submitter::answer(reply).await {
             Reply::Applied {
                 outcome: Outcome::Granted { first },
                 ..
-            } if first == held.token => {
+            } if first == held.first => {
                 held.confirmed(sent, ttl, driver.clock.now());
                 driver.renewer.insert(held);
                 Announcer::note(driver, ttl.as_duration());
@@ -127,7 +144,7 @@ impl Hold {
             }
             // Refused, or granted anew because it had ended in the store: the lease is over.
             Reply::Applied { .. } => {
-                held.lose(Cause::NotHeld);
+                held.lose(Cause::NotHeld, driver.clock.now());
                 Ok(None)
             }
             // The hold is left again by its drop.
@@ -143,7 +160,7 @@ impl Hold {
 
     /// Until when the store is sure to keep this hold.
     pub(crate) fn deadline(&self) -> Instant {
-        let deadline = self.held.lease().deadline();
+        let deadline = self.held.lock().lease.deadline();
         match self.held.fixed_end(self.id) {
             Some(end) => deadline.min(end),
             None => deadline,
@@ -153,7 +170,7 @@ impl Hold {
     /// Asks the store for a renewal now and takes in its answer.
     pub(crate) async fn renew(&self) -> Result<()> {
         let sent = self.driver.clock.now();
-        let ttl = self.held.lease().ttl(sent);
+        let ttl = self.held.lock().lease.ttl(sent);
         let reply = self.driver.submitter.submit(self.held.renewal(ttl)).await;
         match reply {
             Reply::Applied {
@@ -165,7 +182,7 @@ impl Hold {
                 Ok(())
             }
             Reply::Applied { .. } => {
-                self.held.lose(Cause::NotHeld);
+                self.held.lose(Cause::NotHeld, self.driver.clock.now());
                 Ok(())
             }
             Reply::Rejected(error) | Reply::Unknown(error) => {
@@ -179,7 +196,9 @@ impl Hold {
     pub(crate) async fn release(mut self) -> Result<()> {
         let before = self.state();
         let over = self.over();
-        let (request, posted) = self.leave(false);
+        let Some((request, posted)) = self.leave(false) else {
+            return Ok(());
+        };
         let reply = {
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
@@ -240,30 +259,42 @@ impl Hold {
 
     /// Counts this hold out. Nothing is renewed for it from here on.
     ///
-    /// Answers the release, and the reply to it if it was posted. One that leaves other holds always
-    /// is, under the lease's own lock: its counts reach the store in their order.
-    fn leave(&mut self, post: bool) -> (Request, Option<oneshot::Receiver<Reply>>) {
+    /// Answers the release, and the reply to it if it was posted; or nothing if the lease was handed
+    /// over. A release that leaves other holds is posted under the lease's own lock: its counts reach
+    /// the store in their order. One that lets others of this process ask travels with their question.
+    fn leave(&mut self, post: bool) -> Option<(Request, Option<oneshot::Receiver<Reply>>)> {
         self.left = true;
-        let now = self.driver.clock.now();
+        let (driver, held) = (&self.driver, &self.held);
+        let now = driver.clock.now();
         metrics::histogram!("leasehold_hold_seconds").record(now.since(self.begun));
-        let mut lease = self.held.lease();
-        lease.holds_mut().leave(self.id);
-        let count = lease.holds().count();
-        let request = self.held.release(count, lease.ttl(now));
-        let posted = (post || count > 0).then(|| self.driver.submitter.post(request.clone()));
-        drop(lease);
-        if count == 0 {
-            self.driver.renewer.remove(&self.held);
-        } else {
-            self.driver.renewer.revisit(&self.held);
+        let mut inner = held.lock();
+        let healthy = inner.lease.state(now).is_held()
+            && inner.lease.holds().term(self.id) == Some(Term::Renewed);
+        inner.lease.holds_mut().leave(self.id);
+        let count = inner.lease.holds().count();
+        if count == 0 && healthy && hand_over(driver, held, &mut inner, now) {
+            return None;
         }
-        (request, posted)
+        let request = held.release(count, inner.lease.ttl(now));
+        if count > 0 {
+            let posted = driver.submitter.post(request.clone());
+            drop(inner);
+            driver.renewer.revisit(held);
+            return Some((request, Some(posted)));
+        }
+        let front = inner.front.take();
+        drop(inner);
+        driver.renewer.remove(held);
+        let followed =
+            front.and_then(|front| Contender::follow(driver, front, &held.key, &request));
+        let posted = followed.or_else(|| post.then(|| driver.submitter.post(request.clone())));
+        Some((request, posted))
     }
 
     /// When the store has ended the lease by itself at the latest.
     fn over(&self) -> Instant {
         let now = self.driver.clock.now();
-        now.after(self.held.lease().ttl(now).as_duration())
+        now.after(self.held.lock().lease.ttl(now).as_duration())
     }
 
     fn release_later(&self, request: Request, over: Instant) {
@@ -289,7 +320,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.left {
             let over = self.over();
-            if let (request, Some(reply)) = self.leave(true) {
+            if let Some((request, Some(reply))) = self.leave(true) {
                 self.see_through(request, reply, over);
             }
         }

@@ -1,31 +1,41 @@
 //! What keeps a client's leases alive: the only place that spawns and sleeps.
 //!
 //! ```text
-//! Mutex::lock -> contender -> submitter -> store        one way down, one reply back up
-//!                    |            ^
-//!                  held <-- renewer                     a lease, looked after until it is released
+//! Mutex::lock -> line -> contender -> submitter -> store     one way down, one reply back up
+//!                  ^         |            ^          |
+//!                  |       held <---- renewer        |       a lease, looked after until its release
+//!                  +---- handed over          listener       grants and changes come by themselves
 //! ```
 
+mod attempt;
 pub mod clock;
 pub(crate) mod contender;
+mod handover;
 pub(crate) mod held;
 pub(crate) mod hold;
+pub(crate) mod lines;
+mod listener;
 pub(crate) mod owners;
+mod primitives;
 mod release;
 mod renewer;
+mod slot;
 pub(crate) mod submitter;
 
 mod announcer;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId};
+use leasehold_core::{ClientId, Handoff, LeaseId};
 use tokio::runtime::Handle;
 
 use self::announcer::Announcer;
+pub(crate) use self::attempt::Terms;
 use self::clock::Clock;
+use self::contender::Mutexes;
+use self::lines::Lines;
 use self::owners::Owners;
 use self::release::Pending;
 use self::renewer::Renewer;
@@ -43,6 +53,9 @@ pub(crate) struct Driver {
     pub(crate) renewer: Renewer,
     pub(crate) announcer: Announcer,
     pub(crate) owners: Owners,
+    pub(crate) lines: Lines<Mutexes>,
+    pub(crate) handoff: Handoff,
+    me: Weak<Self>,
     pending: Pending,
     client: ClientId,
     leases: AtomicU64,
@@ -56,19 +69,26 @@ impl Driver {
         client: ClientId,
         space: Space,
         about: About,
-    ) -> Self {
-        Self {
+        handoff: Handoff,
+    ) -> Arc<Self> {
+        let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             submitter: Submitter::new(Arc::clone(&store), runtime.clone()),
             renewer: Renewer::start(Arc::clone(&store), Arc::clone(&clock), &runtime),
-            announcer: Announcer::new(space, client, about),
+            announcer: Announcer::new(space.clone(), client, about),
             owners: Owners::default(),
+            lines: Lines::default(),
+            handoff,
+            me: Weak::clone(me),
             pending: Pending::default(),
             leases: AtomicU64::new(1),
             store,
             clock,
             runtime,
             client,
-        }
+        });
+        let listener: Weak<Self> = Arc::downgrade(&driver);
+        driver.store.listen(&space, client, listener);
+        driver
     }
 
     fn next_lease(&self) -> LeaseId {
@@ -78,14 +98,24 @@ impl Driver {
         }
     }
 
-    /// Waits between half of `span` and the whole of it, so that waiters do not march in step.
+    /// Between half of `span` and the whole of it, so that waiters do not march in step.
+    fn part_of(&self, span: Duration) -> Duration {
+        span.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
     async fn pause(&self, span: Duration) {
-        let part = span.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.clock.sleep_until(self.clock.now().after(part)).await;
+        let end = self.clock.now().after(self.part_of(span));
+        self.clock.sleep_until(end).await;
     }
 
     /// Adds to an error which lock and which store it is about.
     pub(crate) fn name_error(&self, error: Error, key: &Key) -> Error {
         error.for_lock(&key.name).at_store(&self.store)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.store.forget(self.client);
     }
 }

@@ -87,10 +87,11 @@ impl Driver {
     /// Releases every lease that is looked after.
     pub(crate) fn release_all(self: &Arc<Self>) {
         for held in self.renewer.leases() {
-            held.lose(Cause::Released);
+            let now = self.clock.now();
+            held.lose(Cause::Released, now);
             self.renewer.remove(&held);
-            let ttl = held.lease().ttl(self.clock.now());
-            let over = self.clock.now().after(ttl.as_duration());
+            let ttl = held.lock().lease.ttl(now);
+            let over = now.after(ttl.as_duration());
             let request = held.release(0, ttl);
             let reply = self.submitter.post(request.clone());
             self.finish_release(request, reply, over, None);

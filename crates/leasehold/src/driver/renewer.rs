@@ -58,7 +58,8 @@ impl Renewer {
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
         let now = self.shared.clock.now();
-        if let Some(due) = held.lease().next_event(now) {
+        let due = held.lock().lease.next_event(now);
+        if let Some(due) = due {
             let mut table = self.shared.table();
             table.schedule.insert(held.id.number, due, Arc::clone(held));
             self.shared.wake_for(&mut table, due);
@@ -68,8 +69,24 @@ impl Renewer {
     /// Looks at a lease anew because one of its holds came or went.
     pub(crate) fn revisit(&self, held: &Held) {
         let now = self.shared.clock.now();
-        let next = held.lease().next_event(now);
+        let next = held.lock().lease.next_event(now);
         self.shared.move_on(held.id.number, next);
+    }
+
+    /// Asks the store soon whether it still knows a lease.
+    pub(crate) fn check(&self, held: &Held) {
+        let next = held.check(self.shared.clock.now());
+        self.shared.move_on(held.id.number, next);
+    }
+
+    /// Asks the store whether it still knows each lease: the connection was interrupted.
+    pub(crate) fn interrupted(&self) {
+        let now = self.shared.clock.now();
+        for held in self.leases() {
+            let next = held.interrupted(now);
+            self.shared.move_on(held.id.number, next);
+            report(&held, now);
+        }
     }
 
     /// Forgets a lease: it is not renewed again.
@@ -175,7 +192,8 @@ impl Shared {
 /// Logs and counts what a holder must know.
 fn report(held: &Held, now: Instant) {
     let lock = held.key.name.as_str();
-    match held.lease().state(now) {
+    let state = held.lock().lease.state(now);
+    match state {
         State::Held { .. } => {}
         State::Jeopardy { cause, .. } => {
             metrics::counter!("leasehold_jeopardy_total").increment(1);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
 use crate::store::{Reply, Request, Store};
 use crate::{Error, ErrorKind};
@@ -69,17 +70,21 @@ impl Submitter {
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
         let mut queue = self.0.queue();
         let reply = queue.push(request);
-        if !queue.under_way {
-            queue.under_way = true;
-            drop(queue);
-            self.0.drain_later();
-        }
+        self.0.see_to(queue);
         reply
+    }
+
+    /// Puts two operations into the queue that travel together.
+    pub(crate) fn post_both(&self, requests: [Request; 2]) -> [oneshot::Receiver<Reply>; 2] {
+        let mut queue = self.0.queue();
+        let replies = requests.map(|request| queue.push(request));
+        self.0.see_to(queue);
+        replies
     }
 }
 
 /// Waits for the reply to a posted operation.
-pub(crate) async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
+pub(crate) async fn answer(reply: impl Future<Output = Result<Reply, RecvError>>) -> Reply {
     reply.await.unwrap_or_else(|_| unanswered())
 }
 
@@ -101,6 +106,15 @@ impl Queue {
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that somebody sends what is in the queue.
+    fn see_to(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        if !queue.under_way {
+            queue.under_way = true;
+            drop(queue);
+            self.drain_later();
+        }
     }
 
     fn drain_later(self: &Arc<Self>) {

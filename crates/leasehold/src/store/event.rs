@@ -9,8 +9,8 @@ use super::Key;
 /// News for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A lease of this client that waited holds the lock now.
-    Granted(Grant),
+    /// A lease of this client that waited for a name holds the lock now.
+    Granted(Key, Grant),
     /// Somebody else changed or removed the record that this client has read last: whoever holds the
     /// lock asks whether it still does. A hint: it may come without need.
     Changed(Key),

@@ -124,7 +124,7 @@ impl Tables {
         let outcome = mutex::apply(record, &request.op, now, |grant| {
             let told = listener(grant.lease.client);
             let reached = told.is_some();
-            news.extend(told.map(|told| (told, Event::Granted(*grant))));
+            news.extend(told.map(|told| (told, Event::Granted(request.key.clone(), *grant))));
             reached
         });
         if let Outcome::Revoked {

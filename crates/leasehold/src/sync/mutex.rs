@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Op, Outcome, OwnerId, Policy, State, Ttl};
+use leasehold_core::{Op, Outcome, OwnerId, Policy, State};
 
-use crate::driver::Driver;
 use crate::driver::contender::{Ask, Wait};
 use crate::driver::hold;
+use crate::driver::{Driver, Terms};
 use crate::store::{Key, Reply, Request};
 use crate::{Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -40,8 +40,7 @@ use crate::{Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 pub struct Mutex {
     driver: Arc<Driver>,
     key: Key,
-    policy: Policy,
-    fixed: Option<Ttl>,
+    terms: Terms,
     owner: Option<OwnerId>,
 }
 
@@ -50,8 +49,10 @@ impl Mutex {
         Self {
             driver,
             key,
-            policy,
-            fixed: None,
+            terms: Terms {
+                policy,
+                fixed: None,
+            },
             owner: None,
         }
     }
@@ -72,8 +73,10 @@ impl Mutex {
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
         let ttl = config::ttl("ttl", ttl).map_err(|error| error.for_lock(&self.key.name))?;
         Ok(Self {
-            policy: Policy::of(ttl),
-            fixed: None,
+            terms: Terms {
+                policy: Policy::of(ttl),
+                fixed: None,
+            },
             ..self.clone()
         })
     }
@@ -87,7 +90,10 @@ impl Mutex {
     pub fn lease(&self, lease: Duration) -> Result<Self> {
         let ttl = config::ttl("lease", lease).map_err(|error| error.for_lock(&self.key.name))?;
         Ok(Self {
-            fixed: Some(ttl),
+            terms: Terms {
+                fixed: Some(ttl),
+                ..self.terms
+            },
             ..self.clone()
         })
     }
@@ -288,8 +294,7 @@ impl Mutex {
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let ask = Ask {
             key: self.key.clone(),
-            policy: self.policy,
-            fixed: self.fixed,
+            terms: self.terms,
             wait,
         };
         let place = self

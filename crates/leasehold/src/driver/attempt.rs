@@ -1,0 +1,252 @@
+//! One lease id on its way to a grant.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, Policy, StoreTime, Term, Token,
+    TokenCount, Ttl, queue, time,
+};
+use tokio::sync::oneshot;
+
+use super::Driver;
+use super::held::Held;
+use super::release::Echo;
+use super::slot::{Slot, Told};
+use super::submitter;
+use crate::store::{Key, Reply, Request};
+use crate::{Error, ErrorKind};
+
+/// How a lease is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// How it is renewed, if it is.
+    pub(crate) policy: Policy,
+    /// The ttl of a fixed lease. `None`: renewed.
+    pub(crate) fixed: Option<Ttl>,
+}
+
+impl Terms {
+    pub(crate) fn ttl(&self) -> Ttl {
+        self.fixed.unwrap_or(self.policy.ttl)
+    }
+
+    /// The term of a hold whose request is sent at `sent`.
+    pub(crate) fn term(&self, sent: Instant) -> Term {
+        match self.fixed {
+            Some(ttl) => Term::Fixed(time::deadline(sent, ttl)),
+            None => Term::Renewed,
+        }
+    }
+}
+
+/// What the store answered.
+pub(crate) enum Answer {
+    Granted { sent: Instant, first: Token },
+    Refused { left: Duration, place: Option<u32> },
+    Failed { sent: Instant, error: Error },
+}
+
+/// A question that was sent, and what was in doubt before it.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    sent: Instant,
+    before: Option<(Instant, Instant)>,
+}
+
+/// One lease id on its way to a grant.
+///
+/// The same question may be sent again as long as the lease it asked for could still run. After that
+/// the id is dead: a request that was delayed may come alive with a full ttl, so the id is released
+/// once more after that time.
+///
+/// Dropped, it leaves the queue of the store and gives back what it may have been granted.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    driver: Arc<Driver>,
+    key: Key,
+    pub(crate) terms: Terms,
+    id: LeaseId,
+    tokens: TokenCount,
+    pub(crate) slot: Arc<Slot>,
+    /// A question that is under way already.
+    posted: Option<(Question, oneshot::Receiver<Reply>)>,
+    /// The last question that was answered with a place in the queue: before it was sent, and the
+    /// store's time of the answer.
+    queued: Option<(Instant, StoreTime)>,
+    /// The first request whose effect is not known, and the last one.
+    doubtful: Option<(Instant, Instant)>,
+    /// Whether the store may know the id.
+    open: bool,
+}
+
+impl Attempt {
+    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, terms: Terms) -> Self {
+        let id = driver.next_lease();
+        Self {
+            driver: Arc::clone(driver),
+            key: key.clone(),
+            terms,
+            id,
+            tokens: TokenCount::MIN,
+            slot: Arc::new(Slot::new(id)),
+            posted: None,
+            queued: None,
+            doubtful: None,
+            open: false,
+        }
+    }
+
+    /// Others of this process wait behind it: its lease shall be handed over. To be said before the
+    /// first question.
+    pub(crate) fn reserve_tokens(&mut self) {
+        self.tokens = self.driver.handoff.tokens();
+    }
+
+    /// Hands in the question right behind another operation: both travel together.
+    pub(crate) fn post_after(&mut self, first: Request) -> oneshot::Receiver<Reply> {
+        let question = self.begin();
+        let request = self.request(true);
+        let [first, reply] = self.driver.submitter.post_both([first, request]);
+        self.posted = Some((question, reply));
+        first
+    }
+
+    /// Asks the store, or waits for the answer to the question that is under way.
+    pub(crate) async fn ask(&mut self, wait: bool) -> Answer {
+        if let Some((question, reply)) = &mut self.posted {
+            let (question, reply) = (*question, submitter::answer(reply).await);
+            self.posted = None;
+            return self.answered(question, reply);
+        }
+        let question = self.begin();
+        let reply = self.driver.submitter.submit(self.request(wait)).await;
+        self.answered(question, reply)
+    }
+
+    fn begin(&mut self) -> Question {
+        let sent = self.driver.clock.now();
+        let before = self.doubtful;
+        let first = before.map_or(sent, |(first, _)| first);
+        self.doubtful = Some((first, sent));
+        self.open = true;
+        self.slot.asking();
+        Question { sent, before }
+    }
+
+    fn request(&self, wait: bool) -> Request {
+        Request {
+            key: self.key.clone(),
+            op: Op::Acquire {
+                lease: self.id,
+                count: NonZeroU32::MIN,
+                ttl: self.terms.ttl(),
+                tokens: self.tokens,
+                wait,
+            },
+        }
+    }
+
+    fn answered(&mut self, question: Question, reply: Reply) -> Answer {
+        let Question { sent, before } = question;
+        let failed = |error| Answer::Failed { sent, error };
+        let (outcome, now) = match reply {
+            Reply::Applied { outcome, now } => (outcome, now),
+            Reply::Unknown(error) => return failed(self.error(error)),
+            Reply::Rejected(error) => {
+                self.doubtful = before;
+                return failed(self.error(error));
+            }
+        };
+        // This question is answered; earlier ones may still be on their way.
+        self.doubtful = before;
+        match outcome {
+            Outcome::Granted { first } => Answer::Granted { sent, first },
+            Outcome::Refused { left, place } => {
+                self.queued = place.map(|_| (sent, now));
+                self.open = before.is_some() || place.is_some();
+                Answer::Refused { left, place }
+            }
+            Outcome::Exhausted => failed(self.error(Error::new(
+                ErrorKind::Store,
+                "its token counter is used up: something else has written it; \
+                 delete the counter to start anew from the clock",
+            ))),
+            other => failed(self.error(Error::new(
+                ErrorKind::Store,
+                format!("the store answered an acquire with {other:?}"),
+            ))),
+        }
+    }
+
+    /// The lease of a grant that was the answer to a question. `None`: it came too late to be of use.
+    pub(crate) fn accept(&mut self, sent: Instant, first: Token) -> Option<(Arc<Held>, HoldId)> {
+        let terms = self.terms;
+        let (lease, hold) = Lease::granted(terms.policy, terms.ttl(), terms.term(sent), sent);
+        self.hold(lease, hold, first)
+    }
+
+    /// The lease of a grant that was told. `None`: it must be asked for, or given up.
+    pub(crate) fn accept_told(&mut self, told: Told) -> Option<(Arc<Held>, HoldId)> {
+        let (asked, answered) = self.queued?;
+        let Told { grant, heard } = told;
+        // A fixed lease has a ttl to begin with, not one to live by until the renewal.
+        if self.terms.fixed.is_some_and(|ttl| ttl > grant.ttl) {
+            return None;
+        }
+        let ttl = queue::acceptance(self.terms.ttl()).min(grant.ttl);
+        let waited = answered.until(grant.now);
+        let times = time::granted(asked, waited, heard, ttl);
+        let term = match self.terms.fixed {
+            Some(_) => Term::Fixed(times.1),
+            None => Term::Renewed,
+        };
+        let (lease, hold) = Lease::accepted(self.terms.policy, ttl, term, times);
+        self.hold(lease, hold, grant.first)
+    }
+
+    fn hold(&mut self, lease: Lease, hold: HoldId, first: Token) -> Option<(Arc<Held>, HoldId)> {
+        let now = self.driver.clock.now();
+        if lease.state(now).is_lost() {
+            return None;
+        }
+        self.open = false;
+        let echo = self.echo().map(|echo| echo.at);
+        let chain = Chain::new(self.driver.handoff, first, self.tokens, now);
+        let held = Held::new(self.key.clone(), self.id, self.tokens, echo, lease, chain);
+        Some((Arc::new(held), hold))
+    }
+
+    /// Whether it stands in the queue with nothing under way, so that another task can go on with it.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.queued.is_some() && self.doubtful.is_none()
+    }
+
+    /// Whether the lease that it first asked for is over in any case.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.doubtful
+            .is_some_and(|(first, _)| now >= time::deadline(first, self.terms.ttl()))
+    }
+
+    fn echo(&self) -> Option<Echo> {
+        self.doubtful.map(|(first, last)| Echo {
+            at: last.after(self.terms.ttl().as_duration()),
+            single: first == last,
+        })
+    }
+
+    fn error(&self, error: Error) -> Error {
+        self.driver.name_error(error, &self.key)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.open {
+            let ttl = self.terms.ttl();
+            let key = self.key.clone();
+            self.driver.abandon(key, self.id, ttl, self.echo());
+        }
+    }
+}

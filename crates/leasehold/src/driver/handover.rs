@@ -1,0 +1,50 @@
+//! Passing a lease from one task of this process to the next, without a round trip.
+
+use std::sync::Arc;
+
+use leasehold_core::{Instant, Term};
+
+use super::contender::Turn;
+use super::held::{Held, Inner};
+use super::hold::Hold;
+use super::{Driver, Terms};
+
+/// Hands a lease that its last hold has just left to the next in line, with a larger token. `false`:
+/// it is to be released.
+///
+/// It goes to a task that wants it renewed alike, and only as far as [`leasehold_core::Handoff`]
+/// allows: then others have their turn.
+pub(super) fn hand_over(
+    driver: &Arc<Driver>,
+    held: &Arc<Held>,
+    inner: &mut Inner,
+    now: Instant,
+) -> bool {
+    let Inner {
+        lease,
+        chain,
+        front,
+    } = inner;
+    let policy = lease.policy();
+    let suits = |terms: &Terms| terms.fixed.is_none() && terms.policy == policy;
+    let Some(front) = front.as_ref().filter(|_| chain.pass(now)) else {
+        return false;
+    };
+    while let Some(next) = front.next_if(suits) {
+        let id = lease.holds_mut().enter(Term::Renewed);
+        let hold = Hold::handed(driver, held, id, chain.token());
+        match next.give(Turn::Hold(hold)) {
+            Ok(()) => {
+                metrics::counter!("leasehold_handoffs_total").increment(1);
+                return true;
+            }
+            // It left the line in this moment.
+            Err(Turn::Hold(hold)) => {
+                hold.forget();
+                lease.holds_mut().leave(id);
+            }
+            Err(Turn::Contend(_)) => {}
+        }
+    }
+    false
+}

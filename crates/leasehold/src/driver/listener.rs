@@ -1,0 +1,58 @@
+//! What the store tells without being asked, and whom it concerns.
+
+use leasehold_core::{Cause, Grant};
+
+use super::Driver;
+use super::contender::Busy;
+use crate::store::{Event, Key, Listener};
+
+impl Listener for Driver {
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Granted(key, grant) => self.granted(key, grant),
+            Event::Changed(key) => match self.lines.busy(&key) {
+                Some(Busy::Holding(held)) => {
+                    if let Some(held) = held.upgrade() {
+                        self.renewer.check(&held);
+                    }
+                }
+                Some(Busy::Asking(slot)) => slot.changed(),
+                None => {}
+            },
+            Event::Interrupted => {
+                self.renewer.interrupted();
+                for busy in self.lines.all_busy() {
+                    if let Busy::Asking(slot) = busy {
+                        slot.ask_again();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Driver {
+    fn granted(&self, key: Key, grant: Grant) {
+        match self.lines.busy(&key) {
+            Some(Busy::Asking(slot)) if slot.id == grant.lease => {
+                return slot.granted(grant, self.clock.now());
+            }
+            Some(Busy::Holding(held)) => {
+                let held = held.upgrade().filter(|held| held.id == grant.lease);
+                // A later question was answered first: it is the same grant.
+                if held.as_ref().is_some_and(|held| held.first == grant.first) {
+                    return;
+                }
+                // It had ended in the store, and a question that came late has revived its id.
+                if let Some(held) = held {
+                    held.lose(Cause::NotHeld, self.clock.now());
+                }
+            }
+            _ => {}
+        }
+        tracing::debug!(lock = key.name.as_str(), lease = %grant.lease, "granted to nobody");
+        if let Some(driver) = self.me.upgrade() {
+            driver.abandon(key, grant.lease, grant.ttl, None);
+        }
+    }
+}

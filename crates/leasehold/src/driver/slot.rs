@@ -1,0 +1,114 @@
+//! Where a waiting attempt hears from the store.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{Grant, Instant, LeaseId};
+use tokio::sync::Notify;
+
+use crate::Error;
+
+/// One attempt's ear. It keeps what was told until somebody asks.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: LeaseId,
+    heard: Mutex<Heard>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    grant: Option<Told>,
+    ask_again: bool,
+    /// Whether a change of the record is a reason to ask again.
+    heeds_changes: bool,
+    /// What the store answered last.
+    last: Option<Answered>,
+}
+
+/// A grant, and when the message came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) grant: Grant,
+    pub(crate) heard: Instant,
+}
+
+/// What the store said, if it did.
+#[derive(Clone, Debug)]
+pub(crate) enum Answered {
+    Refused,
+    Failed(Error),
+}
+
+/// What a waiter is woken with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    Granted(Told),
+    AskAgain,
+}
+
+impl Slot {
+    pub(crate) fn new(id: LeaseId) -> Self {
+        Self {
+            id,
+            heard: Mutex::default(),
+            news: Notify::new(),
+        }
+    }
+
+    /// The store granted the lease.
+    pub(crate) fn granted(&self, grant: Grant, heard: Instant) {
+        self.lock().grant = Some(Told { grant, heard });
+        self.news.notify_one();
+    }
+
+    /// The record was changed by somebody else.
+    pub(crate) fn changed(&self) {
+        if self.lock().heeds_changes {
+            self.ask_again();
+        }
+    }
+
+    /// What the store knows of the lease is not sure any more.
+    pub(crate) fn ask_again(&self) {
+        self.lock().ask_again = true;
+        self.news.notify_one();
+    }
+
+    /// Whether changes of the record are of interest from now on.
+    pub(crate) fn heed_changes(&self, heed: bool) {
+        self.lock().heeds_changes = heed;
+    }
+
+    /// A question is about to be asked: earlier wishes for one are met.
+    pub(crate) fn asking(&self) {
+        self.lock().ask_again = false;
+    }
+
+    /// Waits for news. Dropping it loses none.
+    pub(crate) async fn news(&self) -> News {
+        loop {
+            {
+                let mut heard = self.lock();
+                if let Some(told) = heard.grant.take() {
+                    return News::Granted(told);
+                }
+                if std::mem::take(&mut heard.ask_again) {
+                    return News::AskAgain;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+
+    pub(crate) fn answered(&self, last: Answered) {
+        self.lock().last = Some(last);
+    }
+
+    pub(crate) fn last(&self) -> Option<Answered> {
+        self.lock().last.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
