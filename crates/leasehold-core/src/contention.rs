@@ -1,4 +1,4 @@
-//! Waiting and handing over inside a process: when to ask again, and how often a lease may pass from
+//! Waiting and handing off inside a process: when to ask again, and how often a lease may pass from
 //! one task to the next before the other processes have their turn.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Default for Handoff {
 }
 
 impl Handoff {
-    /// How many tokens a lease needs that may be handed over as often as allowed.
+    /// How many tokens a lease needs that may be handed off as often as allowed.
     #[must_use]
     pub fn tokens(&self) -> TokenCount {
         TokenCount::MIN.saturating_add(self.max.into())
@@ -56,7 +56,7 @@ impl Chain {
         }
     }
 
-    /// How often it was handed over.
+    /// How often it was handed off.
     #[must_use]
     pub const fn passed(&self) -> u32 {
         self.passed

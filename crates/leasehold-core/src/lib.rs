@@ -8,7 +8,7 @@
 //! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
 //! * [`queue`] is who waits for a name.
 //! * [`lease`] is the rule of a holder: what its lease is worth at this instant.
-//! * [`contention`] is waiting and handing over inside a process.
+//! * [`contention`] is waiting and handing off inside a process.
 //! * [`holds`] is re-entry: several holds over one lease.
 //! * [`schedule`] orders leases by the instant at which they need attention.
 //! * [`time`] holds all deadline arithmetic and all rounding.

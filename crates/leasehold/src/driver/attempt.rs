@@ -98,7 +98,7 @@ impl Attempt {
         }
     }
 
-    /// Others of this process wait behind it: its lease shall be handed over. To be said before the
+    /// Others of this process wait behind it: its lease shall be handed off. To be said before the
     /// first question.
     pub(crate) fn reserve_tokens(&mut self) {
         self.tokens = self.driver.handoff.tokens();

@@ -61,7 +61,7 @@ pub(crate) enum Busy {
 pub(crate) enum Turn {
     /// It asks the store from now on.
     Contend(Contender),
-    /// It holds the lock: the lease was handed over.
+    /// It holds the lock: the lease was handed off.
     Hold(Hold),
 }
 

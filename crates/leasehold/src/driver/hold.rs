@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::announcer::Announcer;
 use super::contender::{self, Ask, Contender, Wait};
-use super::handover::hand_over;
+use super::handoff::hand_off;
 use super::held::Held;
 use super::owners::Place;
 use super::release::Echo;
@@ -110,7 +110,7 @@ impl Hold {
         let sent = driver.clock.now();
         let (hold, ttl, reply) = {
             let mut inner = held.lock();
-            // The lease may belong to another by now, to whom it was handed over.
+            // The lease may belong to another by now, to whom it was handed off.
             let own = inner.chain.passed() == tenure;
             let lease = &mut inner.lease;
             if !own || lease.state(sent).is_lost() || lease.holds().count() == 0 {
@@ -272,7 +272,7 @@ impl Hold {
             && inner.lease.holds().term(self.id) == Some(Term::Renewed);
         inner.lease.holds_mut().leave(self.id);
         let count = inner.lease.holds().count();
-        if count == 0 && healthy && hand_over(driver, held, &mut inner, now) {
+        if count == 0 && healthy && hand_off(driver, held, &mut inner, now) {
             return None;
         }
         let request = held.release(count, inner.lease.ttl(now));

@@ -4,13 +4,13 @@
 //! Mutex::lock -> line -> contender -> submitter -> store     one way down, one reply back up
 //!                  ^         |            ^          |
 //!                  |       held <---- renewer        |       a lease, looked after until its release
-//!                  +---- handed over          listener       grants and changes come by themselves
+//!                  +---- handed off          listener       grants and changes come by themselves
 //! ```
 
 mod attempt;
 pub mod clock;
 pub(crate) mod contender;
-mod handover;
+mod handoff;
 pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod lines;

@@ -18,7 +18,7 @@ type Places = HashMap<(Key, OwnerId), Weak<Place>>;
 /// Where the tasks of one owner meet for one key: one at a time acquires, the others enter.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The lease, and how often it had been handed over when it came to the owner.
+    /// The lease, and how often it had been handed off when it came to the owner.
     pub(crate) lease: AsyncMutex<Option<(Arc<Held>, u32)>>,
     id: (Key, OwnerId),
     places: Arc<Mutex<Places>>,

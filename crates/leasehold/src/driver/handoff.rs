@@ -14,7 +14,7 @@ use super::{Driver, Terms};
 ///
 /// It goes to a task that wants it renewed alike, and only as far as [`leasehold_core::Handoff`]
 /// allows: then others have their turn.
-pub(super) fn hand_over(
+pub(super) fn hand_off(
     driver: &Arc<Driver>,
     held: &Arc<Held>,
     inner: &mut Inner,
