@@ -41,13 +41,15 @@ impl Guard {
     /// The fencing token: larger than that of every earlier grant under this name.
     ///
     /// Send it with every write to the protected resource and let the resource refuse a token
-    /// smaller than the largest it has seen. All holds of one lease have the same token.
+    /// smaller than the largest it has seen. Holds that one owner entered over one lease have the same
+    /// token.
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token
     }
 
-    /// The id of the lease: one acquisition, and never another.
+    /// The id of the lease: one grant of the store, and never another. Tasks of this process that hand
+    /// it from one to the next hold it one after the other, each with a larger [`Guard::token`].
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
         self.hold.held.id
