@@ -10,6 +10,8 @@
 //! * [`Guard::token`] grows with every grant: a resource that checks it refuses a stale holder even
 //!   where the store forgot the lock.
 //! * [`Mutex::run`] drops the work when the lease is lost.
+//! * Waiting is first come first served, without polling: the release grants to the next in the same
+//!   step, and tasks of one process hand a lease on without a round trip.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -36,6 +38,7 @@
 //! |---|---|---|
 //! | `leasehold_acquire_wait_seconds` | histogram | from the question to the grant |
 //! | `leasehold_hold_seconds` | histogram | from the grant to the release |
+//! | `leasehold_handoffs_total` | counter | leases handed from task to task without a round trip |
 //! | `leasehold_renewals_total` | counter | renewals sent |
 //! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases that came to that |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
