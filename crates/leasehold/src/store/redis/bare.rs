@@ -53,8 +53,8 @@ impl Bare {
     ///
     /// If the server does not grant and release it.
     pub fn pair(&self, key: &str, lease: &str) -> impl Future<Output = Result<Duration>> + Send {
-        let acquire = self.cmd(key, ["acquire", lease, "1", "30000", "1"]);
-        let release = self.cmd(key, ["release", lease, "0", "30000", "0"]);
+        let acquire = self.cmd(key, ["acquire", lease, "1", "30000", "1", "0"]);
+        let release = self.cmd(key, ["release", lease, "0", "30000", "0", "0"]);
         let mut connection = self.connection.clone();
         async move {
             let start = Instant::now();
@@ -70,10 +70,11 @@ impl Bare {
         }
     }
 
-    fn cmd(&self, key: &str, args: [&str; 5]) -> Cmd {
+    fn cmd(&self, key: &str, args: [&str; 6]) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.hash).arg(2).arg(key);
-        cmd.arg(format!("{key}:token")).arg(&args);
+        cmd.arg(&self.hash).arg(3).arg(key);
+        cmd.arg(format!("{key}:token")).arg(format!("{key}:queue"));
+        cmd.arg(&args);
         cmd
     }
 }

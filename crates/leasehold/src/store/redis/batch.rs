@@ -7,7 +7,9 @@ use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Token, Ttl};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
-use super::keys::{COUNTER_SUFFIX, CounterKey, RECORD_PUNCTUATION, RecordKey};
+use super::keys::{
+    COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
+};
 use crate::Error;
 use crate::store::{Key, Reply, Request};
 
@@ -17,11 +19,11 @@ use crate::store::{Key, Reply, Request};
 /// cheaper for each.
 pub(super) const REQUESTS_MAX: usize = 256;
 
-const KEYS_EACH: usize = 2;
-const ARGS_EACH: usize = 5;
+const KEYS_EACH: usize = 3;
+const ARGS_EACH: usize = 6;
 
-/// The bytes of a request's arguments beside its key: verb, lease and three numbers.
-const ARGS_BYTES: usize = 80;
+/// The bytes of a request's arguments beside its key: verb, lease and four numbers.
+const ARGS_BYTES: usize = 84;
 
 // The codes of the script's answer. They stand in its head, too.
 const LOST: i64 = 0;
@@ -33,8 +35,9 @@ const REVOKED: i64 = 5;
 const EXHAUSTED: i64 = 6;
 const FAILED: i64 = 7;
 
-/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
-pub(super) fn encode(verb: &str, script: &str, requests: &[Request]) -> Cmd {
+/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text. If nobody can
+/// be `queued`, those who would wait do not.
+pub(super) fn encode(verb: &str, script: &str, requests: &[Request], queued: bool) -> Cmd {
     let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
     let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH);
     let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
@@ -44,9 +47,10 @@ pub(super) fn encode(verb: &str, script: &str, requests: &[Request]) -> Cmd {
     for request in requests {
         cmd.write_arg_fmt(RecordKey(&request.key));
         cmd.write_arg_fmt(CounterKey(&request.key));
+        cmd.write_arg_fmt(QueueKey(&request.key));
     }
     for request in requests {
-        encode_op(&mut cmd, &request.op);
+        encode_op(&mut cmd, &request.op, queued);
     }
     cmd
 }
@@ -108,16 +112,17 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
 fn size(key: &Key) -> usize {
     let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
     let names = namespace.as_str().len() + tenant.as_str().len() + key.name.as_str().len();
-    KEYS_EACH * (names + RECORD_PUNCTUATION) + COUNTER_SUFFIX.len() + ARGS_BYTES
+    let suffixes = COUNTER_SUFFIX.len() + QUEUE_SUFFIX.len();
+    KEYS_EACH * (names + RECORD_PUNCTUATION) + suffixes + ARGS_BYTES
 }
 
-fn encode_op(cmd: &mut Cmd, op: &Op) {
-    let mut args = |verb: &str, lease: Arguments<'_>, count: u32, ttl: u64, tokens: u32| {
+fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
+    let mut args = |verb: &str, lease: Arguments<'_>, numbers: [u64; 4]| {
         cmd.write_arg(verb.as_bytes());
         cmd.write_arg_fmt(lease);
-        cmd.write_arg_fmt(count);
-        cmd.write_arg_fmt(ttl);
-        cmd.write_arg_fmt(tokens);
+        for number in numbers {
+            cmd.write_arg_fmt(number);
+        }
     };
     match *op {
         Op::Acquire {
@@ -125,25 +130,21 @@ fn encode_op(cmd: &mut Cmd, op: &Op) {
             count,
             ttl,
             tokens,
-            ..
-        } => args(
-            "acquire",
-            format_args!("{lease}"),
-            count.get(),
-            ttl.as_millis(),
-            tokens.get(),
-        ),
-        Op::Renew { lease, ttl } => {
-            args("renew", format_args!("{lease}"), 0, ttl.as_millis(), 0);
+            wait,
+        } => {
+            let (count, tokens) = (count.get().into(), tokens.get().into());
+            let wait = u64::from(wait && queued);
+            let numbers = [count, ttl.as_millis(), tokens, wait];
+            args("acquire", format_args!("{lease}"), numbers);
         }
-        Op::Release { lease, count, ttl } => args(
-            "release",
-            format_args!("{lease}"),
-            count,
-            ttl.as_millis(),
-            0,
-        ),
-        Op::Revoke => args("revoke", format_args!(""), 0, 0, 0),
+        Op::Renew { lease, ttl } => {
+            args("renew", format_args!("{lease}"), [0, ttl.as_millis(), 0, 0]);
+        }
+        Op::Release { lease, count, ttl } => {
+            let numbers = [count.into(), ttl.as_millis(), 0, 0];
+            args("release", format_args!("{lease}"), numbers);
+        }
+        Op::Revoke => args("revoke", format_args!(""), [0; 4]),
     }
 }
 
@@ -158,10 +159,20 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             let first = Token::new(u64::try_from(number()?).ok()?)?;
             Some(Outcome::Granted { first })
         }
-        (REFUSED, Op::Acquire { .. }) => Some(Outcome::Refused {
-            left: left(number()?),
-            place: None,
-        }),
+        (REFUSED, Op::Acquire { wait, .. }) => match value {
+            Value::Int(millis) => Some(Outcome::Refused {
+                left: left(*millis),
+                place: None,
+            }),
+            Value::Array(pair) if *wait => match pair.as_slice() {
+                [Value::Int(millis), Value::Int(place)] => Some(Outcome::Refused {
+                    left: left(*millis),
+                    place: Some(u32::try_from(*place).ok()?),
+                }),
+                _ => None,
+            },
+            _ => None,
+        },
         (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
         (RENEWED, Op::Renew { .. }) => Some(Outcome::Renewed),
         (RELEASED, Op::Release { count, .. }) => {
@@ -204,12 +215,14 @@ pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
 }
 
 fn failed(key: &Key, value: &Value) -> Option<Error> {
-    let counter = matches!(value, Value::Array(pair)
-        if matches!(pair.first(), Some(Value::BulkString(command)) if matches!(&command[..], b"GET" | b"SET")));
-    let place = if counter {
-        CounterKey(key).to_string()
-    } else {
-        RecordKey(key).to_string()
+    let command = match value {
+        Value::Array(pair) => pair.first().and_then(text)?,
+        _ => return None,
+    };
+    let place = match command.as_str() {
+        "GET" | "SET" => CounterKey(key).to_string(),
+        "LINDEX" | "LPOS" | "RPUSH" | "LREM" | "LTRIM" => QueueKey(key).to_string(),
+        _ => RecordKey(key).to_string(),
     };
     failed_command(&place, value)
 }

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::ClientId;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::Address;
-use super::dial::{Dialed, dial};
+use super::dial::dial;
+use super::dialed::Dialed;
 use super::errors;
+use super::listeners::Listeners;
 use crate::{Error, Result};
 
 /// What a timeout means that is too long to be added to a clock.
@@ -23,6 +26,7 @@ const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 #[derive(Debug)]
 pub(super) struct Link {
     address: Address,
+    listeners: Arc<Listeners>,
     connect_timeout: Duration,
     response_timeout: Duration,
     current: Mutex<Option<Arc<Dialed>>>,
@@ -51,6 +55,7 @@ impl Link {
     ) -> Self {
         Self {
             address,
+            listeners: Arc::default(),
             connect_timeout,
             response_timeout,
             current: Mutex::default(),
@@ -61,6 +66,19 @@ impl Link {
 
     pub(super) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Those who are told what the server tells.
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Tells a client nothing any more.
+    pub(super) fn forget(&self, client: ClientId) {
+        self.listeners.remove(client);
+        if let Some(dialed) = self.usable() {
+            dialed.news.unsubscribe(&dialed.connection, client);
+        }
     }
 
     /// Lets `talk` send requests and wait for their answers, together within the response timeout,
@@ -75,8 +93,35 @@ impl Link {
     where
         F: Future<Output = RedisResult<T>>,
     {
+        self.exchange_on(|dialed| talk(dialed.connection.clone()))
+            .await
+    }
+
+    /// As [`Link::exchange`], after whoever listens was subscribed.
+    pub(super) async fn exchange_settled<T, F>(
+        &self,
+        talk: impl FnOnce(MultiplexedConnection, bool) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let (listeners, address) = (&*self.listeners, &self.address);
+        self.exchange_on(|dialed| async move {
+            let Dialed {
+                connection, news, ..
+            } = &*dialed;
+            news.settle(connection, listeners, address).await?;
+            talk(connection.clone(), news.watches()).await
+        })
+        .await
+    }
+
+    async fn exchange_on<T, F>(&self, talk: impl FnOnce(Arc<Dialed>) -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
         let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
-        let talk = talk(dialed.connection.clone());
+        let talk = talk(Arc::clone(&dialed));
         let error = match timeout(self.response_timeout, talk).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => errors::no_answer(&error),
@@ -106,7 +151,7 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let dialed = match timeout_at(deadline, dial(&self.address)).await {
+        let dialed = match timeout_at(deadline, dial(&self.address, &self.listeners)).await {
             Ok(dialed) => dialed.map_err(|error| error.at_store(&self.address)),
             Err(_) => Err(self.no_connection_in_time()),
         };
@@ -123,7 +168,7 @@ impl Link {
 
     fn usable(&self) -> Option<Arc<Dialed>> {
         let mut current = self.current();
-        if current.as_ref()?.gone.load(Ordering::Relaxed) {
+        if current.as_ref()?.standing.ended() {
             *current = None;
         }
         current.clone()
@@ -131,6 +176,7 @@ impl Link {
 
     /// Forgets a connection, unless another has taken its place already.
     fn discard(&self, broken: &Arc<Dialed>) {
+        broken.standing.end();
         let mut current = self.current();
         if current
             .as_ref()

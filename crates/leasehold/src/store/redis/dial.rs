@@ -1,7 +1,6 @@
 //! Making one connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
@@ -13,7 +12,10 @@ use redis::{
 };
 
 use super::address::{Address, Endpoint, TlsFiles};
+use super::dialed::{Dialed, Standing};
 use super::errors;
+use super::listeners::Listeners;
+use super::news::News;
 use crate::{Error, ErrorKind, Result};
 
 /// How long a connection may be silent before the kernel asks whether the other side is there.
@@ -25,41 +27,47 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// How long until it asks again.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// An open connection.
-#[derive(Clone, Debug)]
-pub(super) struct Dialed {
-    pub(super) connection: MultiplexedConnection,
-    /// Set as soon as the other side is known to be gone, even while nobody asks.
-    pub(super) gone: Arc<AtomicBool>,
-}
-
-/// Connects, says who we are and chooses the database. Takes as long as it takes.
-pub(super) async fn dial(address: &Address) -> Result<Dialed> {
+/// Connects, says who we are, chooses the database and asks to be told of changes. Takes as long as
+/// it takes.
+pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Result<Dialed> {
     let refused = |error: RedisError| errors::no_connection(&error, address);
-    let gone = Arc::new(AtomicBool::new(false));
+    let standing = Arc::new(Standing::new(Arc::clone(listeners)));
     // Timeouts are the caller's, who counts all that belongs to one call.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    let watched = {
-        let gone = Arc::clone(&gone);
+    let heard = {
+        let (standing, listeners) = (Arc::clone(&standing), Arc::clone(listeners));
         config.clone().set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                gone.store(true, Ordering::Relaxed);
+            match push.kind {
+                PushKind::Disconnection => standing.end(),
+                _ => listeners.hear(&push),
             }
             Ok::<(), SendError>(())
         })
     };
     let client = client(address, ProtocolVersion::RESP3)?;
-    let connection = match connect(&client, &watched).await {
+    let (connection, news) = match connect(&client, &heard).await {
         // Servers before 6.0, and those where HELLO was renamed.
         Err(error) if knows_no_hello(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
-            connect(&client, &config).await.map_err(refused)?
+            let connection = connect(&client, &config).await.map_err(refused)?;
+            let news = News::beside(&client, &standing, listeners, address).await;
+            (connection, news)
         }
-        connection => connection.map_err(refused)?,
+        connection => {
+            let mut connection = connection.map_err(refused)?;
+            let news = News::within(&mut connection, address)
+                .await
+                .map_err(refused)?;
+            (connection, news)
+        }
     };
-    Ok(Dialed { connection, gone })
+    Ok(Dialed {
+        connection,
+        standing,
+        news,
+    })
 }
 
 async fn connect(

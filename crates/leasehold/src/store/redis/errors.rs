@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, ServerError};
+use redis::{RedisError, ServerError, Value};
 
 use super::address::{Address, Endpoint};
 use crate::{Error, ErrorKind};
@@ -40,6 +40,8 @@ const fn known(
 const NO_PASSWORD: &str = "the server wants a password; give one, with a user if it has users";
 const WRONG_PASSWORD: &str = "the server does not accept this user and password; check both";
 const NO_KEY: &str = "the user may not use keys of this namespace; allow them with ~NAMESPACE:*";
+const NO_CHANNEL: &str =
+    "the user may not use channels of this namespace; allow them with &NAMESPACE:*";
 const NO_COMMAND: &str = "the user may not run a command that locks need; allow it";
 const CLUSTER: &str = "this is a node of a cluster; locks need a single server";
 
@@ -49,6 +51,7 @@ const TABLE: &[Known] = &[
     known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
     known("WRONGPASS", "", ErrorKind::Unauthorized, WRONG_PASSWORD),
     known("ERR", "invalid password", ErrorKind::Unauthorized, WRONG_PASSWORD),
+    known("", "of the channels", ErrorKind::Unauthorized, NO_CHANNEL),
     known("", "permissions to access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't access", ErrorKind::Unauthorized, NO_KEY),
     known("", "script can't run", ErrorKind::Unauthorized, NO_COMMAND),
@@ -116,6 +119,17 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         format!("{advice} ({command} of key {key:?}: {words})")
     };
     Error::new(kind, message)
+}
+
+/// The words of a refusal, if an answer is one.
+pub(super) fn refusal(answer: &Value) -> Option<String> {
+    match answer {
+        Value::ServerError(error) => {
+            let words = error.details().unwrap_or_default();
+            Some(quote(&format!("{} {words}", error.code())))
+        }
+        _ => None,
+    }
 }
 
 /// As [`command`], for an error that came as one.

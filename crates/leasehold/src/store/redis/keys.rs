@@ -12,7 +12,11 @@ pub(super) struct RecordKey<'a>(pub(super) &'a Key);
 /// The counter of a name: the same and `:token`.
 pub(super) struct CounterKey<'a>(pub(super) &'a Key);
 
-/// Who a client is: `<namespace>:client:<client id>`.
+/// The queue of a name: the same and `:queue`.
+pub(super) struct QueueKey<'a>(pub(super) &'a Key);
+
+/// Who a client is, and the channel on which it is told of its grants:
+/// `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
 
 /// What every record of a space, and nothing else of ours, matches.
@@ -26,6 +30,12 @@ pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
 /// The bytes that a counter's key has beside the record's.
 pub(super) const COUNTER_SUFFIX: &str = ":token";
 
+/// The bytes that a queue's key has beside the record's.
+pub(super) const QUEUE_SUFFIX: &str = ":queue";
+
+/// What stands between namespace and client id.
+const CLIENT_INFIX: &str = ":client:";
+
 /// The name in a key that matched [`RecordPattern`]. `None` if it is none of ours.
 ///
 /// No name contains a brace, so a name that ends in `:token` is not taken for a counter.
@@ -36,6 +46,13 @@ pub(super) fn parse_record(space: &Space, key: &[u8]) -> Option<Name> {
     let rest = rest.strip_prefix(space.tenant().as_str())?;
     let name = rest.strip_prefix(':')?.strip_suffix('}')?;
     Name::parse(name).ok()
+}
+
+/// The namespace and the client that a channel is of. `None` if it is none of ours.
+pub(super) fn parse_channel(channel: &[u8]) -> Option<(&str, ClientId)> {
+    let channel = str::from_utf8(channel).ok()?;
+    let (namespace, client) = channel.split_once(CLIENT_INFIX)?;
+    Some((namespace, client.parse().ok()?))
 }
 
 impl fmt::Display for RecordKey<'_> {
@@ -52,9 +69,15 @@ impl fmt::Display for CounterKey<'_> {
     }
 }
 
+impl fmt::Display for QueueKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{QUEUE_SUFFIX}", RecordKey(self.0))
+    }
+}
+
 impl fmt::Display for ClientKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:client:{}", self.0.namespace(), self.1)
+        write!(f, "{}{CLIENT_INFIX}{}", self.0.namespace(), self.1)
     }
 }
 
@@ -86,8 +109,9 @@ mod tests {
                 record.len(),
                 "app".len() + 1 + name.len() + RECORD_PUNCTUATION
             );
-            let counter = CounterKey(&key).to_string();
-            assert_eq!(parse_record(&space, counter.as_bytes()), None);
+            for other in [CounterKey(&key).to_string(), QueueKey(&key).to_string()] {
+                assert_eq!(parse_record(&space, other.as_bytes()), None);
+            }
         }
         for key in [
             "app:{t:}",
@@ -100,5 +124,18 @@ mod tests {
             assert_eq!(parse_record(&space, key.as_bytes()), None, "{key}");
         }
         assert_eq!(parse_record(&space, b"app:{t:\xff}"), None);
+    }
+
+    #[test]
+    fn a_client_is_found_again_in_its_channel() {
+        let scope = |text| Scope::parse(text).unwrap();
+        let space = Space::new(scope("app"), scope("t"));
+        let client = ClientId::from_random([0xa5; 16]);
+        let channel = ClientKey(&space, client).to_string();
+        let of = |channel: &str| parse_channel(channel.as_bytes()).map(|(_, client)| client);
+        assert_eq!(parse_channel(channel.as_bytes()), Some(("app", client)));
+        assert_eq!(of(&format!("{channel}0")), None);
+        assert_eq!(of(&channel.replace("client", "server")), None);
+        assert_eq!(of(""), None);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * `address` is what a URL says.
 //! * `dial` makes a connection, `connection` keeps one and makes it anew.
+//! * `listeners` are who is told what the server tells; `news` makes it tell.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
 //!   `script` calls it, `batch` writes its arguments and reads its answer.
 //! * `read` looks at records, for listings.
@@ -13,19 +14,23 @@ mod bare;
 mod batch;
 mod connection;
 mod dial;
+mod dialed;
 mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod keys;
+mod listeners;
+mod news;
 mod read;
 mod script;
+mod watch;
 
 use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::ClientId;
+use leasehold_core::{ClientId, Outcome};
 use redis::{Cmd, RedisWrite, Value};
 
 use self::address::{Address, Secret};
@@ -36,9 +41,9 @@ pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::keys::ClientKey;
-use self::script::Script;
+use self::script::{How, Script};
 use super::{
-    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
 use crate::Result;
 
@@ -84,13 +89,17 @@ impl RedisStore {
     async fn greet(&self) -> Result<()> {
         let answers = self
             .link
-            .exchange(
-                |mut connection| async move { self.mutex.call_batch(&mut connection, &[]).await },
-            )
+            .exchange(|mut connection| async move {
+                let how = How {
+                    queued: false,
+                    watched: false,
+                };
+                self.mutex.call_batch(&mut connection, &[], how).await
+            })
             .await;
         let error = match answers {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-            Ok(answers) => match answers.into_iter().next() {
+            Ok(answers) => match answers.into_iter().next().map(|answer| answer.value) {
                 Some(Value::Array(answer)) => match answer.as_slice() {
                     [Value::Int(_)] => return Ok(()),
                     _ => batch::failed_command("", &Value::Array(answer))
@@ -107,11 +116,13 @@ impl RedisStore {
         if batch.is_empty() {
             return Vec::new();
         }
-        let requests = &batch[..];
+        let (requests, listeners) = (&batch[..], self.link.listeners());
         let answers = self
             .link
-            .exchange(|mut connection| async move {
-                self.mutex.call_batch(&mut connection, requests).await
+            .exchange_settled(|mut connection, watched| async move {
+                let queued = listeners.wakes() == Wakes::Grants;
+                let how = How { queued, watched };
+                self.mutex.call_batch(&mut connection, requests, how).await
             })
             .await;
         let mut replies: Vec<_> = match answers {
@@ -119,7 +130,11 @@ impl RedisStore {
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
             Ok(answers) => {
                 let parts = batch.chunks(REQUESTS_MAX).zip(answers);
-                let replies = parts.flat_map(|(part, answer)| batch::decode(part, answer));
+                let replies = parts.flat_map(|(part, answer)| {
+                    let replies = batch::decode(part, answer.value);
+                    self.tell(part, &replies, answer.counted.as_ref());
+                    replies
+                });
                 replies.collect()
             }
         };
@@ -129,6 +144,27 @@ impl RedisStore {
             self.name_error(reply, request);
         }
         replies
+    }
+
+    /// Tells what the server does not: what was done on the connection that it would tell, and what
+    /// was done before it watched.
+    fn tell(&self, requests: &[Request], replies: &[Reply], counted: Option<&Value>) {
+        let listeners = self.link.listeners();
+        for (request, reply) in requests.iter().zip(replies) {
+            if let Reply::Applied { outcome, .. } = reply
+                && let Outcome::Revoked {
+                    cut_off: Some(lease),
+                } = outcome
+            {
+                listeners.tell(lease.client, Event::Changed(request.key.clone()));
+            }
+        }
+        for key in counted
+            .into_iter()
+            .flat_map(|counted| watch::missed(requests, replies, counted))
+        {
+            listeners.tell_change(key);
+        }
     }
 
     /// Says of an error which lock and store it is about.
@@ -188,12 +224,16 @@ impl Store for RedisStore {
         Box::pin(self.apply_batch(batch))
     }
 
-    fn listen(&self, _space: &Space, _client: ClientId, _listener: Weak<dyn Listener>) {}
+    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.link.listeners().add(space, client, listener);
+    }
 
-    fn forget(&self, _client: ClientId) {}
+    fn forget(&self, client: ClientId) {
+        self.link.forget(client);
+    }
 
     fn wakes(&self) -> Wakes {
-        Wakes::Nothing
+        self.link.listeners().wakes()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

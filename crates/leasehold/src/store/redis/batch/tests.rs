@@ -32,7 +32,7 @@ fn ops() -> Vec<Op> {
             count: NonZeroU32::MIN,
             ttl,
             tokens: TokenCount::new(3).unwrap(),
-            wait: false,
+            wait: true,
         },
         Op::Renew { lease, ttl },
         Op::Release {
@@ -49,6 +49,12 @@ fn the_script_and_the_rule_mean_the_same_numbers() {
     let script = include_str!("../scripts/mutex.lua");
     let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
     assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+    let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
+    assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
+    let ttl = Ttl::from_millis(7_000).unwrap();
+    let retention = leasehold_core::queue::retention(ttl);
+    assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
+    assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
     let codes = "LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =";
     assert!(script.contains(codes));
     let here = [
@@ -59,24 +65,46 @@ fn the_script_and_the_rule_mean_the_same_numbers() {
 }
 
 #[test]
-fn a_request_is_two_keys_and_five_arguments() {
+fn a_request_is_three_keys_and_six_arguments() {
     let requests: Vec<_> = ops().into_iter().map(request).collect();
-    let cmd = encode("EVALSHA", "abc", &requests);
     let lease = "00000000000000000000000000000000:7";
-    let mut expected = vec!["EVALSHA", "abc", "8"];
-    expected.extend(["app:{t:n}", "app:{t:n}:token"].repeat(4));
-    expected.extend(["acquire", lease, "1", "5000", "3"]);
-    expected.extend(["renew", lease, "0", "5000", "0"]);
-    expected.extend(["release", lease, "2", "5000", "0"]);
-    expected.extend(["revoke", "", "0", "0", "0"]);
-    let sent: Vec<_> = cmd
-        .args_iter()
-        .map(|arg| match arg {
-            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-            _ => unreachable!(),
-        })
-        .collect();
-    assert_eq!(sent, expected);
+    for (queued, wait) in [(true, "1"), (false, "0")] {
+        let cmd = encode("EVALSHA", "abc", &requests, queued);
+        let mut expected = vec!["EVALSHA", "abc", "12"];
+        expected.extend(["app:{t:n}", "app:{t:n}:token", "app:{t:n}:queue"].repeat(4));
+        expected.extend(["acquire", lease, "1", "5000", "3", wait]);
+        expected.extend(["renew", lease, "0", "5000", "0", "0"]);
+        expected.extend(["release", lease, "2", "5000", "0", "0"]);
+        expected.extend(["revoke", "", "0", "0", "0", "0"]);
+        let sent: Vec<_> = cmd
+            .args_iter()
+            .map(|arg| match arg {
+                redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                _ => unreachable!(),
+            })
+            .collect();
+        assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn who_waits_is_told_its_place() {
+    let requests: Vec<_> = ops().into_iter().map(request).collect();
+    let refused = |value: Value| {
+        let answer = Value::Array(vec![Value::Int(1_000), Value::Int(REFUSED), value]);
+        decode(&requests[..1], answer).remove(0)
+    };
+    let pair = |left, place| Value::Array(vec![Value::Int(left), Value::Int(place)]);
+    for (value, told) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
+        assert!(matches!(
+            refused(value),
+            Reply::Applied { outcome: Outcome::Refused { left, place }, .. }
+                if left == Duration::from_millis(5) && place == told
+        ));
+    }
+    for value in [pair(5, -1), Value::Nil, Value::Array(vec![Value::Int(5)])] {
+        assert!(matches!(refused(value), Reply::Unknown(_)));
+    }
 }
 
 #[test]

@@ -8,11 +8,19 @@
 --                                         which expires when the lease does
 --   <namespace>:{<tenant>:<name>}:token   the counter: the last token given out, in decimal,
 --                                         which expires a day after the last grant
+--   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each lease that
+--                                         waits, "<lease> <ttl in ms> <tokens>" and "<lease>", by
+--                                         which it is found; expires two ttls and a second after
+--                                         the last question
 --
--- Only this script writes either. Braces keep both in one slot of a cluster.
+-- Only this script writes them. Braces keep them in one slot of a cluster.
 --
--- KEYS: for each operation its record and its counter.
--- ARGV: for each operation five values: verb, lease, hold count, ttl in ms, tokens to reserve.
+-- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
+-- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds>".
+--
+-- KEYS: for each operation its record, its counter and its queue.
+-- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
+--       to wait in the queue if it is refused, else 0.
 --       Verbs: acquire, renew, release (with the count that remains), revoke.
 --
 -- Answers with a flat list: the server's time in microseconds, then for each operation a code and
@@ -20,7 +28,8 @@
 --
 --   0  lost        0
 --   1  granted     the first of the reserved tokens
---   2  refused     what is left of the holder's lease in ms, -1 if it has no end
+--   2  refused     what is left of the holder's lease in ms, -1 if it has no end; or, if it waits,
+--                  {that, how many wait before it}
 --   3  renewed     0
 --   4  released    the hold count that remains
 --   5  revoked     the lease that was cut off, or nil
@@ -30,8 +39,12 @@
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
 -- An error in one operation touches no other: every command is called by pcall. Needs the commands
--- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET and TIME; for revoke also HGETALL and DEL. Whoever
--- lacks one of the former is granted nothing, so nobody holds what he cannot renew or release.
+-- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM,
+-- LTRIM and PUBLISH; for revoke also HGETALL and DEL. Whoever lacks one of the first is granted
+-- nothing, so nobody holds what he cannot renew or release.
+--
+-- The verbs stand in the loop, not in functions: these would be made anew in every call, which is
+-- short. A `break` ends an operation.
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =
     0, 1, 2, 3, 4, 5, 6, 7
@@ -39,7 +52,11 @@ local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
-local run, format, find, type = redis.pcall, string.format, string.find, type
+-- How long a waiter that was granted the lock has it until it says more.
+local ACCEPTANCE_MS = 3000
+
+local run, find, match, type, tonumber =
+    redis.pcall, string.find, string.match, type, tonumber
 
 local time = run('TIME')
 if time.err then
@@ -47,164 +64,271 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
-local function failed(command, reply)
-    return FAILED, {command, reply.err}
-end
-
--- The hold count if the lease holds the record, else false, and what is left of the record in ms: -1
--- if it has no end, -2 if there is none. Or a third and fourth value: what failed and how.
-local function look(record, lease)
-    local held = run('HGET', record, lease)
-    if type(held) == 'table' then
-        return nil, nil, 'HGET', held
+-- Takes the next block of tokens and answers its first; or the same as before, if it is `known`
+-- that the counter still ends with the block of this grant, unless it was lost. Else nil, and a
+-- code and a value that say why.
+local function reserve(counter, tokens, known)
+    tokens = tonumber(tokens)
+    local last = run('GET', counter)
+    if type(last) == 'table' then
+        return nil, FAILED, {'GET', last.err}
+    elseif last then
+        last = find(last, '^%d+$') and tonumber(last)
+        if not last or last > TOKEN_MAX then
+            return nil, EXHAUSTED, 0
+        elseif known and last >= tokens then
+            return last + 1 - tokens
+        end
     end
-    local left = run('PTTL', record)
-    if type(left) == 'table' then
-        return nil, nil, 'PTTL', left
+    local first = now < 1 and 1 or now
+    if last and last >= first then
+        first = last + 1
     end
-    return held, left
+    -- In this order no step leaves the numbers that are exact.
+    if first - 1 > TOKEN_MAX - tokens then
+        return nil, EXHAUSTED, 0
+    end
+    -- The server writes a number with all its digits.
+    local reply = run('SET', counter, first - 1 + tokens, 'PX', RETENTION_MS)
+    if reply.err then
+        return nil, FAILED, {'SET', reply.err}
+    end
+    return first
 end
 
--- Starts the ttl anew, or keeps what is `left` if that is more: nothing but the last release shortens
--- a lease. It writes in either case, so that a replica, which may be late, confirms nothing.
-local function keep(record, ttl, left)
-    return run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
-end
-
--- Writes hold count and ttl. `before` is the count to go back to, or false if there was no record.
+-- Writes hold count and ttl. `before` is the count to go back to, or false if the record is free.
+-- Only the last release shortens a lease: what is `left` of it is kept if that is more. It is
+-- written in either case, so that a replica, which may be late, confirms nothing. Answers nothing,
+-- or a code and a value that say why it cannot.
 local function write(record, lease, count, ttl, before, left)
-    local reply = run('HSET', record, lease, count)
-    if type(reply) == 'table' then
-        return 'HSET', reply
+    local reply
+    if not before then
+        -- Deletes nothing. It proves that what is written next can be taken back and released.
+        reply = run('HDEL', record, lease)
+        if type(reply) == 'table' then
+            return FAILED, {'HDEL', reply.err}
+        end
     end
-    reply = keep(record, ttl, left)
+    reply = run('HSET', record, lease, count)
+    if type(reply) == 'table' then
+        return FAILED, {'HSET', reply.err}
+    end
+    reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
     if type(reply) == 'table' then
         if before then
             run('HSET', record, lease, before)
         else
             run('HDEL', record, lease)
         end
-        return 'PEXPIRE', reply
+        return FAILED, {'PEXPIRE', reply.err}
     end
 end
 
-local function acquire(record, counter, lease, count, ttl, tokens)
-    local before, left, command, reply = look(record, lease)
-    if command then
-        return failed(command, reply)
-    elseif not before and left ~= -2 then
-        return REFUSED, left
+-- Grants a free record to the first waiter that can be told, unless that is the asker: its answer
+-- is its grant. `head` is the queue's. Answers who is the head then, or false if nobody is, and
+-- what is left of the record; and, if a command was refused, a code and a value that say which.
+--
+-- The counter comes first and the queue last, so what is refused leaves the queue as it was.
+local function pass_on(record, counter, queue, head, asker)
+    while head do
+        if type(head) == 'table' then
+            return false, -2, FAILED, {'LINDEX', head.err}
+        end
+        local lease, client, number, ttl, tokens = match(head, '^((%x+):(%d+)) (%d+) (%d+)$')
+        if not lease then
+            return false, -2, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
+        elseif lease == asker then
+            return head, -2
+        end
+        local first, code, value = reserve(counter, tokens)
+        if code == EXHAUSTED then
+            -- Nobody is granted anything. Whoever asks is told why.
+            return head, -2
+        elseif first then
+            ttl = math.min(tonumber(ttl), ACCEPTANCE_MS)
+            code, value = write(record, lease, 1, ttl, false, -2)
+        end
+        if code then
+            return head, -2, code, value
+        end
+        local trimmed = run('LTRIM', queue, 2, -1)
+        if trimmed.err then
+            run('HDEL', record, lease)
+            return head, -2, FAILED, {'LTRIM', trimmed.err}
+        end
+        local channel = match(record, '^[^:]*') .. ':client:' .. client
+        local heard = run('PUBLISH', channel,
+            string.format('%s %.0f %.0f %.0f', number, first, ttl, now))
+        if type(heard) == 'number' and heard > 0 then
+            return head, ttl
+        end
+        -- Its connection is gone. The next one, then.
+        run('HDEL', record, lease)
+        head = run('LINDEX', queue, 0)
     end
+    return false, -2
+end
 
-    local last = run('GET', counter)
-    if type(last) == 'table' then
-        return failed('GET', last)
-    elseif last then
-        last = find(last, '^%d+$') and tonumber(last)
-        if not last or last > TOKEN_MAX then
-            return EXHAUSTED, 0
-        end
+-- Puts a lease at the end of the queue, unless it is in it, and answers how many wait before it.
+-- Else nil, and a code and a value that say why.
+local function join(queue, lease, ttl, tokens)
+    local at = run('LPOS', queue, lease)
+    if type(at) == 'table' then
+        return nil, FAILED, {'LPOS', at.err}
     end
-    local first = 0
-    if before and last then
-        -- Asked again: the counter still ends with the block of this grant.
-        first = last + 1 - tokens
+    local asked = lease .. ' ' .. ttl .. ' ' .. tokens
+    local new = not at
+    if new then
+        at = run('RPUSH', queue, asked, lease)
+        if type(at) == 'table' then
+            return nil, FAILED, {'RPUSH', at.err}
+        end
+        at = at - 1
     end
-    if first < 1 then
-        first = now < 1 and 1 or now
-        if last and last >= first then
-            first = last + 1
-        end
-        -- In this order no step leaves the numbers that are exact.
-        if first - 1 > TOKEN_MAX - tokens then
-            return EXHAUSTED, 0
-        end
-        local block_last = first - 1 + tokens
-        -- The counter first: a number that is skipped harms nobody. It also comes before the
-        -- first deletion, after which the server would no longer tell that it is out of memory.
-        reply = run('SET', counter, format('%.0f', block_last), 'PX', RETENTION_MS)
-        if reply.err then
-            return failed('SET', reply)
-        end
-    end
-    if not before then
-        -- Deletes nothing. It proves that what is written next can be taken back and released.
-        reply = run('HDEL', record, lease)
+    local kept, retention = run('PTTL', queue), 2 * ttl + 1000
+    if type(kept) == 'table' or kept < retention then
+        local reply = run('PEXPIRE', queue, retention)
         if type(reply) == 'table' then
-            return failed('HDEL', reply)
+            if new then
+                run('LREM', queue, -1, lease)
+                run('LREM', queue, -1, asked)
+            end
+            return nil, FAILED, {'PEXPIRE', reply.err}
         end
     end
-    command, reply = write(record, lease, count, ttl, before, left)
-    if command then
-        return failed(command, reply)
-    end
-    return GRANTED, first
+    return (at - 1) / 2
 end
 
-local function renew(record, lease, ttl)
-    local held, left, command, reply = look(record, lease)
-    if command then
-        return failed(command, reply)
-    elseif not held then
-        return LOST, 0
-    end
-    reply = keep(record, ttl, left)
-    if type(reply) == 'table' then
-        return failed('PEXPIRE', reply)
-    end
-    return RENEWED, 0
-end
-
-local function release(record, lease, count, ttl)
-    if count == '0' then
-        -- The record goes with its only field.
-        local deleted = run('HDEL', record, lease)
-        if type(deleted) == 'table' then
-            return failed('HDEL', deleted)
+-- Takes a lease out of the queue, wherever it stands. Answers nothing, or a code and a value that
+-- say why it cannot.
+local function leave(queue, lease)
+    local at = run('LPOS', queue, lease)
+    if type(at) == 'table' then
+        return FAILED, {'LPOS', at.err}
+    elseif at then
+        local asked = run('LINDEX', queue, at - 1)
+        local reply = run('LREM', queue, 1, lease)
+        if type(reply) == 'table' then
+            return FAILED, {'LREM', reply.err}
         end
-        return deleted == 1 and RELEASED or LOST, 0
+        run('LREM', queue, 1, asked)
     end
-    local before, left, command, reply = look(record, lease)
-    if command then
-        return failed(command, reply)
-    elseif not before then
-        return LOST, 0
-    end
-    command, reply = write(record, lease, count, ttl, before, left)
-    if command then
-        return failed(command, reply)
-    end
-    return RELEASED, tonumber(count)
-end
-
-local function revoke(record)
-    local fields = run('HGETALL', record)
-    if fields.err then
-        return failed('HGETALL', fields)
-    end
-    local reply = run('DEL', record)
-    if type(reply) == 'table' then
-        return failed('DEL', reply)
-    end
-    return REVOKED, fields[1] or false
 end
 
 local answer, place = {now}, 1
-for i = 0, #KEYS / 2 - 1 do
-    local record, counter, op = KEYS[2 * i + 1], KEYS[2 * i + 2], 5 * i
-    local verb, lease, count, ttl = ARGV[op + 1], ARGV[op + 2], ARGV[op + 3], ARGV[op + 4]
-    local code, value
-    if verb == 'acquire' then
-        code, value = acquire(record, counter, lease, count, ttl, tonumber(ARGV[op + 5]))
-    elseif verb == 'renew' then
-        code, value = renew(record, lease, ttl)
-    elseif verb == 'release' then
-        code, value = release(record, lease, count, ttl)
-    elseif verb == 'revoke' then
-        code, value = revoke(record)
-    else
-        code, value = FAILED, {verb, 'ERR this script does not know the verb'}
-    end
+for i = 1, #KEYS, 3 do
+    local record, counter, queue, at = KEYS[i], KEYS[i + 1], KEYS[i + 2], 2 * i - 1
+    local verb, lease, count, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    -- What is left of the record in ms: -1 if it has no end, -2 if it is free, nil if nobody looked.
+    -- And its hold count, if the lease holds it.
+    local left, before = nil, false
+    local code, value, reply, head
+    repeat
+        if verb == 'release' and count == '0' then
+            -- The record goes with its only field.
+            reply = run('HDEL', record, lease)
+            if type(reply) == 'table' then
+                code, value = FAILED, {'HDEL', reply.err}
+                break
+            elseif reply == 1 then
+                code, value, left = RELEASED, 0, -2
+            end
+        elseif verb == 'revoke' then
+            local fields = run('HGETALL', record)
+            if fields.err then
+                code, value = FAILED, {'HGETALL', fields.err}
+                break
+            end
+            reply = run('DEL', record)
+            if type(reply) == 'table' then
+                code, value = FAILED, {'DEL', reply.err}
+                break
+            end
+            code, value, left = REVOKED, fields[1] or false, -2
+        else
+            left = run('PTTL', record)
+            if type(left) == 'table' then
+                code, value = FAILED, {'PTTL', left.err}
+                break
+            elseif left ~= -2 then
+                before = run('HGET', record, lease)
+                if type(before) == 'table' then
+                    code, value = FAILED, {'HGET', before.err}
+                    break
+                end
+            end
+        end
+
+        if verb == 'acquire' then
+            local tokens, wait, first = ARGV[at + 4], ARGV[at + 5], nil
+            head = left == -2 and run('LINDEX', queue, 0)
+            if head then
+                head, left, code, value = pass_on(record, counter, queue, head, lease)
+                if code then
+                    break
+                end
+            end
+            if left ~= -2 and not before then
+                code, value = REFUSED, left
+                if wait == '1' then
+                    reply, code, value = join(queue, lease, ttl, tokens)
+                    if reply then
+                        code, value = REFUSED, {left, reply}
+                    end
+                end
+                break
+            end
+            first, code, value = reserve(counter, tokens, before)
+            if not first then
+                break
+            end
+            code, value = write(record, lease, count, ttl, before, left)
+            if head and not code then
+                code, value = leave(queue, lease)
+                if code then
+                    run('HDEL', record, lease)
+                end
+            end
+            if not code then
+                code, value = GRANTED, first
+            end
+            break
+        elseif before and verb == 'renew' then
+            reply = run('PEXPIRE', record, left > tonumber(ttl) and left or ttl)
+            if type(reply) == 'table' then
+                code, value = FAILED, {'PEXPIRE', reply.err}
+            else
+                code, value = RENEWED, 0
+            end
+            break
+        elseif before then
+            code, value = write(record, lease, count, ttl, before, left)
+            if not code then
+                code, value = RELEASED, tonumber(count)
+            end
+            break
+        end
+
+        -- The lock is free or another's, and whoever finds it free passes it on.
+        head = run('LINDEX', queue, 0)
+        if not code then
+            code, value = LOST, 0
+            if head then
+                -- Whoever renews or releases what it does not hold waits for nothing any more.
+                reply, head = leave(queue, lease)
+                if reply then
+                    code, value = reply, head
+                    break
+                end
+                head = run('LINDEX', queue, 0)
+                left = left or run('PTTL', record)
+            end
+        end
+        if head and left == -2 then
+            -- Should that fail, it changes nothing of what was done before.
+            pass_on(record, counter, queue, head)
+        end
+    until true
     answer[place + 1], answer[place + 2] = code, value
     place = place + 2
 end

@@ -1,0 +1,180 @@
+//! Who is told what: the listeners of a store's clients, and the server's pushes as their events.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use leasehold_core::{ClientId, Grant, LeaseId, StoreTime, Token, Ttl};
+use redis::{PushInfo, PushKind, Value};
+
+use super::keys::{parse_channel, parse_record};
+use crate::store::{Event, Key, Listener, Space, Wakes};
+
+/// The listeners of a store, by their clients.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    table: Mutex<HashMap<ClientId, (Space, Weak<dyn Listener>)>>,
+    /// Grows whenever the table changes, so that a connection knows when it has to look at it.
+    version: AtomicU64,
+    /// How they were woken last. `None`: nobody knows yet.
+    wakes: Mutex<Option<Wakes>>,
+}
+
+impl Listeners {
+    pub(super) fn add(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.table().insert(client, (space.clone(), listener));
+        self.changed();
+    }
+
+    /// Removes a client and gives its space, if it was there.
+    pub(super) fn remove(&self, client: ClientId) -> Option<Space> {
+        let (space, _) = self.table().remove(&client)?;
+        self.changed();
+        Some(space)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Who listens, without those who are gone.
+    pub(super) fn clients(&self) -> Vec<(ClientId, Space)> {
+        let mut table = self.table();
+        table.retain(|_, (_, listener)| listener.strong_count() > 0);
+        let clients = table.iter();
+        clients
+            .map(|(client, (space, _))| (*client, space.clone()))
+            .collect()
+    }
+
+    /// How they are woken who were refused. As long as nothing is known: as it should be.
+    pub(super) fn wakes(&self) -> Wakes {
+        self.last_wakes().unwrap_or(Wakes::Grants)
+    }
+
+    /// Notes how they are woken from now on, and answers whether that is news.
+    pub(super) fn set_wakes(&self, wakes: Wakes) -> bool {
+        self.last_wakes().replace(wakes) != Some(wakes)
+    }
+
+    /// Tells what a push says. One that makes no sense is nobody's news.
+    pub(super) fn hear(&self, push: &PushInfo) {
+        match (&push.kind, push.data.as_slice()) {
+            (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) => {
+                self.hear_message(channel, message);
+            }
+            // Everything was deleted.
+            (PushKind::Invalidate, [Value::Nil]) => self.interrupted(),
+            (PushKind::Invalidate, [Value::Array(keys)]) => {
+                for key in keys {
+                    match key {
+                        Value::BulkString(key) => self.hear_change(key),
+                        other => tracing::debug!(?other, "not a key that changed"),
+                    }
+                }
+            }
+            (PushKind::Subscribe | PushKind::Unsubscribe | PushKind::Disconnection, _) => {}
+            (kind, data) => tracing::debug!(?kind, ?data, "a push of no known form"),
+        }
+    }
+
+    /// Tells a client what came on its channel.
+    pub(super) fn hear_message(&self, channel: &[u8], message: &[u8]) {
+        // What a connection tells itself to see whether it may.
+        if message.is_empty() {
+            return;
+        }
+        let told = parse_channel(channel).and_then(|(namespace, client)| {
+            let ours = |(space, _): &(Space, _)| space.namespace().as_str() == namespace;
+            let ours = self.table().get(&client).is_some_and(ours);
+            parse_grant(client, message).filter(|_| ours)
+        });
+        match told {
+            Some(grant) => self.tell(grant.lease.client, Event::Granted(grant)),
+            None => {
+                let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
+                tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
+            }
+        }
+    }
+
+    /// Tells whoever may be concerned that a key was changed.
+    fn hear_change(&self, key: &[u8]) {
+        self.tell_all(|space| Some(Event::Changed(space.key(parse_record(space, key)?))));
+    }
+
+    /// Tells whoever may be concerned that a record was changed.
+    pub(super) fn tell_change(&self, key: &Key) {
+        self.tell_all(|space| (*space == key.space).then(|| Event::Changed(key.clone())));
+    }
+
+    /// Tells everybody that there may have been news that nobody heard.
+    pub(super) fn interrupted(&self) {
+        self.tell_all(|_| Some(Event::Interrupted));
+    }
+
+    /// Tells a client, if it still listens. One that is gone is forgotten, so that the next batch
+    /// unsubscribes from its channel.
+    pub(super) fn tell(&self, client: ClientId, event: Event) {
+        let Some(listener) = self
+            .table()
+            .get(&client)
+            .map(|(_, listener)| listener.clone())
+        else {
+            return;
+        };
+        match listener.upgrade() {
+            Some(listener) => listener.hear(event),
+            None => drop(self.remove(client)),
+        }
+    }
+
+    /// Tells every client what is news in its space.
+    fn tell_all(&self, news: impl Fn(&Space) -> Option<Event>) {
+        let told: Vec<(Arc<dyn Listener>, Event)> = {
+            let table = self.table();
+            let told = table.values().filter_map(|(space, listener)| {
+                let event = news(space)?;
+                Some((listener.upgrade()?, event))
+            });
+            told.collect()
+        };
+        // Not under the lock: a listener may be the last to hold something that forgets a client.
+        for (listener, event) in told {
+            listener.hear(event);
+        }
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn last_wakes(&self) -> MutexGuard<'_, Option<Wakes>> {
+        self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<ClientId, (Space, Weak<dyn Listener>)>> {
+        // No panic can leave it half changed: each change is one call.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A grant as the script tells it: number of the lease, first token, ttl in ms, time in microseconds.
+fn parse_grant(client: ClientId, message: &[u8]) -> Option<Grant> {
+    let mut numbers = str::from_utf8(message).ok()?.split(' ');
+    let mut number = || -> Option<u64> {
+        let digits = numbers.next()?;
+        let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+        digits.parse().ok().filter(|_| plain)
+    };
+    let grant = Grant {
+        lease: LeaseId {
+            client,
+            number: number()?,
+        },
+        first: Token::new(number()?)?,
+        ttl: Ttl::from_millis(number()?)?,
+        now: StoreTime::from_micros(number()?),
+    };
+    numbers.next().is_none().then_some(grant)
+}
