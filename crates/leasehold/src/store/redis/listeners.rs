@@ -85,12 +85,12 @@ impl Listeners {
             return;
         }
         let told = parse_channel(channel).and_then(|(namespace, client)| {
-            let ours = |(space, _): &(Space, _)| space.namespace().as_str() == namespace;
-            let ours = self.table().get(&client).is_some_and(ours);
-            parse_grant(client, message).filter(|_| ours)
+            let space = self.table().get(&client).map(|(space, _)| space.clone())?;
+            let ours = space.namespace().as_str() == namespace;
+            parse_grant(&space, client, message).filter(|_| ours)
         });
         match told {
-            Some(grant) => self.tell(grant.lease.client, Event::Granted(grant)),
+            Some((key, grant)) => self.tell(grant.lease.client, Event::Granted(key, grant)),
             None => {
                 let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
                 tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
@@ -159,11 +159,12 @@ impl Listeners {
     }
 }
 
-/// A grant as the script tells it: number of the lease, first token, ttl in ms, time in microseconds.
-fn parse_grant(client: ClientId, message: &[u8]) -> Option<Grant> {
-    let mut numbers = str::from_utf8(message).ok()?.split(' ');
+/// A grant as the script tells it: number of the lease, first token, ttl in ms, time in microseconds,
+/// record.
+fn parse_grant(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key, Grant)> {
+    let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
     let mut number = || -> Option<u64> {
-        let digits = numbers.next()?;
+        let digits = parts.next()?;
         let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
         digits.parse().ok().filter(|_| plain)
     };
@@ -176,5 +177,6 @@ fn parse_grant(client: ClientId, message: &[u8]) -> Option<Grant> {
         ttl: Ttl::from_millis(number()?)?,
         now: StoreTime::from_micros(number()?),
     };
-    numbers.next().is_none().then_some(grant)
+    let name = parse_record(space, parts.next()?.as_bytes())?;
+    Some((space.key(name), grant))
 }

@@ -16,7 +16,7 @@
 -- Only this script writes them. Braces keep them in one slot of a cluster.
 --
 -- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
--- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds>".
+-- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 --
 -- KEYS: for each operation its record, its counter and its queue.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
@@ -158,7 +158,7 @@ local function pass_on(record, counter, queue, head, asker)
         end
         local channel = match(record, '^[^:]*') .. ':client:' .. client
         local heard = run('PUBLISH', channel,
-            string.format('%s %.0f %.0f %.0f', number, first, ttl, now))
+            string.format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record))
         if type(heard) == 'number' and heard > 0 then
             return head, ttl
         end
