@@ -57,6 +57,11 @@ fn test(steps: &mut Steps) {
                 .args(tests),
         )
     });
+    steps.run("models of the driver", || {
+        let models = ["--features", "__shuttle", "--lib", "model"];
+        let package = ["test", "--package", "leasehold", "--locked"];
+        run_program(cargo().args(package).args(models))
+    });
     steps.run("examples in the documentation", || {
         run_program(cargo().args(["test", "--workspace", "--locked", "--doc"]))
     });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::primitives::{Mutex, MutexGuard, lock};
+use super::primitives::{Mutex, MutexGuard, lock, may_switch};
 
 /// What lines are made of.
 pub(crate) trait Kind: Sized {
@@ -180,6 +180,7 @@ impl<L: Kind> Drop for Front<L> {
 impl<L: Kind> Next<L> {
     /// Gives the task its turn. It comes back if the task has left.
     pub(crate) fn give(self, turn: L::Turn) -> Result<(), L::Turn> {
+        may_switch();
         self.turn.send(turn)
     }
 }
@@ -232,3 +233,6 @@ impl<L: Kind> fmt::Debug for Front<L> {
         f.debug_struct("Front").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "__shuttle"))]
+mod model;
