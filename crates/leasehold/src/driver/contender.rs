@@ -60,14 +60,14 @@ pub(crate) enum Busy {
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// It asks the store from now on.
-    Contend(Contender),
+    Contend(Box<Contender>),
     /// It holds the lock: the lease was handed off.
     Hold(Hold),
 }
 
 impl From<Front<Mutexes>> for Turn {
     fn from(front: Front<Mutexes>) -> Self {
-        Self::Contend(Contender::new(Some(front)))
+        Self::Contend(Box::new(Contender::new(Some(front))))
     }
 }
 
@@ -119,7 +119,7 @@ async fn line_up(
                 Some(Turn::Contend(mut contender)) => {
                     let since = contender.unreachable_since;
                     contender.unreachable_since = since.map(|since| since.max(came));
-                    contender
+                    *contender
                 }
                 None => Contender::new(None),
             }
@@ -324,7 +324,7 @@ impl Contender {
         let mut contender = Self::new(Some(front));
         contender.attempt = Some(attempt);
         // If it has left in this moment, its turn goes on to the next.
-        drop(next.give(Turn::Contend(contender)));
+        drop(next.give(Turn::Contend(Box::new(contender))));
         Some(released)
     }
 }
@@ -348,7 +348,7 @@ impl Drop for Contender {
                 attempt,
                 unreachable_since: self.unreachable_since,
             };
-            drop(next.give(Turn::Contend(contender)));
+            drop(next.give(Turn::Contend(Box::new(contender))));
         }
     }
 }
