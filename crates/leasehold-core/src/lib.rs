@@ -29,7 +29,7 @@ pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
 pub use lease::{Action, Cause, Lease, Policy, State};
-pub use mutex::{Grant, Hold, Op, Outcome, Record};
+pub use mutex::{Grant, Hold, Notice, Op, Outcome, Record};
 pub use name::{Name, NameError, Scope};
 pub use queue::{Queue, Waiter};
 pub use schedule::Schedule;

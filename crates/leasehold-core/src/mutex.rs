@@ -143,16 +143,42 @@ pub struct Grant {
     pub now: StoreTime,
 }
 
+/// What a store tells a waiter without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It holds the lock.
+    Granted(Grant),
+    /// It is the next: another was granted the lock, and has it for `ttl` unless it says more. If it
+    /// cannot, nobody else would notice.
+    Next {
+        /// The lease that waits.
+        lease: LeaseId,
+        /// How long the other's grant is.
+        ttl: Ttl,
+    },
+}
+
+impl Notice {
+    /// Whom it is for.
+    #[must_use]
+    pub const fn lease(&self) -> LeaseId {
+        match self {
+            Self::Granted(grant) => grant.lease,
+            Self::Next { lease, .. } => *lease,
+        }
+    }
+}
+
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `tell` takes a grant to the waiter it is for and answers whether that can be reached. One that
-/// cannot is passed over. A grant that was taken counts only if the record is kept: a store that
-/// may still fail holds what is told back until it cannot.
+/// `tell` takes a notice to the waiter it is for and answers whether that can be reached. One that
+/// cannot be told its grant is passed over. What was told counts only if the record is kept: a store
+/// that may still fail holds it back until it cannot.
 pub fn apply(
     record: &mut Record,
     op: &Op,
     now: StoreTime,
-    mut tell: impl FnMut(&Grant) -> bool,
+    mut tell: impl FnMut(&Notice) -> bool,
 ) -> Outcome {
     record.hold = record.holder(now).copied();
     record.queue.expire(now);
@@ -199,7 +225,7 @@ fn pass_on(
     record: &mut Record,
     now: StoreTime,
     asker: Option<LeaseId>,
-    tell: &mut impl FnMut(&Grant) -> bool,
+    tell: &mut impl FnMut(&Notice) -> bool,
 ) {
     while record.hold.is_none()
         && let Some(&head) = record.queue.head()
@@ -217,12 +243,15 @@ fn pass_on(
             first,
             now,
         };
-        if tell(&grant) {
+        if tell(&Notice::Granted(grant)) {
             record.hold = Some(Hold {
                 lease: head.lease,
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
             });
+            if let Some(Waiter { lease, .. }) = record.queue.head() {
+                tell(&Notice::Next { lease: *lease, ttl });
+            }
         }
     }
 }

@@ -192,20 +192,26 @@ fn who_is_refused_waits_once_and_in_order() {
 fn the_release_grants_to_the_head_and_tells_it() {
     let mut record = contended();
     let mut told = Vec::new();
-    let released = super::apply(&mut record, &release(1, 0), at(10), |grant| {
-        told.push(*grant);
+    let released = super::apply(&mut record, &release(1, 0), at(10), |notice| {
+        told.push(*notice);
         true
     });
     assert_eq!(released, Outcome::Released { count: 0 });
     let first = Token::new(START + 10_000).unwrap();
     assert_eq!(
         told,
-        [Grant {
-            lease: lease(2),
-            ttl: ttl(queue::ACCEPTANCE_MS),
-            first,
-            now: at(10),
-        }]
+        [
+            Notice::Granted(Grant {
+                lease: lease(2),
+                ttl: ttl(queue::ACCEPTANCE_MS),
+                first,
+                now: at(10),
+            }),
+            Notice::Next {
+                lease: lease(3),
+                ttl: ttl(queue::ACCEPTANCE_MS),
+            }
+        ]
     );
     assert_eq!(
         record.hold.unwrap().expires_at,
@@ -223,8 +229,8 @@ fn the_release_grants_to_the_head_and_tells_it() {
 #[test]
 fn a_head_that_cannot_be_reached_is_passed_over() {
     let mut record = contended();
-    super::apply(&mut record, &release(1, 0), at(10), |grant| {
-        grant.lease.number == 4
+    super::apply(&mut record, &release(1, 0), at(10), |notice| {
+        notice.lease().number == 4
     });
     assert_eq!(record.hold.unwrap().lease, lease(4));
     assert_eq!(queued(&record), []);
@@ -305,8 +311,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 /// One of the leases can never be reached.
-fn reachable(grant: &Grant) -> bool {
-    grant.lease.number != 2
+fn reachable(notice: &Notice) -> bool {
+    notice.lease().number != 2
 }
 
 proptest! {
@@ -368,9 +374,11 @@ proptest! {
             }
             let before = record.holder(at(now)).map(|hold| hold.lease);
             let mut grants = Vec::new();
-            let outcome = super::apply(&mut record, &op, at(now), |grant| {
-                grants.push((grant.lease, grant.first));
-                reachable(grant)
+            let outcome = super::apply(&mut record, &op, at(now), |notice| {
+                if let Notice::Granted(grant) = notice {
+                    grants.push((grant.lease, grant.first));
+                }
+                reachable(notice)
             });
             if let (Outcome::Granted { first }, Op::Acquire { lease, .. }) = (outcome, &op)
                 && (before != Some(*lease) || holder != Some(*lease))

@@ -263,19 +263,22 @@ impl Contender {
 
     /// Waits until there is a reason to ask again, or the grant was told.
     async fn wait(&mut self, driver: &Driver, span: Duration) -> Option<(Arc<Held>, HoldId)> {
-        let until = driver.clock.now().after(span);
+        let mut until = driver.clock.now().after(span);
         let Some(attempt) = &mut self.attempt else {
             driver.clock.sleep_until(until).await;
             return None;
         };
         let slot = Arc::clone(&attempt.slot);
-        tokio::select! {
-            biased;
-            news = slot.news() => match news {
-                News::Granted(told) => attempt.accept_told(told),
-                News::AskAgain => None,
-            },
-            () = driver.clock.sleep_until(until) => None,
+        loop {
+            tokio::select! {
+                biased;
+                news = slot.news() => match news {
+                    News::Granted(told) => return attempt.accept_told(told),
+                    News::AskAgain => return None,
+                    News::AskAt(at) => until = until.min(at),
+                },
+                () = driver.clock.sleep_until(until) => return None,
+            }
         }
     }
 

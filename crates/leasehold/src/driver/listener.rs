@@ -1,6 +1,6 @@
 //! What the store tells without being asked, and whom it concerns.
 
-use leasehold_core::{Cause, Grant};
+use leasehold_core::{Cause, Grant, Notice};
 
 use super::Driver;
 use super::contender::Busy;
@@ -9,7 +9,14 @@ use crate::store::{Event, Key, Listener};
 impl Listener for Driver {
     fn hear(&self, event: Event) {
         match event {
-            Event::Granted(key, grant) => self.granted(key, grant),
+            Event::Told(key, Notice::Granted(grant)) => self.granted(key, grant),
+            Event::Told(key, Notice::Next { lease, ttl }) => {
+                if let Some(Busy::Asking(slot)) = self.lines.busy(&key)
+                    && slot.id == lease
+                {
+                    slot.next(self.clock.now(), ttl);
+                }
+            }
             Event::Changed(key) => match self.lines.busy(&key) {
                 Some(Busy::Holding(held)) => {
                     if let Some(held) = held.upgrade() {

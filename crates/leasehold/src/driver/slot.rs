@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{Grant, Instant, LeaseId};
+use leasehold_core::{Grant, Instant, LeaseId, Ttl, time};
 use tokio::sync::Notify;
 
 use crate::Error;
@@ -19,6 +19,8 @@ pub(crate) struct Slot {
 struct Heard {
     grant: Option<Told>,
     ask_again: bool,
+    /// When to ask again although the timer has not rung.
+    ask_at: Option<Instant>,
     /// Whether a change of the record is a reason to ask again.
     heeds_changes: bool,
     /// What the store answered last.
@@ -44,6 +46,7 @@ pub(crate) enum Answered {
 pub(crate) enum News {
     Granted(Told),
     AskAgain,
+    AskAt(Instant),
 }
 
 impl Slot {
@@ -58,6 +61,13 @@ impl Slot {
     /// The store granted the lease.
     pub(crate) fn granted(&self, grant: Grant, heard: Instant) {
         self.lock().grant = Some(Told { grant, heard });
+        self.news.notify_one();
+    }
+
+    /// Another was granted the lock, for `ttl` at first, and this lease is the next.
+    pub(crate) fn next(&self, heard: Instant, ttl: Ttl) {
+        let span = ttl.as_duration();
+        self.lock().ask_at = Some(heard.after(span + time::drift(span)));
         self.news.notify_one();
     }
 
@@ -81,7 +91,9 @@ impl Slot {
 
     /// A question is about to be asked: earlier wishes for one are met.
     pub(crate) fn asking(&self) {
-        self.lock().ask_again = false;
+        let mut heard = self.lock();
+        heard.ask_again = false;
+        heard.ask_at = None;
     }
 
     /// Waits for news. Dropping it loses none.
@@ -94,6 +106,9 @@ impl Slot {
                 }
                 if std::mem::take(&mut heard.ask_again) {
                     return News::AskAgain;
+                }
+                if let Some(at) = heard.ask_at.take() {
+                    return News::AskAt(at);
                 }
             }
             self.news.notified().await;

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use leasehold_core::Grant;
+use leasehold_core::Notice;
 
 use super::Key;
 
 /// News for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A lease of this client that waited for a name holds the lock now.
-    Granted(Key, Grant),
+    /// A lease of this client that waits for a name holds the lock now, or is the next.
+    Told(Key, Notice),
     /// Somebody else changed or removed the record that this client has read last: whoever holds the
     /// lock asks whether it still does. A hint: it may come without need.
     Changed(Key),
@@ -29,7 +29,7 @@ pub trait Listener: fmt::Debug + Send + Sync {
 /// How somebody who was refused learns that it is time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakes {
-    /// The store keeps a queue and tells the head that it was granted the lock: [`Event::Granted`].
+    /// The store keeps a queue and tells the head that it was granted the lock: [`Event::Told`].
     Grants,
     /// No queue, but the refused are told when the record was changed: [`Event::Changed`].
     Changes,

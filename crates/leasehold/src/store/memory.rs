@@ -121,10 +121,10 @@ impl Tables {
             Some(record) => record,
             None => records.entry(request.key.clone()).or_default(),
         };
-        let outcome = mutex::apply(record, &request.op, now, |grant| {
-            let told = listener(grant.lease.client);
+        let outcome = mutex::apply(record, &request.op, now, |notice| {
+            let told = listener(notice.lease().client);
             let reached = told.is_some();
-            news.extend(told.map(|told| (told, Event::Granted(request.key.clone(), *grant))));
+            news.extend(told.map(|told| (told, Event::Told(request.key.clone(), *notice))));
             reached
         });
         if let Outcome::Revoked {

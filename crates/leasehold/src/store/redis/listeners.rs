@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use leasehold_core::{ClientId, Grant, LeaseId, StoreTime, Token, Ttl};
+use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{parse_channel, parse_record};
@@ -87,10 +87,10 @@ impl Listeners {
         let told = parse_channel(channel).and_then(|(namespace, client)| {
             let space = self.table().get(&client).map(|(space, _)| space.clone())?;
             let ours = space.namespace().as_str() == namespace;
-            parse_grant(&space, client, message).filter(|_| ours)
+            parse_notice(&space, client, message).filter(|_| ours)
         });
         match told {
-            Some((key, grant)) => self.tell(grant.lease.client, Event::Granted(key, grant)),
+            Some((key, notice)) => self.tell(notice.lease().client, Event::Told(key, notice)),
             None => {
                 let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
                 tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
@@ -159,24 +159,30 @@ impl Listeners {
     }
 }
 
-/// A grant as the script tells it: number of the lease, first token, ttl in ms, time in microseconds,
-/// record.
-fn parse_grant(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key, Grant)> {
+/// A notice as the script tells it: number of the lease, first token, ttl in ms, time in microseconds,
+/// record. Who is the next has no token.
+fn parse_notice(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key, Notice)> {
     let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
     let mut number = || -> Option<u64> {
         let digits = parts.next()?;
         let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
         digits.parse().ok().filter(|_| plain)
     };
-    let grant = Grant {
-        lease: LeaseId {
-            client,
-            number: number()?,
-        },
-        first: Token::new(number()?)?,
-        ttl: Ttl::from_millis(number()?)?,
-        now: StoreTime::from_micros(number()?),
+    let lease = LeaseId {
+        client,
+        number: number()?,
+    };
+    let (first, ttl, now) = (number()?, number()?, number()?);
+    let ttl = Ttl::from_millis(ttl)?;
+    let notice = match first {
+        0 => Notice::Next { lease, ttl },
+        first => Notice::Granted(Grant {
+            lease,
+            ttl,
+            first: Token::new(first)?,
+            now: StoreTime::from_micros(now),
+        }),
     };
     let name = parse_record(space, parts.next()?.as_bytes())?;
-    Some((space.key(name), grant))
+    Some((space.key(name), notice))
 }

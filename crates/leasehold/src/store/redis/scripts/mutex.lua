@@ -17,6 +17,8 @@
 --
 -- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
+-- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
+-- nobody else would notice.
 --
 -- KEYS: for each operation its record, its counter and its queue.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
@@ -55,8 +57,8 @@ local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 -- How long a waiter that was granted the lock has it until it says more.
 local ACCEPTANCE_MS = 3000
 
-local run, find, match, type, tonumber =
-    redis.pcall, string.find, string.match, type, tonumber
+local run, find, match, format, type, tonumber =
+    redis.pcall, string.find, string.match, string.format, type, tonumber
 
 local time = run('TIME')
 if time.err then
@@ -156,10 +158,18 @@ local function pass_on(record, counter, queue, head, asker)
             run('HDEL', record, lease)
             return head, -2, FAILED, {'LTRIM', trimmed.err}
         end
-        local channel = match(record, '^[^:]*') .. ':client:' .. client
-        local heard = run('PUBLISH', channel,
-            string.format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record))
+        local channels = match(record, '^[^:]*') .. ':client:'
+        local told = '%s %.0f %.0f %.0f %s'
+        local heard = run('PUBLISH', channels .. client,
+            format(told, number, first, ttl, now, record))
         if type(heard) == 'number' and heard > 0 then
+            local following = run('LINDEX', queue, 0)
+            if type(following) == 'string' then
+                client, number = match(following, '^(%x+):(%d+)')
+                if client then
+                    run('PUBLISH', channels .. client, format(told, number, 0, ttl, now, record))
+                end
+            end
             return head, ttl
         end
         -- Its connection is gone. The next one, then.
