@@ -1,8 +1,12 @@
 //! The Redis store against real servers.
 
 mod connect;
+mod ear;
 mod faults;
+mod grants;
 mod look;
+mod losses;
+mod queue;
 mod records;
 mod refused;
 mod rights;
