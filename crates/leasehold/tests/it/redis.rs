@@ -1,12 +1,17 @@
 //! The Redis store against real servers.
 
 mod connect;
+mod ear;
 mod faults;
+mod grants;
 mod look;
+mod losses;
+mod queue;
 mod records;
 mod refused;
 mod rights;
 mod rule;
+mod wakes;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

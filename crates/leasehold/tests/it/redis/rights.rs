@@ -3,12 +3,27 @@
 use leasehold::ErrorKind;
 use leasehold_testkit::RedisServer;
 
+use super::ear::{Asker, wait};
 use super::*;
 
 /// What the head of the script says it needs.
-const NEEDED: [&str; 8] = [
-    "hget", "hset", "hdel", "pexpire", "pttl", "get", "set", "time",
+const NEEDED: [&str; 9] = [
+    "hget", "hset", "hdel", "pexpire", "pttl", "get", "set", "time", "lindex",
 ];
+
+/// What waiting in the queue needs as well, and its channels.
+const QUEUE: [&str; 7] = [
+    "lpos",
+    "rpush",
+    "lrem",
+    "ltrim",
+    "publish",
+    "subscribe",
+    "unsubscribe",
+];
+
+/// What is needed to be told of losses.
+const WATCH: [&str; 3] = ["client|tracking", "client|caching", "exists"];
 
 /// What an operator needs to revoke as well.
 const REVOKE: [&str; 2] = ["hgetall", "del"];
@@ -16,11 +31,13 @@ const REVOKE: [&str; 2] = ["hgetall", "del"];
 /// A server on which `alice` may do only what locks need, without `removed`.
 fn allow(server: &RedisServer, removed: &str) {
     let commands = ["evalsha", "eval"].iter().chain(&NEEDED).chain(&REVOKE);
+    let commands = commands.chain(&QUEUE).chain(&WATCH);
     let rules: Vec<_> = commands
         .filter(|command| **command != removed)
         .map(|command| format!("+{command}"))
         .collect();
-    let mut acl = vec!["ACL", "SETUSER", "alice", "reset", "on", ">pw", "~app:*"];
+    let mut acl = vec!["ACL", "SETUSER", "alice", "reset", "on", ">pw"];
+    acl.extend(["~app:*", "&app:*"]);
     acl.extend(rules.iter().map(String::as_str));
     server.cli(&acl);
 }
@@ -43,6 +60,15 @@ async fn exactly_these_rights_are_enough() {
         applied(&*store, revoke("a")).await,
         Outcome::Revoked { cut_off }
     );
+    let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
+    a.take("b", 1).await;
+    b.wait("b", 1).await;
+    b.wait("b", 2).await;
+    assert_eq!(b.ask(release("b", 1, 0)).await, Outcome::Lost);
+    a.release("b", 1).await;
+    b.granted(2).await;
+    a.store.forget(a.lease(1).client);
+    works(&*store).await;
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
@@ -52,7 +78,7 @@ async fn a_missing_right_grants_nothing() {
     allow(&server, "");
     let store = open(&server.url_of("alice", "pw")).await;
     works(&*store).await;
-    for removed in NEEDED {
+    for removed in NEEDED.into_iter().filter(|needed| *needed != "hget") {
         allow(&server, removed);
         server.cli(&["DEL", "app:{t:a}", "app:{t:a}:token"]);
         let replies = store.apply(vec![acquire("a", 1), acquire("b", 1)]).await;
@@ -65,6 +91,20 @@ async fn a_missing_right_grants_nothing() {
         let left = server.cli(&["EXISTS", "app:{t:a}", "app:{t:b}"]);
         assert_eq!(left, "0", "without {removed}");
     }
+}
+
+/// A free lock is granted without it: that would be one command more for everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_read_a_hash_renews_nothing_but_lets_go() {
+    let server = RedisServer::start();
+    allow(&server, "hget");
+    let store = open(&server.url_of("alice", "pw")).await;
+    granted(&*store, acquire("a", 1)).await;
+    for request in [renew("a", 1), acquire("a", 1), release("a", 1, 2)] {
+        assert_unauthorized(&rejected(&*store, request).await, "hget");
+    }
+    let released = applied(&*store, release("a", 1, 0)).await;
+    assert_eq!(released, Outcome::Released { count: 0 });
 }
 
 /// A right that is taken away from a holder stops the operations that need it and no other, and
@@ -112,6 +152,68 @@ async fn a_right_taken_from_a_holder_harms_no_record() {
         }
         allow(&server, "");
     }
+}
+
+/// Who may not change the queue does not, and keeps nobody else from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_leaves_the_queue_as_it_was() {
+    let server = RedisServer::start();
+    allow(&server, "");
+    let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
+    let other = Asker::connect(&server.url(), 2).await;
+    let queue = || server.cli(&["LRANGE", "app:{t:a}:queue", "0", "-1"]);
+    works(&*alice.store).await;
+    let refused = async |request: Request, command: &str| {
+        let error = rejected(&*alice.store, alice.own(request)).await;
+        assert_unauthorized(&error, command);
+        assert!(error.to_string().contains("app:{t:a}"), "{error}");
+    };
+
+    other.take("a", 1).await;
+    other.wait("a", 2).await;
+    let before = queue();
+    for removed in ["lpos", "rpush"] {
+        allow(&server, removed);
+        refused(wait("a", 1), removed).await;
+        assert_eq!(queue(), before, "without {removed}");
+    }
+    allow(&server, "");
+    alice.wait("a", 1).await;
+    let before = queue();
+    for removed in ["lpos", "lrem"] {
+        allow(&server, removed);
+        refused(release("a", 1, 0), removed).await;
+        assert_eq!(queue(), before, "without {removed}");
+    }
+
+    allow(&server, "ltrim");
+    assert_eq!(other.ask(renew("a", 2)).await, Outcome::Lost);
+    other.release("a", 1).await;
+    let grant = alice.granted(1).await;
+    other.wait("a", 3).await;
+    // It lets go, and who waits has the lock with the next question of anybody who may grant it.
+    alice.release("a", 1).await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}"]), "0");
+    refused(acquire("a", 2), "ltrim").await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}"]), "0");
+    assert_eq!(queue().lines().count(), 2);
+    allow(&server, "");
+    assert_eq!(alice.ask(renew("a", 2)).await, Outcome::Lost);
+    assert!(other.granted(3).await.first > grant.first);
+}
+
+/// The others ask again when the time comes that they were told.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_publish_grants_to_nobody_and_frees_the_lock() {
+    let server = RedisServer::start();
+    allow(&server, "publish");
+    let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
+    let other = Asker::connect(&server.url(), 2).await;
+    alice.take("a", 1).await;
+    other.wait("a", 1).await;
+    alice.release("a", 1).await;
+    assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
+    alice.take("a", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

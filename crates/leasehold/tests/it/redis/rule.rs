@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use leasehold::store::{OpenOptions, RedisStore};
+use leasehold::store::{Event, OpenOptions, RedisStore};
+use leasehold_core::Grant;
 use leasehold_core::mutex::{self, Record};
 use leasehold_testkit::RedisServer;
 
+use super::ear::Asker;
 use super::*;
 
 /// How far apart the server's readings of its clock in one script may be, when the machine is busy.
@@ -16,68 +18,182 @@ const GRAIN: Duration = Duration::from_millis(200);
 const EDGE: Duration = Duration::from_millis(50);
 
 /// Random histories, in batches, on a server whose clock is moved: every outcome is the one that
-/// the rule gives for the server's time in the same reply. A seed that fails is in the message.
+/// the rule gives for the server's time in the same reply, and the clients that can be told are told
+/// the grants that the rule tells. A seed that fails is in the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_is_the_rule() {
     let server = RedisServer::options().clock_shim().start();
     let store = open(&server.url()).await;
-    let mut seen = HashMap::new();
-    'histories: for seed in 0..20 {
-        let mut random = Random(seed + 1);
-        let mut records: HashMap<Key, Record> = HashMap::new();
+    let mut ears = Vec::new();
+    for client in CLIENTS.filter(|client| hears(*client)) {
+        let asker = Asker::connect(&server.url(), client).await;
+        asker.settle().await;
+        ears.push(asker);
+    }
+    let mut seen = Seen::default();
+    for seed in 0..60 {
+        let mut history = History {
+            seed,
+            random: Random(seed + 1),
+            records: HashMap::new(),
+            told: Vec::new(),
+        };
+        let compared = history.play(&server, &*store, &mut seen).await;
+        for asker in &ears {
+            // If it ends on an edge, the rest of its batch told what nobody compares.
+            let settle = compared.then_some(&history.told);
+            heard(asker, settle, seed).await;
+        }
+        if compared {
+            history.check_end(&*store).await;
+        }
+    }
+    let often = |count: &usize| *count > 20;
+    assert!(seen.outcomes.len() >= 6, "{seen:?}");
+    assert!(seen.outcomes.values().all(often), "{seen:?}");
+    assert!(
+        [seen.told, seen.passed_over, seen.behind].iter().all(often),
+        "{seen:?}"
+    );
+}
+
+/// Two that are connected and two that are not.
+const CLIENTS: std::ops::Range<u8> = 1..5;
+
+fn hears(client: u8) -> bool {
+    client < 3
+}
+
+/// How often something happened that is to be compared.
+#[derive(Debug, Default)]
+struct Seen {
+    outcomes: HashMap<std::mem::Discriminant<Outcome>, usize>,
+    /// Grants to those who could be told.
+    told: usize,
+    /// Waiters that could not.
+    passed_over: usize,
+    /// Waiters that were not the head.
+    behind: usize,
+}
+
+/// The server's records as the rule has them, under two names of their own.
+struct History {
+    seed: u64,
+    random: Random,
+    records: HashMap<Key, Record>,
+    told: Vec<Grant>,
+}
+
+impl History {
+    /// Plays it to its end. `false` if it came so near the end of a lease or queue that nobody knows
+    /// on which side the server saw it.
+    async fn play(&mut self, server: &RedisServer, store: &dyn Store, seen: &mut Seen) -> bool {
         for _ in 0..30 {
-            let batch: Vec<_> = (0..=random.below(6))
-                .map(|_| random.request(seed))
+            let batch: Vec<_> = (0..=self.random.below(6))
+                .map(|_| self.random.request(self.seed))
                 .collect();
             let replies = store.apply(batch.clone()).await;
             for (request, reply) in batch.iter().zip(replies) {
                 let Reply::Applied { outcome, now } = reply else {
-                    panic!("seed {seed}: {request:?}: {reply:?}");
+                    panic!("seed {}: {request:?}: {reply:?}", self.seed);
                 };
-                let record = records.entry(request.key.clone()).or_default();
-                if on_the_edge(record, now) {
-                    continue 'histories;
+                if !self.compare(request, outcome, now, seen) {
+                    return false;
                 }
-                let expected = mutex::apply(record, &request.op, now, |_| false);
-                assert!(
-                    alike(outcome, expected),
-                    "seed {seed}: {request:?}: {outcome:?}, {expected:?}"
-                );
-                *seen.entry(std::mem::discriminant(&outcome)).or_insert(0) += 1;
             }
-            // Steps of half seconds and ttls a quarter off them: nearly nothing ends on an edge.
-            server.step_clock(500 * i64::from(random.below(4)));
+            server.step_clock(STEP_MS * i64::from(self.random.below(5)));
         }
-        for (key, record) in records {
-            let entry = store.inspect(&key).await.unwrap();
+        true
+    }
+
+    fn compare(
+        &mut self,
+        request: &Request,
+        outcome: Outcome,
+        now: StoreTime,
+        seen: &mut Seen,
+    ) -> bool {
+        let record = self.records.entry(request.key.clone()).or_default();
+        if on_the_edge(record, now) {
+            return false;
+        }
+        let expected = mutex::apply(record, &request.op, now, |grant| {
+            let reached = CLIENTS
+                .clone()
+                .any(|client| hears(client) && grant.lease.client == id(client));
+            if reached {
+                self.told.push(*grant);
+                seen.told += 1;
+            } else {
+                seen.passed_over += 1;
+            }
+            reached
+        });
+        let seed = self.seed;
+        assert!(
+            alike(outcome, expected),
+            "seed {seed}: {request:?}: {outcome:?}, {expected:?}"
+        );
+        if let Outcome::Refused { place, .. } = outcome {
+            seen.behind += usize::from(place > Some(0));
+        }
+        let count = seen.outcomes.entry(std::mem::discriminant(&outcome));
+        *count.or_default() += 1;
+        true
+    }
+
+    async fn check_end(&self, store: &dyn Store) {
+        let seed = self.seed;
+        for (key, record) in &self.records {
             let held = record.hold.map(|hold| (hold.lease, hold.count.get()));
             // The clock has moved on: the record may have ended since.
-            if let Some(entry) = entry {
+            if let Some(entry) = store.inspect(key).await.unwrap() {
                 assert_eq!(Some((entry.lease, entry.count)), held, "seed {seed}");
                 assert_eq!(entry.token, record.last_token, "seed {seed}");
             }
         }
     }
-    assert!(
-        seen.len() >= 6 && seen.values().all(|count| *count > 20),
-        "{seen:?}"
-    );
 }
 
-/// Whether a lease ends about now, so that one reading of the clock may see it and another not.
+/// Checks what a client heard in a history. `None`: anything.
+async fn heard(asker: &Asker, told: Option<&Vec<Grant>>, seed: u64) {
+    // What was published before this answer was heard before it.
+    asker.settle().await;
+    let heard: Vec<_> = asker.ear.take();
+    let Some(told) = told else {
+        return;
+    };
+    let own = |grant: &&Grant| grant.lease.client == asker.lease(0).client;
+    let told = told.iter().filter(own).map(|grant| Event::Granted(*grant));
+    assert_eq!(heard, told.collect::<Vec<_>>(), "seed {seed}");
+}
+
+/// Whether a lease or a queue ends about now, so that one reading of the clock may see it and
+/// another not.
 fn on_the_edge(record: &Record, now: StoreTime) -> bool {
-    let end = record.hold.map(|hold| hold.expires_at);
-    end.is_some_and(|end| end.until(now).max(now.until(end)) < EDGE)
+    let hold = record.hold.map(|hold| hold.expires_at);
+    let queue = (!record.queue.is_empty()).then(|| record.queue.until());
+    let mut ends = hold.into_iter().chain(queue);
+    ends.any(|end| end.until(now).max(now.until(end)) < EDGE)
 }
 
 fn alike(outcome: Outcome, expected: Outcome) -> bool {
     match (outcome, expected) {
-        (Outcome::Refused { left: a, .. }, Outcome::Refused { left: b, .. }) => {
-            a.abs_diff(b) <= GRAIN
-        }
+        (
+            Outcome::Refused { left: a, place },
+            Outcome::Refused {
+                left: b,
+                place: expected,
+            },
+        ) => a.abs_diff(b) <= GRAIN && place == expected,
         _ => outcome == expected,
     }
 }
+
+/// By what the clock is moved, and the ttls, so chosen that nearly nothing ends about when it is
+/// looked at: neither a ttl, nor two and a second, nor three seconds are near a multiple of the step.
+const STEP_MS: i64 = 400;
+const TTLS_MS: [u64; 3] = [1_350, 2_150, 3_350];
 
 /// A generator of Marsaglia's xorshift family: small, and the same everywhere.
 struct Random(u64);
@@ -91,19 +207,27 @@ impl Random {
     }
 
     fn request(&mut self, seed: u64) -> Request {
-        let lease = lease(u64::from(self.below(3)));
-        let ttl = ttl(u64::from(self.below(3)) * 1_000 + 1_250);
+        let client = CLIENTS.start + u8::try_from(self.below(4)).unwrap();
+        let lease = LeaseId {
+            client: id(client),
+            number: u64::from(self.below(2)),
+        };
+        let ttl = ttl(TTLS_MS[usize::try_from(self.below(3)).unwrap()]);
         let count = self.below(3);
-        let op = match self.below(10) {
-            0..=3 => Op::Acquire {
+        let op = match self.below(12) {
+            0..=5 => Op::Acquire {
                 lease,
                 count: NonZeroU32::new(count + 1).unwrap(),
                 ttl,
                 tokens: TokenCount::new(self.below(300) + 1).unwrap(),
-                wait: false,
+                wait: self.below(4) > 0,
             },
-            4..=5 => Op::Renew { lease, ttl },
-            6..=8 => Op::Release { lease, count, ttl },
+            6..=7 => Op::Renew { lease, ttl },
+            8..=10 => Op::Release {
+                lease,
+                count: count.saturating_sub(1),
+                ttl,
+            },
             _ => Op::Revoke,
         };
         let name = format!("{seed}/{}", self.below(2));
@@ -112,6 +236,10 @@ impl Random {
             op,
         }
     }
+}
+
+fn id(client: u8) -> ClientId {
+    ClientId::from_random([client; 16])
 }
 
 #[tokio::test(flavor = "multi_thread")]

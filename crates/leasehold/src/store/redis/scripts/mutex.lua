@@ -43,7 +43,8 @@
 -- An error in one operation touches no other: every command is called by pcall. Needs the commands
 -- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM,
 -- LTRIM and PUBLISH; for revoke also HGETALL and DEL. Whoever lacks one of the first is granted
--- nothing, so nobody holds what he cannot renew or release.
+-- nothing, so nobody holds what he cannot release. Only HGET is not tried before: who lacks it is
+-- told so when he renews.
 --
 -- The verbs stand in the loop, not in functions: these would be made anew in every call, which is
 -- short. A `break` ends an operation.

@@ -1,0 +1,152 @@
+//! A client of a test's own: it asks by hand and notes what it hears.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::store::{Event, Listener, Request, Store};
+use leasehold_core::{ClientId, Grant, LeaseId};
+use leasehold_testkit::eventually_async;
+
+use super::*;
+
+/// What a client heard, in the order in which it came.
+#[derive(Debug, Default)]
+pub(crate) struct Ear(Mutex<Vec<Event>>);
+
+impl Listener for Ear {
+    fn hear(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+impl Ear {
+    /// What was heard since the last question.
+    pub(crate) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A client with a listener.
+pub(crate) struct Asker {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ear: Arc<Ear>,
+    client: ClientId,
+}
+
+impl Asker {
+    /// A client of its own connection.
+    pub(crate) async fn connect(url: &str, client: u8) -> Self {
+        Self::on(&open(url).await, client)
+    }
+
+    /// A client that shares the connection of a store.
+    pub(crate) fn on(store: &Arc<dyn Store>, client: u8) -> Self {
+        let ear = Arc::new(Ear::default());
+        let client = ClientId::from_random([client; 16]);
+        let listener = Arc::downgrade(&ear) as std::sync::Weak<dyn Listener>;
+        store.listen(&space(), client, listener);
+        Self {
+            store: Arc::clone(store),
+            ear,
+            client,
+        }
+    }
+
+    pub(crate) fn lease(&self, number: u64) -> LeaseId {
+        let client = self.client;
+        LeaseId { client, number }
+    }
+
+    pub(crate) fn channel(&self) -> String {
+        format!("app:client:{}", self.client)
+    }
+
+    /// The same request, for a lease of this client.
+    pub(crate) fn own(&self, mut request: Request) -> Request {
+        match &mut request.op {
+            Op::Acquire { lease, .. } | Op::Renew { lease, .. } | Op::Release { lease, .. } => {
+                lease.client = self.client;
+            }
+            Op::Revoke => {}
+        }
+        request
+    }
+
+    pub(crate) async fn ask(&self, request: Request) -> Outcome {
+        applied(&*self.store, self.own(request)).await
+    }
+
+    /// Asks for a lock that another holds, and gives the place in its queue.
+    pub(crate) async fn wait(&self, name: &str, number: u64) -> u32 {
+        match self.ask(wait(name, number)).await {
+            Outcome::Refused {
+                place: Some(place), ..
+            } => place,
+            other => panic!("{name} {number}: {other:?}"),
+        }
+    }
+
+    /// Takes a lock that is free and gives its token.
+    pub(crate) async fn take(&self, name: &str, number: u64) -> u64 {
+        granted(&*self.store, self.own(acquire(name, number))).await
+    }
+
+    pub(crate) async fn release(&self, name: &str, number: u64) {
+        let released = self.ask(release(name, number, 0)).await;
+        assert_eq!(released, Outcome::Released { count: 0 }, "{name} {number}");
+    }
+
+    /// The next thing it hears.
+    pub(crate) async fn heard(&self) -> Event {
+        let mut events = Vec::new();
+        eventually_async(SOON, async || {
+            events = self.ear.take();
+            !events.is_empty()
+        })
+        .await;
+        assert_eq!(events.len(), 1, "{events:?}");
+        events.remove(0)
+    }
+
+    /// The grant of a lease, as the next thing it hears but hints: whoever waits has asked, and so
+    /// may be told that the record changed.
+    pub(crate) async fn granted(&self, number: u64) -> Grant {
+        let mut grants = Vec::new();
+        eventually_async(SOON, async || {
+            grants.extend(self.ear.take().into_iter().filter_map(|event| match event {
+                Event::Granted(grant) => Some(grant),
+                Event::Changed(_) => None,
+                other => panic!("{other:?}"),
+            }));
+            !grants.is_empty()
+        })
+        .await;
+        assert_eq!(grants.len(), 1, "{grants:?}");
+        assert_eq!(grants[0].lease, self.lease(number));
+        grants.remove(0)
+    }
+
+    /// A round trip: what the server sent before is heard by then.
+    pub(crate) async fn settle(&self) {
+        self.ask(renew("nothing", 0)).await;
+    }
+}
+
+/// A question for a lock, to wait for it if it is refused.
+pub(crate) fn wait(name: &str, number: u64) -> Request {
+    let mut request = acquire(name, number);
+    if let Op::Acquire { wait, .. } = &mut request.op {
+        *wait = true;
+    }
+    request
+}
+
+/// The same request for another ttl.
+pub(crate) fn lasting(mut request: Request, millis: u64) -> Request {
+    match &mut request.op {
+        Op::Acquire { ttl: place, .. }
+        | Op::Renew { ttl: place, .. }
+        | Op::Release { ttl: place, .. } => *place = ttl(millis),
+        Op::Revoke => {}
+    }
+    request
+}

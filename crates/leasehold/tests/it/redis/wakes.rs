@@ -1,0 +1,239 @@
+//! How those are woken who were refused, where a server or a user's rights leave less than all.
+
+use leasehold::store::{Event, Wakes};
+use leasehold_testkit::{RedisOptions, RedisServer, eventually_async};
+
+use super::ear::{Asker, wait};
+use super::*;
+
+const EVERYTHING: &str = "~app:* &app:* +@all";
+
+/// A server where the user `alice` has these rights.
+fn server(options: RedisOptions, rights: &str) -> RedisServer {
+    options.acl("alice", "pw", rights).start()
+}
+
+/// Without `HELLO`, as servers before 6.0 and some hosted ones.
+fn resp2() -> RedisOptions {
+    RedisServer::options().config("rename-command HELLO \"\"")
+}
+
+/// A client as `alice`, after its first question.
+async fn alice(server: &RedisServer, client: u8) -> Asker {
+    let asker = Asker::connect(&server.url_of("alice", "pw"), client).await;
+    works(&*asker.store).await;
+    asker
+}
+
+/// Two who want one lock: the queue serves them.
+async fn check_grants(server: &RedisServer) {
+    let [a, b] = [alice(server, 1).await, alice(server, 2).await];
+    assert_eq!(b.store.wakes(), Wakes::Grants);
+    a.take("a", 1).await;
+    assert_eq!(b.wait("a", 1).await, 0);
+    a.release("a", 1).await;
+    b.granted(1).await;
+    b.release("a", 1).await;
+}
+
+/// Who is refused does not stand in the queue, and is told when the lock is free.
+async fn check_changes(server: &RedisServer) {
+    let [a, b] = [alice(server, 1).await, alice(server, 2).await];
+    assert_eq!(b.store.wakes(), Wakes::Changes);
+    a.take("a", 1).await;
+    assert_not_queued(&b).await;
+    a.release("a", 1).await;
+    assert_eq!(b.heard().await, Event::Changed(key("a")));
+    b.take("a", 2).await;
+    assert_not_queued(&a).await;
+    // The hint comes for every change, so whoever comes too late asks again, and is told again.
+    b.ask(renew("a", 2)).await;
+    assert_eq!(a.heard().await, Event::Changed(key("a")));
+    assert_not_queued(&a).await;
+    b.release("a", 2).await;
+    assert_eq!(a.heard().await, Event::Changed(key("a")));
+    check_losses(server, true).await;
+}
+
+/// Who is refused hears nothing.
+async fn check_nothing(server: &RedisServer) {
+    let [a, b] = [alice(server, 1).await, alice(server, 2).await];
+    assert_eq!(b.store.wakes(), Wakes::Nothing);
+    a.take("a", 1).await;
+    assert_not_queued(&b).await;
+    a.release("a", 1).await;
+    works(&*b.store).await;
+    assert_eq!(b.ear.take(), []);
+    check_losses(server, false).await;
+}
+
+async fn check_losses(server: &RedisServer, told: bool) {
+    let a = alice(server, 1).await;
+    a.take("lost", 1).await;
+    server.cli(&["DEL", "app:{t:lost}"]);
+    a.settle().await;
+    let events = if told {
+        vec![Event::Changed(key("lost"))]
+    } else {
+        vec![]
+    };
+    assert_eq!(a.ear.take(), events);
+}
+
+async fn assert_not_queued(asker: &Asker) {
+    let refused = asker.ask(wait("a", 9)).await;
+    assert!(
+        matches!(refused, Outcome::Refused { place: None, .. }),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_rights() {
+    let server = server(RedisServer::options(), EVERYTHING);
+    check_grants(&server).await;
+    check_losses(&server, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_and_a_unix_socket() {
+    for options in [
+        RedisServer::options().tls(),
+        RedisServer::options().unix_socket(),
+    ] {
+        let server = options.start();
+        let [a, b] = [
+            Asker::connect(&server.url(), 1).await,
+            Asker::connect(&server.url(), 2).await,
+        ];
+        a.take("a", 1).await;
+        b.wait("a", 1).await;
+        a.release("a", 1).await;
+        b.granted(1).await;
+        server.cli(&["DEL", "app:{t:a}"]);
+        assert_eq!(b.ask(renew("a", 1)).await, Outcome::Lost);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_right_that_the_queue_needs() {
+    for rights in [
+        "~app:* resetchannels +@all",
+        "~app:* &other:* +@all",
+        "~app:* &app:* +@all -subscribe",
+        "~app:* &app:* +@all -publish",
+        "~app:* &app:* +@all -lpos",
+    ] {
+        check_changes(&server(RedisServer::options(), rights)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_right_that_watching_needs() {
+    for rights in ["-client", "-client|tracking", "-client|caching", "-exists"] {
+        let rights = format!("{EVERYTHING} {rights}");
+        let server = server(RedisServer::options(), &rights);
+        check_grants(&server).await;
+        check_losses(&server, false).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_either() {
+    let rights = "~app:* resetchannels +@all -client";
+    check_nothing(&server(RedisServer::options(), rights)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_lacks_a_command() {
+    for command in ["LPOS", "PUBLISH", "SUBSCRIBE"] {
+        let line = format!("rename-command {command} \"\"");
+        check_changes(&server(RedisServer::options().config(&line), EVERYTHING)).await;
+        check_nothing(&server(resp2().config(&line), EVERYTHING)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_protocol_takes_two_connections() {
+    let server = server(resp2(), EVERYTHING);
+    check_grants(&server).await;
+    check_losses(&server, false).await;
+    let rights = "~app:* resetchannels +@all";
+    check_nothing(&self::server(resp2(), rights)).await;
+}
+
+/// Whichever breaks, both are made anew, and it is told once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_two_connections_of_the_old_protocol_end_together() {
+    let server = server(resp2(), EVERYTHING);
+    let [a, b] = [alice(&server, 1).await, alice(&server, 2).await];
+    a.take("a", 1).await;
+    for kind in ["pubsub", "normal"] {
+        b.wait("a", 1).await;
+        server.cli(&["CLIENT", "KILL", "TYPE", kind, "USER", "alice"]);
+        if kind == "normal" {
+            // In this protocol it is noticed when it is used.
+            for asker in [&a, &b] {
+                send(&*asker.store, asker.own(renew("a", 7))).await;
+            }
+        }
+        for asker in [&a, &b] {
+            assert_eq!(asker.heard().await, Event::Interrupted, "{kind}");
+        }
+        // The other one goes, too.
+        b.wait("a", 1).await;
+        a.ask(renew("a", 1)).await;
+        eventually_async(SOON, async || connections(&server) == 4).await;
+    }
+    a.release("a", 1).await;
+    b.granted(1).await;
+    drop((a, b));
+    eventually_async(SOON, async || connections(&server) == 0).await;
+}
+
+/// How many connections `alice` has.
+fn connections(server: &RedisServer) -> usize {
+    let clients = server.cli(&["CLIENT", "LIST"]);
+    clients.matches(" user=alice ").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_protocol_forgets_clients_too() {
+    let server = server(resp2(), EVERYTHING);
+    let [a, b, c] = [
+        alice(&server, 1).await,
+        alice(&server, 2).await,
+        alice(&server, 3).await,
+    ];
+    a.take("a", 1).await;
+    b.wait("a", 1).await;
+    c.wait("a", 1).await;
+    b.store.forget(b.lease(1).client);
+    eventually_async(SOON, async || {
+        server
+            .cli(&["PUBSUB", "NUMSUB", &b.channel()])
+            .ends_with('0')
+    })
+    .await;
+    a.release("a", 1).await;
+    c.granted(1).await;
+}
+
+/// Rights that are taken away and given back: the next connection finds out.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_connection_finds_out_anew() {
+    let server = server(RedisServer::options(), EVERYTHING);
+    let a = alice(&server, 1).await;
+    assert_eq!(a.store.wakes(), Wakes::Grants);
+    // The server cuts those who listen to what they may not.
+    server.cli(&["ACL", "SETUSER", "alice", "resetchannels"]);
+    assert_eq!(a.heard().await, Event::Interrupted);
+    works(&*a.store).await;
+    assert_eq!(a.store.wakes(), Wakes::Changes);
+    server.cli(&["ACL", "SETUSER", "alice", "&app:*"]);
+    server.cli(&["CLIENT", "KILL", "USER", "alice"]);
+    assert_eq!(a.heard().await, Event::Interrupted);
+    works(&*a.store).await;
+    assert_eq!(a.store.wakes(), Wakes::Grants);
+    check_grants(&server).await;
+}
