@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold::store::{Event, Listener, Request, Store};
-use leasehold_core::{ClientId, Grant, LeaseId};
+use leasehold_core::{ClientId, Grant, LeaseId, Notice};
 use leasehold_testkit::eventually_async;
 
 use super::*;
@@ -113,8 +113,8 @@ impl Asker {
         let mut grants = Vec::new();
         eventually_async(SOON, async || {
             grants.extend(self.ear.take().into_iter().filter_map(|event| match event {
-                Event::Granted(grant) => Some(grant),
-                Event::Changed(_) => None,
+                Event::Told(_, Notice::Granted(grant)) => Some(grant),
+                Event::Told(_, Notice::Next { .. }) | Event::Changed(_) => None,
                 other => panic!("{other:?}"),
             }));
             !grants.is_empty()

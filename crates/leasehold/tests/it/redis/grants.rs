@@ -1,6 +1,7 @@
 //! The release is the grant: who waits in the queue is told that it holds the lock.
 
 use leasehold::store::Event;
+use leasehold_core::Notice;
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
 use super::ear::{Asker, lasting, wait};
@@ -39,7 +40,7 @@ async fn a_release_grants_to_the_head_and_tells_it() {
         let grants = asker.ear.take().into_iter();
         assert_eq!(
             grants
-                .filter(|event| matches!(event, Event::Granted(_)))
+                .filter(|event| matches!(event, Event::Told(_, Notice::Granted(_))))
                 .count(),
             0
         );
@@ -68,7 +69,7 @@ async fn nobody_overtakes_the_queue() {
     c.settle().await;
     let told = c.ear.take();
     assert!(
-        !told.iter().any(|event| matches!(event, Event::Granted(_))),
+        !told.iter().any(|event| matches!(event, Event::Told(_, Notice::Granted(_)))),
         "{told:?}"
     );
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold::store::{Event, OpenOptions, RedisStore};
-use leasehold_core::Grant;
+use leasehold_core::Notice;
 use leasehold_core::mutex::{self, Record};
 use leasehold_testkit::RedisServer;
 
@@ -81,7 +81,7 @@ struct History {
     seed: u64,
     random: Random,
     records: HashMap<Key, Record>,
-    told: Vec<Grant>,
+    told: Vec<(Key, Notice)>,
 }
 
 impl History {
@@ -117,15 +117,16 @@ impl History {
         if on_the_edge(record, now) {
             return false;
         }
-        let expected = mutex::apply(record, &request.op, now, |grant| {
+        let expected = mutex::apply(record, &request.op, now, |notice| {
             let reached = CLIENTS
                 .clone()
-                .any(|client| hears(client) && grant.lease.client == id(client));
+                .any(|client| hears(client) && notice.lease().client == id(client));
+            let granted = matches!(notice, Notice::Granted(_));
             if reached {
-                self.told.push(*grant);
-                seen.told += 1;
+                self.told.push((request.key.clone(), *notice));
+                seen.told += usize::from(granted);
             } else {
-                seen.passed_over += 1;
+                seen.passed_over += usize::from(granted);
             }
             reached
         });
@@ -156,15 +157,16 @@ impl History {
 }
 
 /// Checks what a client heard in a history. `None`: anything.
-async fn heard(asker: &Asker, told: Option<&Vec<Grant>>, seed: u64) {
+async fn heard(asker: &Asker, told: Option<&Vec<(Key, Notice)>>, seed: u64) {
     // What was published before this answer was heard before it.
     asker.settle().await;
     let heard: Vec<_> = asker.ear.take();
     let Some(told) = told else {
         return;
     };
-    let own = |grant: &&Grant| grant.lease.client == asker.lease(0).client;
-    let told = told.iter().filter(own).map(|grant| Event::Granted(*grant));
+    let own = |(_, notice): &&(Key, Notice)| notice.lease().client == asker.lease(0).client;
+    let told = told.iter().filter(own);
+    let told = told.map(|(key, notice)| Event::Told(key.clone(), *notice));
     assert_eq!(heard, told.collect::<Vec<_>>(), "seed {seed}");
 }
 
