@@ -77,7 +77,10 @@ impl Drop for Baton {
         let mut chain = self.chain.lock().unwrap();
         while chain.left > 0 {
             chain.left -= 1;
-            let next = chain.front.as_ref().and_then(|front| front.next_if(|()| true));
+            let next = chain
+                .front
+                .as_ref()
+                .and_then(|front| front.next_if(|()| true));
             let Some(next) = next else { break };
             let baton = Self {
                 chain: Arc::clone(&self.chain),
@@ -203,7 +206,10 @@ fn run(manners: Manners, keys: u8) {
             task.await.unwrap();
         }
     });
-    assert!(world.lines.table().lines.is_empty(), "a line was left behind");
+    assert!(
+        world.lines.table().lines.is_empty(),
+        "a line was left behind"
+    );
 }
 
 #[test]

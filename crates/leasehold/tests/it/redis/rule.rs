@@ -81,7 +81,7 @@ struct History {
     seed: u64,
     random: Random,
     records: HashMap<Key, Record>,
-    told: Vec<Grant>,
+    told: Vec<(Key, Grant)>,
 }
 
 impl History {
@@ -122,7 +122,7 @@ impl History {
                 .clone()
                 .any(|client| hears(client) && grant.lease.client == id(client));
             if reached {
-                self.told.push(*grant);
+                self.told.push((request.key.clone(), *grant));
                 seen.told += 1;
             } else {
                 seen.passed_over += 1;
@@ -156,15 +156,16 @@ impl History {
 }
 
 /// Checks what a client heard in a history. `None`: anything.
-async fn heard(asker: &Asker, told: Option<&Vec<Grant>>, seed: u64) {
+async fn heard(asker: &Asker, told: Option<&Vec<(Key, Grant)>>, seed: u64) {
     // What was published before this answer was heard before it.
     asker.settle().await;
     let heard: Vec<_> = asker.ear.take();
     let Some(told) = told else {
         return;
     };
-    let own = |grant: &&Grant| grant.lease.client == asker.lease(0).client;
-    let told = told.iter().filter(own).map(|grant| Event::Granted(*grant));
+    let own = |(_, grant): &&(Key, Grant)| grant.lease.client == asker.lease(0).client;
+    let told = told.iter().filter(own);
+    let told = told.map(|(key, grant)| Event::Granted(key.clone(), *grant));
     assert_eq!(heard, told.collect::<Vec<_>>(), "seed {seed}");
 }
 
