@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::address::Address;
 use super::dial::dial;
@@ -93,11 +93,15 @@ impl Link {
     where
         F: Future<Output = RedisResult<T>>,
     {
-        self.exchange_on(|dialed| talk(dialed.connection.clone()))
-            .await
+        let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
+        let talk = talk(dialed.connection.clone());
+        let deadline = Self::deadline(self.response_timeout);
+        let answer = self.answer(&dialed, deadline, talk).await;
+        answer.map_err(Trouble::Unanswered)
     }
 
-    /// As [`Link::exchange`], after whoever listens was subscribed.
+    /// As [`Link::exchange`], on a connection on which those are told who listen. `talk` learns
+    /// whether the server watches what it is asked to.
     pub(super) async fn exchange_settled<T, F>(
         &self,
         talk: impl FnOnce(MultiplexedConnection, bool) -> F,
@@ -105,30 +109,41 @@ impl Link {
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let (listeners, address) = (&*self.listeners, &self.address);
-        self.exchange_on(|dialed| async move {
-            let Dialed {
-                connection, news, ..
-            } = &*dialed;
-            news.settle(connection, listeners, address).await?;
-            talk(connection.clone(), news.watches()).await
-        })
-        .await
+        let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
+        let Dialed {
+            connection, news, ..
+        } = &*dialed;
+        let deadline = Self::deadline(self.response_timeout);
+        if !news.settled(&self.listeners) {
+            let mut connection = connection.clone();
+            let settle = news.settle(&mut connection, &self.listeners, &self.address);
+            let settled = self.answer(&dialed, deadline, settle).await;
+            settled.map_err(Trouble::NotSent)?;
+        }
+        let talk = talk(connection.clone(), news.watches());
+        let answer = self.answer(&dialed, deadline, talk).await;
+        answer.map_err(Trouble::Unanswered)
     }
 
-    async fn exchange_on<T, F>(&self, talk: impl FnOnce(Arc<Dialed>) -> F) -> Result<T, Trouble>
-    where
-        F: Future<Output = RedisResult<T>>,
-    {
-        let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
-        let talk = talk(Arc::clone(&dialed));
-        let error = match timeout(self.response_timeout, talk).await {
+    /// Waits for an answer on a connection, which is not used again if there is none.
+    async fn answer<T>(
+        &self,
+        dialed: &Arc<Dialed>,
+        deadline: Instant,
+        talk: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T> {
+        let error = match timeout_at(deadline, talk).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => errors::no_answer(&error),
             Err(_) => errors::no_answer_within(self.response_timeout),
         };
-        self.discard(&dialed);
-        Err(Trouble::Unanswered(error.at_store(&self.address)))
+        self.discard(dialed);
+        Err(error.at_store(&self.address))
+    }
+
+    fn deadline(span: Duration) -> Instant {
+        let now = Instant::now();
+        now.checked_add(span).unwrap_or_else(|| now + FAR_AWAY)
     }
 
     /// The current connection, or a new one.
@@ -137,9 +152,7 @@ impl Link {
             return Ok(dialed);
         }
         let attempts = self.attempts.load(Ordering::Acquire);
-        let now = Instant::now();
-        let deadline = now.checked_add(self.connect_timeout);
-        let deadline = deadline.unwrap_or_else(|| now + FAR_AWAY);
+        let deadline = Self::deadline(self.connect_timeout);
         let Ok(mut failure) = timeout_at(deadline, self.dialing.lock()).await else {
             return Err(self.no_connection_in_time());
         };

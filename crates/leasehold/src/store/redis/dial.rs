@@ -27,8 +27,7 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// How long until it asks again.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Connects, says who we are, chooses the database and asks to be told of changes. Takes as long as
-/// it takes.
+/// Connects, says who we are and chooses the database. Takes as long as it takes.
 pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Result<Dialed> {
     let refused = |error: RedisError| errors::no_connection(&error, address);
     let standing = Arc::new(Standing::new(Arc::clone(listeners)));
@@ -55,13 +54,7 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
             let news = News::beside(&client, &standing, listeners, address).await;
             (connection, news)
         }
-        connection => {
-            let mut connection = connection.map_err(refused)?;
-            let news = News::within(&mut connection, address)
-                .await
-                .map_err(refused)?;
-            (connection, news)
-        }
+        connection => (connection.map_err(refused)?, News::within()),
     };
     Ok(Dialed {
         connection,

@@ -121,15 +121,26 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     Error::new(kind, message)
 }
 
-/// The words of a refusal, if an answer is one.
-pub(super) fn refusal(answer: &Value) -> Option<String> {
-    match answer {
-        Value::ServerError(error) => {
-            let words = error.details().unwrap_or_default();
-            Some(quote(&format!("{} {words}", error.code())))
-        }
-        _ => None,
-    }
+/// That the server does not do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What it says.
+    pub(super) words: String,
+    /// Whether it is for want of a right or of the command, not of the moment.
+    pub(super) lasting: bool,
+}
+
+/// The refusal that an answer is, if it is one.
+pub(super) fn refusal(answer: &Value) -> Option<Refusal> {
+    let Value::ServerError(error) = answer else {
+        return None;
+    };
+    let (code, words) = (error.code(), error.details().unwrap_or_default());
+    let passing = find(code, words).is_some_and(|known| known.kind == ErrorKind::Store);
+    Some(Refusal {
+        words: quote(&format!("{code} {words}")),
+        lasting: !passing,
+    })
 }
 
 /// As [`command`], for an error that came as one.

@@ -4,19 +4,19 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use futures_core::Stream;
 use leasehold_core::ClientId;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Client, Pipeline, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::task::JoinHandle;
 
 use super::address::Address;
 use super::dialed::Standing;
-use super::errors;
+use super::errors::{self, Refusal};
 use super::keys::ClientKey;
 use super::listeners::Listeners;
 use super::watch;
@@ -26,11 +26,9 @@ use crate::store::Wakes;
 #[derive(Debug)]
 pub(super) struct News {
     way: Way,
-    /// Whether the server tells of the next change of a key that it is asked to watch.
-    watches: AtomicBool,
     /// The version of the listeners for which all is done.
     settled: AtomicU64,
-    subscribed: Mutex<Subscribed>,
+    state: Mutex<State>,
 }
 
 /// How messages come.
@@ -51,31 +49,34 @@ struct Beside {
 }
 
 #[derive(Debug, Default)]
-struct Subscribed {
+struct State {
     channels: HashMap<ClientId, String>,
-    /// Why no grants can be told.
-    refused: Option<String>,
+    /// Whether the server was asked to tell of changes.
+    tracking: bool,
+    /// Why there is no queue for us. Sticks to the connection.
+    no_queue: Option<String>,
+    /// Why nobody is told of changes. The same.
+    no_watch: Option<String>,
+}
+
+/// A command of [`News::settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Track,
+    Watch,
+    Unsubscribe,
+    Subscribe,
+    /// To ourselves: does a message arrive?
+    Publish,
+    /// Of some key of ours: does the server know the command?
+    Find,
+    Count,
 }
 
 impl News {
-    /// News on the connection itself. Asks the server to tell of changes of those keys that it will
-    /// be asked to watch, unless the change is our own.
-    pub(super) async fn within(
-        connection: &mut MultiplexedConnection,
-        address: &Address,
-    ) -> RedisResult<Self> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        // Not of everything that is read: the script reads much that nobody waits for, and reads for
-        // people would fill the server's table.
-        let tracking = pipeline.cmd("CLIENT").arg("TRACKING").arg("ON");
-        tracking.arg("OPTIN").arg("NOLOOP");
-        watch::add_start(&mut pipeline);
-        let answers = connection.send_packed_commands(&pipeline, 0, 2).await?;
-        let refused = answers.iter().find_map(errors::refusal);
-        if let Some(why) = &refused {
-            tracing::info!(store = %address, why, "the store cannot tell of losses");
-        }
-        Ok(Self::new(Way::Within, refused.is_none()))
+    /// News on the connection itself.
+    pub(super) fn within() -> Self {
+        Self::new(Way::Within)
     }
 
     /// News on a second connection, if there can be one. They end together.
@@ -85,147 +86,142 @@ impl News {
         listeners: &Arc<Listeners>,
         address: &Address,
     ) -> Self {
-        let way = match client.get_async_pubsub().await {
-            Ok(pubsub) => {
-                let (sink, mut stream) = pubsub.split();
-                let (standing, listeners) = (Arc::clone(standing), Arc::clone(listeners));
-                let reader = tokio::spawn(async move {
-                    while let Some(message) =
-                        poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await
-                    {
-                        let channel = message.get_channel_name().as_bytes();
-                        listeners.hear_message(channel, message.get_payload_bytes());
-                    }
-                    standing.end();
-                });
-                Way::Beside(Beside { sink, reader })
-            }
+        let pubsub = match client.get_async_pubsub().await {
+            Ok(pubsub) => pubsub,
             Err(error) => {
                 tracing::info!(store = %address, %error, "no second connection for messages");
-                Way::None
+                return Self::new(Way::None);
             }
         };
-        Self::new(way, false)
+        let (sink, mut stream) = pubsub.split();
+        let (standing, listeners) = (Arc::clone(standing), Arc::clone(listeners));
+        let reader = tokio::spawn(async move {
+            let mut next =
+                async || poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
+            while let Some(message) = next().await {
+                let channel = message.get_channel_name().as_bytes();
+                listeners.hear_message(channel, message.get_payload_bytes());
+            }
+            standing.end();
+        });
+        Self::new(Way::Beside(Beside { sink, reader }))
     }
 
-    fn new(way: Way, watches: bool) -> Self {
+    fn new(way: Way) -> Self {
         Self {
             way,
-            watches: AtomicBool::new(watches),
             settled: AtomicU64::new(0),
-            subscribed: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// Whether somebody wants to know of changes, and the server tells of them.
-    pub(super) fn watches(&self) -> bool {
-        self.settled.load(Ordering::Acquire) > 0 && self.watches.load(Ordering::Relaxed)
+    /// Whether the server tells all that those want to hear who listen now.
+    pub(super) fn settled(&self, listeners: &Listeners) -> bool {
+        self.settled.load(Ordering::Acquire) == listeners.version()
     }
 
-    /// Makes the server tell all that those want to hear who listen now. Costs nothing if they are
-    /// the same as before.
-    ///
-    /// What the server refuses is done without.
+    /// Whether the server was asked to tell of changes, and does.
+    pub(super) fn watches(&self) -> bool {
+        let state = self.state();
+        state.tracking && state.no_watch.is_none()
+    }
+
+    /// Makes the server tell all that those want to hear who listen now, before it is asked anything
+    /// else. What it refuses is done without.
     pub(super) async fn settle(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &mut MultiplexedConnection,
         listeners: &Listeners,
         address: &Address,
     ) -> RedisResult<()> {
         let version = listeners.version();
-        if self.settled.load(Ordering::Acquire) == version {
-            return Ok(());
-        }
         let clients = listeners.clients().into_iter();
         let wanted: HashMap<_, _> = clients
             .map(|(client, space)| (client, ClientKey(&space, client).to_string()))
             .collect();
-        let (new, old) = self.subscribed().compared_with(&wanted);
-        if !(new.is_empty() && old.is_empty()) {
-            let refused = self.subscribe(connection.clone(), &new, &old).await?;
-            self.subscribed().changed(&wanted, refused);
+        let (new, old) = self.state().compared_with(&wanted);
+        let mut no_queue = None;
+        if let Way::Beside(beside) = &self.way {
+            no_queue = beside.subscribe(&new, &old).await?;
         }
-        if !wanted.is_empty() {
-            self.tell_wakes(listeners, address);
+        let (pipeline, steps) = self.steps(&new, &old);
+        let count = pipeline.len();
+        let answers = match count {
+            0 => Vec::new(),
+            _ => connection.send_packed_commands(&pipeline, 0, count).await?,
+        };
+        let refusals = steps
+            .iter()
+            .zip(&answers)
+            .filter_map(|(step, answer)| Some((*step, step.refusal(answer)?)));
+        let refusals: Vec<_> = refusals.collect();
+        if let Some((step, refusal)) = refusals.iter().find(|(_, refusal)| !refusal.lasting) {
+            // It is loading, say. The next batch tries again.
+            let why = &refusal.words;
+            tracing::debug!(store = %address, ?step, %why, "not yet told of anything");
+            return Ok(());
+        }
+        {
+            let mut state = self.state();
+            state.channels = wanted;
+            state.tracking |= steps.contains(&Step::Track);
+            state.refused(no_queue, refusals);
+            if !state.channels.is_empty() {
+                state.tell(self.wakes(&state), listeners, address);
+            }
         }
         self.settled.store(version, Ordering::Release);
         Ok(())
     }
 
-    /// Changes the subscriptions, and tries whether messages arrive and the server knows what queues
-    /// need. Answers what was refused.
-    async fn subscribe(
-        &self,
-        mut connection: MultiplexedConnection,
-        new: &[String],
-        old: &[String],
-    ) -> RedisResult<Option<String>> {
-        let mut pipeline = Pipeline::new();
-        let mut refused = None;
-        match &self.way {
-            // One command each: the client library expects one answer to a command.
-            Way::Within => {
-                for channel in old {
-                    pipeline.cmd("UNSUBSCRIBE").arg(channel);
-                }
-                for channel in new {
-                    pipeline.cmd("SUBSCRIBE").arg(channel);
-                }
+    /// What has to be asked on the connection itself.
+    fn steps(&self, new: &[String], old: &[String]) -> (Pipeline, Vec<Step>) {
+        let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
+        let mut ask = |step: Step, words: &[&str]| {
+            let mut cmd = Cmd::new();
+            cmd.arg(words);
+            pipeline.add_command(cmd);
+            steps.push(step);
+        };
+        if matches!(self.way, Way::Within) {
+            if !new.is_empty() && !self.state().tracking {
+                // Only of what it is asked to watch, and not of our own doing.
+                ask(
+                    Step::Track,
+                    &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
+                );
+                ask(Step::Watch, &watch::START);
             }
-            Way::Beside(beside) => refused = beside.subscribe(new, old).await?,
-            Way::None => refused = Some("there is no connection for messages".to_owned()),
+            // One command each: the client library expects one answer to a command.
+            for channel in old {
+                ask(Step::Unsubscribe, &["UNSUBSCRIBE", channel]);
+            }
+            for channel in new {
+                ask(Step::Subscribe, &["SUBSCRIBE", channel]);
+            }
         }
-        let confirmations = pipeline.len();
         for channel in new {
-            pipeline.cmd("PUBLISH").arg(channel).arg("");
+            ask(Step::Publish, &["PUBLISH", channel, ""]);
         }
         if let Some(channel) = new.first() {
-            // A key of this namespace. Whether it holds a list does not matter.
-            pipeline.cmd("LPOS").arg(channel).arg("");
-            pipeline.cmd("EXISTS").arg(channel);
+            ask(Step::Find, &["LPOS", channel, ""]);
+            ask(Step::Count, &["EXISTS", channel]);
         }
-        if pipeline.is_empty() {
-            return Ok(refused);
-        }
-        let count = pipeline.len();
-        let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
-        let (subscribed, tried) = answers.split_at(confirmations.min(answers.len()));
-        refused = refused.or_else(|| subscribed.iter().find_map(errors::refusal));
-        if let Some((exists, tried)) = tried.split_last() {
-            if errors::refusal(exists).is_some() {
-                self.watches.store(false, Ordering::Relaxed);
-            }
-            let refusal = |answer: &Value| match answer {
-                Value::Int(0) => Some("messages do not arrive".to_owned()),
-                // The key of `LPOS` may hold something else.
-                Value::ServerError(error) if error.code() == "WRONGTYPE" => None,
-                answer => errors::refusal(answer),
-            };
-            refused = refused.or_else(|| tried.iter().find_map(refusal));
-        }
-        Ok(refused)
+        (pipeline, steps)
     }
 
-    fn tell_wakes(&self, listeners: &Listeners, address: &Address) {
-        let refused = self.subscribed().refused.clone();
-        let wakes = match (&refused, self.watches.load(Ordering::Relaxed)) {
-            (None, _) => Wakes::Grants,
-            (Some(_), true) => Wakes::Changes,
-            (Some(_), false) => Wakes::Nothing,
-        };
-        let news = listeners.set_wakes(wakes);
-        let why = refused.map(tracing::field::display);
-        if news {
-            tracing::info!(store = %address, why, "how waiters are woken: {wakes}");
-        } else {
-            tracing::debug!(store = %address, why, "how waiters are woken: {wakes}");
+    fn wakes(&self, state: &State) -> Wakes {
+        match (&self.way, &state.no_queue, &state.no_watch) {
+            (Way::Within | Way::Beside(_), None, _) => Wakes::Grants,
+            (Way::Within, Some(_), None) => Wakes::Changes,
+            _ => Wakes::Nothing,
         }
     }
 
     /// Ends a subscription without waiting for it. If it cannot be sent at once, it is sent before
     /// the next batch.
     pub(super) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
-        let Some(channel) = self.subscribed().channels.remove(&client) else {
+        let Some(channel) = self.state().channels.remove(&client) else {
             return;
         };
         let sent = match &self.way {
@@ -244,18 +240,16 @@ impl News {
             Way::None => true,
         };
         if !sent {
-            self.subscribed().channels.insert(client, channel);
+            self.state().channels.insert(client, channel);
         }
     }
 
-    fn subscribed(&self) -> MutexGuard<'_, Subscribed> {
-        self.subscribed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Subscribed {
+impl State {
     /// The channels that are wanted and missing, and those that are there and not wanted.
     fn compared_with(&self, wanted: &HashMap<ClientId, String>) -> (Vec<String>, Vec<String>) {
         let without = |all: &HashMap<ClientId, String>, others: &HashMap<ClientId, String>| {
@@ -270,10 +264,41 @@ impl Subscribed {
         )
     }
 
-    fn changed(&mut self, wanted: &HashMap<ClientId, String>, refused: Option<String>) {
-        self.channels.clone_from(wanted);
-        if refused.is_some() {
-            self.refused = refused;
+    fn refused(&mut self, beside: Option<String>, refusals: Vec<(Step, Refusal)>) {
+        if beside.is_some() {
+            self.no_queue = beside;
+        }
+        for (step, refusal) in refusals {
+            match step {
+                Step::Track | Step::Watch | Step::Count => self.no_watch = Some(refusal.words),
+                Step::Subscribe | Step::Publish | Step::Find => self.no_queue = Some(refusal.words),
+                Step::Unsubscribe => {}
+            }
+        }
+    }
+
+    fn tell(&self, wakes: Wakes, listeners: &Listeners, address: &Address) {
+        let no_queue = self.no_queue.as_deref();
+        let no_watch = self.no_watch.as_deref();
+        if listeners.set_wakes(wakes) {
+            tracing::info!(store = %address, no_queue, no_watch, "waiters are woken: {wakes}");
+        } else {
+            tracing::debug!(store = %address, no_queue, no_watch, "waiters are woken: {wakes}");
+        }
+    }
+}
+
+impl Step {
+    /// Why the server does not do it, if it does not.
+    fn refusal(self, answer: &Value) -> Option<Refusal> {
+        match (self, answer) {
+            (Self::Publish, Value::Int(0)) => Some(Refusal {
+                words: "messages do not arrive".to_owned(),
+                lasting: true,
+            }),
+            // The key holds something else than a list: the command is known.
+            (Self::Find, Value::ServerError(error)) if error.code() == "WRONGTYPE" => None,
+            (_, answer) => errors::refusal(answer),
         }
     }
 }

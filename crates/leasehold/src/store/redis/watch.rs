@@ -11,10 +11,8 @@ use redis::{Cmd, Pipeline, RedisWrite, Value};
 use super::keys::RecordKey;
 use crate::store::{Key, Reply, Request};
 
-/// Asks to watch the keys of the next command.
-pub(super) fn add_start(pipeline: &mut Pipeline) {
-    pipeline.cmd("CLIENT").arg("CACHING").arg("YES");
-}
+/// Asks the server to watch the keys of the next command.
+pub(super) const START: [&str; 3] = ["CLIENT", "CACHING", "YES"];
 
 /// Adds the read behind a batch, if anything in it wants to be watched, and answers whether so.
 pub(super) fn add(pipeline: &mut Pipeline, requests: &[Request]) -> bool {
@@ -27,8 +25,9 @@ pub(super) fn add(pipeline: &mut Pipeline, requests: &[Request]) -> bool {
     for request in keys {
         cmd.write_arg_fmt(RecordKey(&request.key));
     }
-    add_start(pipeline);
-    pipeline.add_command(cmd);
+    let mut start = Cmd::new();
+    start.arg(&START);
+    pipeline.add_command(start).add_command(cmd);
     true
 }
 

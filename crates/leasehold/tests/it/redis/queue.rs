@@ -127,7 +127,7 @@ async fn a_server_without_memory_queues_nobody_but_grants_to_who_waits() {
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     refused_for(&b, wait("a", 2), "raise its maxmemory").await;
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     b.take("b", 2).await;
@@ -141,7 +141,7 @@ async fn a_server_without_memory_queues_nobody_but_grants_to_who_waits() {
     assert_eq!(server.cli(&["LLEN", "app:{t:b}:queue"]), "2");
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(b.ask(renew("b", 3)).await, Outcome::Lost);
-    a.granted(2).await;
+    a.granted("b", 2).await;
 }
 
 /// The counter ends: nobody is granted anything, and the queue stays as it is.
@@ -160,7 +160,7 @@ async fn without_tokens_nobody_is_granted_the_lock() {
     }
     server.cli(&["DEL", "app:{t:a}:token"]);
     assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost);
-    b.granted(1).await;
+    b.granted("a", 1).await;
 }
 
 /// What a lock costs that nobody else wants: the commands that the server runs for it.

@@ -66,7 +66,7 @@ async fn exactly_these_rights_are_enough() {
     b.wait("b", 2).await;
     assert_eq!(b.ask(release("b", 1, 0)).await, Outcome::Lost);
     a.release("b", 1).await;
-    b.granted(2).await;
+    b.granted("b", 2).await;
     a.store.forget(a.lease(1).client);
     works(&*store).await;
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
@@ -189,7 +189,7 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     allow(&server, "ltrim");
     assert_eq!(other.ask(renew("a", 2)).await, Outcome::Lost);
     other.release("a", 1).await;
-    let grant = alice.granted(1).await;
+    let grant = alice.granted("a", 1).await;
     other.wait("a", 3).await;
     // It lets go, and who waits has the lock with the next question of anybody who may grant it.
     alice.release("a", 1).await;
@@ -199,7 +199,7 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     assert_eq!(queue().lines().count(), 2);
     allow(&server, "");
     assert_eq!(alice.ask(renew("a", 2)).await, Outcome::Lost);
-    assert!(other.granted(3).await.first > grant.first);
+    assert!(other.granted("a", 3).await.first > grant.first);
 }
 
 /// The others ask again when the time comes that they were told.

@@ -32,7 +32,7 @@ async fn check_grants(server: &RedisServer) {
     a.take("a", 1).await;
     assert_eq!(b.wait("a", 1).await, 0);
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
     b.release("a", 1).await;
 }
 
@@ -109,7 +109,7 @@ async fn over_tls_and_a_unix_socket() {
         a.take("a", 1).await;
         b.wait("a", 1).await;
         a.release("a", 1).await;
-        b.granted(1).await;
+        b.granted("a", 1).await;
         server.cli(&["DEL", "app:{t:a}"]);
         assert_eq!(b.ask(renew("a", 1)).await, Outcome::Lost);
     }
@@ -186,7 +186,7 @@ async fn the_two_connections_of_the_old_protocol_end_together() {
         eventually_async(SOON, async || connections(&server) == 4).await;
     }
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
     drop((a, b));
     eventually_async(SOON, async || connections(&server) == 0).await;
 }
@@ -216,7 +216,7 @@ async fn the_old_protocol_forgets_clients_too() {
     })
     .await;
     a.release("a", 1).await;
-    c.granted(1).await;
+    c.granted("a", 1).await;
 }
 
 /// Rights that are taken away and given back: the next connection finds out.
