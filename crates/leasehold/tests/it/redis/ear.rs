@@ -109,11 +109,14 @@ impl Asker {
 
     /// The grant of a lease, as the next thing it hears but hints: whoever waits has asked, and so
     /// may be told that the record changed.
-    pub(crate) async fn granted(&self, number: u64) -> Grant {
+    pub(crate) async fn granted(&self, name: &str, number: u64) -> Grant {
         let mut grants = Vec::new();
         eventually_async(SOON, async || {
             grants.extend(self.ear.take().into_iter().filter_map(|event| match event {
-                Event::Told(_, Notice::Granted(grant)) => Some(grant),
+                Event::Told(told, Notice::Granted(grant)) => {
+                    assert_eq!(told, key(name));
+                    Some(grant)
+                }
                 Event::Told(_, Notice::Next { .. }) | Event::Changed(_) => None,
                 other => panic!("{other:?}"),
             }));

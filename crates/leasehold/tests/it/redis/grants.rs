@@ -18,7 +18,7 @@ async fn a_release_grants_to_the_head_and_tells_it() {
     assert_eq!(b.wait("a", 5).await, 0);
     let (released, now) = applied_at(&*a.store, a.own(release("a", 1, 0))).await;
     assert_eq!(released, Outcome::Released { count: 0 });
-    let grant = b.granted(5).await;
+    let grant = b.granted("a", 5).await;
     assert!(grant.first.get() > token);
     assert_eq!((grant.ttl, grant.now), (ttl(3_000), now));
     let record = server.cli(&["HGETALL", "app:{t:a}"]);
@@ -31,7 +31,7 @@ async fn a_release_grants_to_the_head_and_tells_it() {
     let left: u64 = server.cli(&["PTTL", "app:{t:a}"]).parse().unwrap();
     assert!(left > 29_000, "{left}");
     b.release("a", 5).await;
-    let next = c.granted(6).await;
+    let next = c.granted("a", 6).await;
     assert!(next.first > grant.first);
     c.release("a", 6).await;
     assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
@@ -60,7 +60,7 @@ async fn nobody_overtakes_the_queue() {
         matches!(refused, Outcome::Refused { place: None, left } if left.as_millis() <= 3_000),
         "{refused:?}"
     );
-    b.granted(2).await;
+    b.granted("a", 2).await;
     assert_eq!(c.wait("a", 3).await, 0);
     // If the head itself asks, its answer is its grant.
     server.cli(&["DEL", "app:{t:a}"]);
@@ -96,14 +96,14 @@ async fn whoever_finds_the_lock_free_passes_it_on() {
             matches!(outcome, Outcome::Lost | Outcome::Revoked { cut_off: None }),
             "{outcome:?}"
         );
-        b.granted(number).await;
+        b.granted("a", number).await;
         b.release("a", number).await;
     }
     a.take("a", 20).await;
     b.wait("a", 20).await;
     let cut_off = Some(a.lease(20));
     assert_eq!(c.ask(revoke("a")).await, Outcome::Revoked { cut_off });
-    b.granted(20).await;
+    b.granted("a", 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,9 +120,9 @@ async fn who_gives_up_is_not_granted() {
     assert_eq!(b.ask(release("a", 4, 2)).await, Outcome::Lost);
     assert_eq!(c.wait("a", 1).await, 1);
     a.release("a", 1).await;
-    b.granted(2).await;
+    b.granted("a", 2).await;
     b.release("a", 2).await;
-    c.granted(1).await;
+    c.granted("a", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +138,7 @@ async fn a_hundred_are_served_in_their_order() {
     let mut last = 0;
     for number in 0..100 {
         let asker = &askers[pick(number)];
-        let grant = asker.granted(number).await;
+        let grant = asker.granted("a", number).await;
         assert!(grant.first.get() > last);
         last = grant.first.get();
         asker.release("a", number).await;
@@ -169,9 +169,9 @@ async fn releasing_and_asking_again_in_one_batch_steps_behind_the_others() {
         ),
         "{replies:?}"
     );
-    b.granted(1).await;
+    b.granted("a", 1).await;
     b.release("a", 1).await;
-    a.granted(2).await;
+    a.granted("a", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,7 +185,7 @@ async fn a_short_ttl_is_not_made_longer_and_a_block_is_reserved() {
     }
     b.ask(asked).await;
     a.release("a", 1).await;
-    let grant = b.granted(1).await;
+    let grant = b.granted("a", 1).await;
     assert_eq!(grant.ttl, ttl(700));
     let last = (grant.first.get() + 255).to_string();
     assert_eq!(server.cli(&["GET", "app:{t:a}:token"]), last);
@@ -218,7 +218,7 @@ async fn a_head_that_is_gone_is_passed_over_at_once() {
     other.settle().await;
     eventually_async(SOON, async || subscribers(&server) == 3).await;
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
     assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
     assert!(matches!(cut.heard().await, Event::Interrupted));
 }
@@ -255,7 +255,7 @@ async fn a_new_connection_subscribes_before_it_asks() {
         assert_eq!(b.wait("a", 1).await, 0);
     }
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,7 +284,7 @@ async fn after_a_restart_everybody_asks_again_and_is_served() {
             Restart::Kept => {
                 assert_eq!(place, 1);
                 a.release("a", 1).await;
-                b.granted(1).await;
+                b.granted("a", 1).await;
             }
             Restart::Empty => {
                 assert_eq!(place, 0);
@@ -292,7 +292,7 @@ async fn after_a_restart_everybody_asks_again_and_is_served() {
             }
         }
         b.release("a", 1).await;
-        c.granted(1).await;
+        c.granted("a", 1).await;
     }
 }
 
@@ -306,11 +306,11 @@ async fn clients_of_one_store_are_told_apart() {
     assert_eq!(c.wait("a", 1).await, 1);
     assert_eq!(a.wait("a", 2).await, 2);
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
     b.release("a", 1).await;
-    c.granted(1).await;
+    c.granted("a", 1).await;
     c.release("a", 1).await;
-    a.granted(2).await;
+    a.granted("a", 2).await;
 }
 
 /// Anybody may publish anything, who has the right to.
@@ -336,7 +336,7 @@ async fn what_others_say_on_the_channel_is_ignored() {
     b.settle().await;
     assert_eq!(b.ear.take(), []);
     a.release("a", 1).await;
-    b.granted(1).await;
+    b.granted("a", 1).await;
 }
 
 /// How many connections are subscribed to something.
