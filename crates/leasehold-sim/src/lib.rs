@@ -7,10 +7,13 @@
 //! * [`seed`] is where random tests start.
 //! * [`world`] lets the real rule of a store and the real view of a holder meet bad networks,
 //!   stopped processes and clocks that run apart.
+//! * [`waiting`] does the same for the queue: grants that are told, and all that can get lost of
+//!   them.
 //!
 //! All of it is decided by a number: the same number gives the same history and the same world.
 
 pub mod history;
 pub mod judge;
 pub mod seed;
+pub mod waiting;
 pub mod world;

@@ -7,19 +7,19 @@ use leasehold_core::{LeaseId, Token};
 
 /// A client that relies on a lease, and on the token of one grant of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Belief {
-    pub(super) lease: LeaseId,
-    pub(super) token: Token,
+pub(crate) struct Belief {
+    pub(crate) lease: LeaseId,
+    pub(crate) token: Token,
 }
 
 /// Reads, after every event, what all clients believe at that instant.
 #[derive(Debug, Default)]
-pub(super) struct BeliefJudge {
+pub(crate) struct BeliefJudge {
     holder: Option<Belief>,
     over: HashSet<Belief>,
     largest: u64,
     /// How often a client began to believe.
-    pub(super) begun: u64,
+    pub(crate) begun: u64,
 }
 
 /// A promise to the holders that was broken.
@@ -46,7 +46,7 @@ impl fmt::Display for Deception {
 impl BeliefJudge {
     /// Reads the beliefs of this instant. A belief ends by time alone but begins with an event, so
     /// looking after every event sees every overlap.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         mut beliefs: impl Iterator<Item = Belief>,
     ) -> Result<(), Deception> {

@@ -7,14 +7,14 @@ const PPM: i64 = 1_000_000;
 
 /// A clock of a machine, told in nanoseconds of the world's own time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DriftingClock {
+pub(crate) struct DriftingClock {
     start: u64,
     /// Nanoseconds that it shows per million nanoseconds of the world.
     rate: u64,
 }
 
 impl DriftingClock {
-    pub(super) fn new(start: u64, ppm_fast: i64) -> Self {
+    pub(crate) fn new(start: u64, ppm_fast: i64) -> Self {
         Self {
             start,
             rate: u64::try_from(PPM + ppm_fast).unwrap_or(1).max(1),
@@ -22,12 +22,12 @@ impl DriftingClock {
     }
 
     /// What it shows at a time of the world.
-    pub(super) fn read(&self, world: u64) -> Instant {
+    pub(crate) fn read(&self, world: u64) -> Instant {
         Instant::from_nanos(self.start + scale(world, self.rate, PPM.unsigned_abs()))
     }
 
     /// The first time of the world at which it shows this instant or a later one.
-    pub(super) fn world_time(&self, instant: Instant) -> u64 {
+    pub(crate) fn world_time(&self, instant: Instant) -> u64 {
         let shown = instant.as_nanos().saturating_sub(self.start);
         scale(shown, PPM.unsigned_abs(), self.rate) + 1
     }

@@ -5,9 +5,9 @@
 //! clocks run apart from the store's. Judges read along. Then the faults stop and somebody must get
 //! the lock; then everybody dies and nothing may stay behind.
 
-mod belief;
+pub(crate) mod belief;
 mod client;
-mod clock;
+pub(crate) mod clock;
 mod event;
 mod farewell;
 mod holding;

@@ -191,6 +191,10 @@ impl Attempt {
     pub(crate) fn accept_told(&mut self, told: Told) -> Option<(Arc<Held>, HoldId)> {
         let (asked, answered) = self.queued?;
         let Told { grant, heard } = told;
+        // Refused since: this process was stopped, and the grant is long over.
+        if grant.now < answered {
+            return None;
+        }
         // A fixed lease has a ttl to begin with, not one to live by until the renewal.
         if self.terms.fixed.is_some_and(|ttl| ttl > grant.ttl) {
             return None;

@@ -1,0 +1,46 @@
+//! What a world of waiters is like.
+
+/// A world to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How many clients want the lock.
+    pub clients: usize,
+    /// What befalls them.
+    pub story: Story,
+    /// The part that is taken out, to show that somebody notices.
+    pub broken: Option<Broken>,
+}
+
+/// What happens in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Story {
+    /// Everything, at random, for so many events; then calm, in which everybody must be served.
+    Chaos(usize),
+    /// The first in the queue are killed, and the store sees it; then the holder releases.
+    DeadHeads,
+    /// The first in the queue is stopped, or cut off unseen; then the holder releases.
+    DeafHead,
+    /// The holder is killed.
+    DeadHolder,
+    /// The connection of the first in the queue breaks when its grant is under way.
+    LostGrant,
+}
+
+/// A part of the protocol that is taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The store tells grants to those who are gone.
+    NoSkip,
+    /// A grant that was told lasts until it is released.
+    NoAcceptance,
+    /// The next in the queue does not look after the grant of the one before.
+    NoNext,
+    /// Waiters have no timer.
+    NoTimer,
+    /// Waiters do not ask again on a new connection.
+    NoQuestionAfterReconnect,
+    /// A grant counts although the lease was refused since.
+    TakesOldGrants,
+    /// The deadline of a grant counts from the arrival of its message.
+    DeadlineFromMessage,
+}
