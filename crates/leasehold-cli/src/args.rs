@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Ends the processes of a run whose runner was killed; started by `run`
     #[command(name = "__guard", hide = true)]
     Guard,
+    /// Takes part in a bench of several processes; started by `bench`
+    #[command(name = "__bench-member", hide = true)]
+    BenchMember,
 }
 
 /// Take a lock, run a command, release the lock.
