@@ -57,7 +57,10 @@ mod tests {
         count();
         let before = so_far();
         metrics::counter!(NAME).increment(3);
-        metrics::counter!("leasehold_renewals_total").increment(5);
-        assert_eq!(so_far() - before, 3);
+        let many = 1 << 40;
+        metrics::counter!("leasehold_renewals_total").increment(many);
+        // Other tests of this process may pass leases on, too.
+        let counted = so_far() - before;
+        assert!((3..many).contains(&counted), "{counted}");
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct BenchArgs {
     /// wakeup: how many wait where the server's work is looked at; 1 if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) waiters: Option<u16>,
-    /// How long to measure; wakeup takes four seconds more
+    /// How long to measure; wakeup takes six seconds more
     #[arg(long, value_name = "S", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub(crate) seconds: u16,

@@ -183,7 +183,7 @@ impl Task {
             guard.release().await?;
             self.note(&shared, asked, granted, &window);
             self.witnessed += 1;
-            if self.witnessed % IN_A_ROW == 0 {
+            if self.witnessed.is_multiple_of(IN_A_ROW) {
                 tokio::task::yield_now().await;
             }
             asked = Moment::now();

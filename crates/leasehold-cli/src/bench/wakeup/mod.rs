@@ -44,11 +44,11 @@ const PAUSE_MIN: Duration = Duration::from_micros(500);
 /// the question, and as much again to be sure.
 const PAUSE_ROUND_TRIPS: u32 = 4;
 
-/// The ttl while nothing is released.
-const TTL: Duration = Duration::from_secs(1);
+/// The ttl while nothing is released: short, but no busy machine shall lose the lease.
+const TTL: Duration = Duration::from_secs(2);
 
-/// How many of them the waiters' questions are counted for.
-const TTLS: u32 = 3;
+/// How many of them the waiters' questions are counted for, after one to settle down.
+const TTLS: u32 = 2;
 
 /// What there is to measure.
 #[derive(Clone, Copy, Debug)]
