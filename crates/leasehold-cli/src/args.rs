@@ -63,17 +63,15 @@ pub(crate) struct StoreArgs {
     pub(crate) tenant: String,
 }
 
+/// What a command does is told at its arguments, where there is more to tell than a line: what is
+/// told here would take its place.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take a lock, run a command, release the lock
     Run(RunArgs),
     /// List the locks that are held, and by whom
     Ls(LsArgs),
-    /// Show who holds a lock
     Show(ShowArgs),
-    /// Free a lock by force
     Release(ReleaseArgs),
-    /// Measure what a lock costs at this store
     Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
@@ -82,6 +80,9 @@ pub(crate) enum Command {
     /// Ends the processes of a run whose runner was killed; started by `run`
     #[command(name = "__guard", hide = true)]
     Guard,
+    /// Takes part in a bench of several processes; started by `bench`
+    #[command(name = "__bench-member", hide = true)]
+    BenchMember,
 }
 
 /// Take a lock, run a command, release the lock.

@@ -1,6 +1,7 @@
 //! How the program ends.
 
 use std::error::Error;
+use std::fmt;
 
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
@@ -25,11 +26,14 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
 pub(crate) struct Failure {
     code: u8,
     message: String,
-    source: Option<Box<dyn Error>>,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
-    pub(crate) fn own(message: impl Into<String>, source: impl Error + 'static) -> Self {
+    pub(crate) fn own(
+        message: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Self {
         Self {
             code: FAILED,
             message: message.into(),
@@ -54,10 +58,17 @@ impl Failure {
         self.code
     }
 
-    /// Says it on stderr, with all its causes.
+    /// Says it on stderr.
     pub(crate) fn report(&self) {
+        note!("leasehold: {self}");
+    }
+}
+
+/// With all its causes.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.message.clone();
-        let mut source = self.source.as_deref();
+        let mut source = self.source.as_deref().map(|error| error as &dyn Error);
         while let Some(error) = source {
             let part = error.to_string();
             // Some errors repeat their source in their own text.
@@ -66,7 +77,7 @@ impl Failure {
             }
             source = error.source();
         }
-        note!("leasehold: {text}");
+        f.write_str(&text)
     }
 }
 

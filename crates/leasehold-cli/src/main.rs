@@ -21,8 +21,6 @@ mod show;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold::Client;
-use leasehold::store::OpenOptions;
 use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
@@ -50,6 +48,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Bench(args) => bench(&args, &cli.store),
+        Command::BenchMember => Ok(bench::member()),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Guard => Ok(run::guard()),
@@ -62,12 +61,13 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
 
 /// Makes a runtime of its own, as it is asked for threads.
 fn bench(args: &bench::BenchArgs, store: &args::StoreArgs) -> Result<u8, Failure> {
-    let options = OpenOptions {
-        password: connect::password(store)?,
-        ..OpenOptions::default()
-    };
-    let builder = connect::in_namespace(store, Client::builder());
-    bench::run(args, &connect::url(store)?, &options, builder)
+    let place = bench::Place::new(
+        connect::url(store)?,
+        connect::password(store)?,
+        store.namespace.clone(),
+        store.tenant.clone(),
+    );
+    bench::run(args, &place)
 }
 
 /// Runs on this one thread: the parent-death signal of a child fires when the thread dies that

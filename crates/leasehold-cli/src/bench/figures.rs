@@ -3,14 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hdrhistogram::{CreationError, Histogram};
 use serde::Serialize;
 
-/// The longest time that is told apart from longer ones.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// Three digits: ratios of times are read to the second.
-const DIGITS: u8 = 3;
+use super::times::Times;
+use crate::exit::Failure;
 
 /// What one side did in all its slices.
 #[derive(Debug)]
@@ -19,12 +15,9 @@ pub(super) struct Tally {
     pub(super) busy: Duration,
     /// `None`: the store has nothing to count.
     pub(super) calls: Option<u64>,
+    /// How long each lock and release took.
     pub(super) times: Arc<Mutex<Times>>,
 }
-
-/// How long each lock and release took.
-#[derive(Debug)]
-pub(super) struct Times(Histogram<u64>);
 
 /// What a person wants to know of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,48 +31,52 @@ pub(super) struct Figures {
 }
 
 impl Tally {
-    pub(super) fn new() -> Result<Self, CreationError> {
-        let longest = u64::try_from(LONGEST.as_nanos()).unwrap_or(u64::MAX);
-        let times = Times(Histogram::new_with_bounds(1, longest, DIGITS)?);
+    pub(super) fn new() -> Result<Self, Failure> {
         Ok(Self {
             pairs: 0,
             busy: Duration::ZERO,
             calls: None,
-            times: Arc::new(Mutex::new(times)),
+            times: Arc::new(Mutex::new(Times::new()?)),
         })
     }
 
     pub(super) fn figures(&self) -> Figures {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        let micros = |quantile| round(nanos(times.0.value_at_quantile(quantile)) / 1e3);
         // At least one: every worker does one in every slice it starts in time.
-        #[allow(clippy::cast_precision_loss)]
-        let pairs = self.pairs.max(1) as f64;
+        let pairs = self.pairs.max(1);
         Figures {
-            acquisitions_per_second: round(pairs / self.busy.as_secs_f64().max(1e-9)),
-            p50_us: micros(0.5),
-            p95_us: micros(0.95),
-            p99_us: micros(0.99),
-            commands_per_acquisition: self.calls.map(|calls| round(nanos(calls) / pairs)),
+            acquisitions_per_second: round(per(pairs, 1) / self.busy.as_secs_f64().max(1e-9)),
+            p50_us: times.quantile_us(0.5),
+            p95_us: times.quantile_us(0.95),
+            p99_us: times.quantile_us(0.99),
+            commands_per_acquisition: self.calls.map(|calls| round(per(calls, pairs))),
         }
     }
 }
 
-impl Times {
-    pub(super) fn record(&mut self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.saturating_record(time);
-    }
-}
-
-/// Three places are more than any of these is sure of.
+/// Three places are more than most of these are sure of.
 pub(super) fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 
+/// Five places, for parts of a whole that may be small.
+pub(super) fn fine(number: f64) -> f64 {
+    (number * 1e5).round() / 1e5
+}
+
+/// One count for each of another.
 #[allow(clippy::cast_precision_loss)]
-fn nanos(number: u64) -> f64 {
-    number as f64
+pub(super) fn per(count: u64, each: u64) -> f64 {
+    count as f64 / each.max(1) as f64
+}
+
+/// One figure in terms of another; 0 if there is no other.
+pub(super) fn ratio(figure: f64, other: f64) -> f64 {
+    if other > 0.0 {
+        round(figure / other)
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]
@@ -109,10 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_beyond_the_longest_is_counted_as_the_longest() {
-        let tally = Tally::new().unwrap();
-        tally.times.lock().unwrap().record(Duration::from_secs(600));
-        let minute_us = 60e6;
-        assert!(tally.figures().p99_us >= minute_us);
+    fn nothing_is_no_division_by_zero() {
+        assert_eq!((per(0, 0), ratio(1.0, 0.0)), (0.0, 0.0));
+        assert_eq!((round(1.000_6), fine(0.000_016)), (1.001, 0.000_02));
     }
 }

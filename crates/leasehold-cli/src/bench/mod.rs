@@ -1,51 +1,67 @@
-//! `leasehold bench`: what a lock costs, beside what the store alone costs.
+//! `leasehold bench`: what a lock costs, alone and among many.
 
+mod alone;
+mod clock;
+mod crew;
+mod crowd;
+mod drawing;
 mod figures;
-mod measure;
-mod picture;
-mod report;
+mod handoffs;
+mod options;
+mod pause;
+mod place;
+mod progress;
+mod times;
+mod wakeup;
+mod witness;
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::ClientBuilder;
-use leasehold::store::OpenOptions;
-use leasehold::store::yardstick::Yardstick;
 use serde::Serialize;
 
-use self::measure::Worker;
-use self::report::Report;
+pub(crate) use self::crew::member::serve as member;
+use self::options::Plan;
+pub(crate) use self::place::Place;
+use crate::duration;
 use crate::exit::Failure;
 use crate::output;
 
-/// The tasks of `independent` where a call costs little, and where each waits for a disk.
-const TASKS: usize = 256;
-const TASKS_ON_DISK: usize = 64;
-
 /// Measure what a lock costs at this store.
 ///
-/// Locks and releases over and over, in turn with bare calls that do the same to the store without
-/// leasehold around them: over the same connection, in the same process, in short slices, so that
-/// whatever else the machine does hits both. Takes locks under names of its own only.
+/// Takes locks under names of its own only. Where nobody else wants the lock, it takes turns with
+/// bare calls that do the same to the store without leasehold around them: over the same
+/// connection, in the same process, in short slices, so that whatever else the machine does hits
+/// both. Where many want it, it also watches that they had it one at a time.
 #[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// What to measure
     #[arg(long, value_enum, default_value_t = Scenario::Uncontended)]
     pub(crate) scenario: Scenario,
-    /// How many tasks lock at once, each a name of its own; 256 if not given, 64 with SQLite
+    /// How many tasks lock at once in each process; 64 if not given, for independent 256 (64 with
+    /// SQLite)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) tasks: Option<u16>,
-    /// How long to measure
+    /// contended, many: how many processes there are; 1 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) processes: Option<u16>,
+    /// contended: how long each holder keeps the lock; it gives it back at once if not given
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) section: Option<Duration>,
+    /// many: how many locks there are; 1000 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) names: Option<u32>,
+    /// wakeup: how many wait where the server's work is looked at; 1 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) waiters: Option<u16>,
+    /// How long to measure; wakeup takes six seconds more
     #[arg(long, value_name = "S", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub(crate) seconds: u16,
-    /// How many threads run the tasks
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) threads: u16,
+    /// How many threads run the tasks of a process; 1 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: Option<u16>,
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -59,65 +75,52 @@ pub(crate) enum Scenario {
     Uncontended,
     /// Many tasks, each with a lock of its own: what one process gets out of the store
     Independent,
+    /// Many tasks in one process or several want the same lock: how often it changes hands, and how
+    /// fairly
+    Contended,
+    /// A lock goes to and fro between processes: how long after a release the next one has it, and
+    /// what waiting costs the server
+    Wakeup,
+    /// Many tasks and many locks, some wanted more often than others
+    Many,
 }
 
-/// Measures the store that `url` names. `builder` says in which namespace.
-pub(crate) fn run(
-    args: &BenchArgs,
-    url: &str,
-    options: &OpenOptions,
-    builder: ClientBuilder,
-) -> Result<u8, Failure> {
-    let report = find(args, url, options, builder)?;
-    if args.json {
-        output::json(&report)?;
-    } else {
-        output::write(picture::draw(&report).as_bytes())?;
+const EXAMPLES: &str = "\
+EXAMPLES
+  leasehold bench --scenario contended --tasks 16 --processes 4
+  leasehold bench --scenario contended --section 1ms --seconds 10 --json
+  leasehold bench --scenario wakeup --waiters 100
+  leasehold bench --scenario many --names 10000";
+
+/// Measures the store of `place`.
+pub(crate) fn run(args: &BenchArgs, place: &Place) -> Result<u8, Failure> {
+    match options::plan(args, place)? {
+        Plan::Alone(alone) => {
+            let report = alone.measure(place)?;
+            show(args, &report, alone::draw)?;
+        }
+        Plan::Crowd(crowd) => {
+            let report = crowd.measure(place)?;
+            show(args, &report, crowd::draw)?;
+            report.verdict()?;
+        }
+        Plan::Wakeup(wakeup) => {
+            let report = wakeup.measure(place)?;
+            show(args, &report, wakeup::draw)?;
+        }
     }
     Ok(0)
 }
 
-fn find(
-    args: &BenchArgs,
-    url: &str,
-    options: &OpenOptions,
-    builder: ClientBuilder,
-) -> Result<Report, Failure> {
-    let tasks = tasks(args, url)?;
-    let runtime = runtime(args.threads)
-        .map_err(|error| Failure::own("the runtime could not be started", error))?;
-    runtime.block_on(async {
-        let yardstick = Arc::new(Yardstick::open(url, options).await?);
-        let client = builder.build(yardstick.store())?;
-        // Two benches at once must not meet.
-        let names = format!("bench/{:016x}", RandomState::new().hash_one(0));
-        let mut ours = Vec::with_capacity(tasks);
-        let mut bare = Vec::with_capacity(tasks);
-        for task in 0..tasks {
-            ours.push(Worker::Ours(client.mutex(format!("{names}/{task}"))?));
-            let mutex = client.mutex(format!("{names}/bare/{task}"))?;
-            bare.push(Worker::Bare(yardstick.lane(&mutex)));
-        }
-        let span = Duration::from_secs(args.seconds.into());
-        let tallies = measure::alternate(ours, bare, span, &yardstick).await?;
-        let store = client.store().to_string();
-        Ok(Report::new(args, tasks, store, &tallies))
-    })
-}
-
-fn tasks(args: &BenchArgs, url: &str) -> Result<usize, Failure> {
-    match (args.scenario, args.tasks) {
-        (Scenario::Uncontended, None | Some(1)) => Ok(1),
-        (Scenario::Uncontended, Some(_)) => Err(Failure::usage(
-            "uncontended is one task; measure many with --scenario independent",
-        )),
-        (Scenario::Independent, Some(tasks)) => Ok(tasks.into()),
-        (Scenario::Independent, None) if url.starts_with("sqlite:") => Ok(TASKS_ON_DISK),
-        (Scenario::Independent, None) => Ok(TASKS),
+fn show<R: Serialize>(args: &BenchArgs, report: &R, draw: fn(&R) -> String) -> Result<(), Failure> {
+    if args.json {
+        output::json(report)
+    } else {
+        output::write(draw(report).as_bytes())
     }
 }
 
-fn runtime(threads: u16) -> std::io::Result<tokio::runtime::Runtime> {
+fn runtime(threads: u16) -> Result<tokio::runtime::Runtime, Failure> {
     let mut builder = if threads == 1 {
         tokio::runtime::Builder::new_current_thread()
     } else {
@@ -125,8 +128,6 @@ fn runtime(threads: u16) -> std::io::Result<tokio::runtime::Runtime> {
         builder.worker_threads(threads.into());
         builder
     };
-    builder.enable_all().build()
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|error| Failure::own("the runtime could not be started", error))
 }
-
-#[cfg(test)]
-mod tests;

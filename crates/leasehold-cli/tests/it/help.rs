@@ -11,10 +11,18 @@ fn help_names_every_command_option_and_code() {
         stdout(&output)
     };
     let help = text(&["--help"]);
-    for command in ["run", "ls", "show", "release", "completions", "man"] {
+    for command in [
+        "run",
+        "ls",
+        "show",
+        "release",
+        "bench",
+        "completions",
+        "man",
+    ] {
         assert!(help.contains(&format!("\n  {command}")), "{command}");
     }
-    assert!(!help.contains("__guard"));
+    assert!(!help.contains("__guard") && !help.contains("__bench"));
     assert!(help.contains("LEASEHOLD_STORE"));
     let run = text(&["run", "--help"]);
     for part in [
@@ -36,6 +44,23 @@ fn help_names_every_command_option_and_code() {
     ] {
         assert!(run.contains(part), "{part}");
     }
+    let bench = text(&["bench", "--help"]);
+    for part in [
+        "uncontended",
+        "independent",
+        "contended",
+        "wakeup",
+        "many",
+        "--processes",
+        "--section",
+        "--names",
+        "--waiters",
+        "EXAMPLES",
+        "under names of its own only",
+    ] {
+        assert!(bench.contains(part), "{part}");
+    }
+    assert!(text(&["release", "--help"]).contains("holder is cut off"));
     assert!(text(&["--version"]).starts_with("leasehold "));
 }
 
@@ -56,6 +81,7 @@ fn the_manual_has_a_page_for_every_command() {
     }
     assert!(place.read("man/leasehold-run.1").contains("EXIT STATUS"));
     assert!(!folder.join("leasehold-__guard.1").exists());
+    assert!(!folder.join("leasehold-__bench-member.1").exists());
 }
 
 #[test]

@@ -135,6 +135,19 @@ pub(crate) fn lives(pid: &str) -> bool {
     })
 }
 
+/// The processes that a process has started and that have not ended.
+pub(crate) fn children_of(pid: u32) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let names = processes.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_child = |name: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| {
+            rest.split_ascii_whitespace().nth(1) == Some(pid.to_string().as_str())
+        })
+    };
+    names.filter(is_child).collect()
+}
+
 pub(crate) fn code(command: &mut Command) -> i32 {
     command.output().unwrap().status.code().unwrap()
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
 
@@ -88,6 +88,33 @@ impl Yardstick {
         counted.map(|counted| counted + self.bare_calls.load(Ordering::Relaxed))
     }
 
+    /// How long the server takes to answer when it has nothing to do. `None`: there is no server.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn ping(&self) -> Result<Option<Duration>> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => bare.ping().await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// What the server has done so far, for whomever. `None`: there is no server, or it does not
+    /// tell us.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn load(&self) -> Result<Option<Load>> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => bare.load().await,
+            _ => Ok(None),
+        }
+    }
+
     /// Bare calls about the lock of a mutex.
     #[must_use]
     pub fn lane(self: &Arc<Self>, mutex: &Mutex) -> Lane {
@@ -100,9 +127,21 @@ impl Yardstick {
                 client: ClientId::from_random(u128::from(lane).to_be_bytes()),
                 number: 0,
             },
+            taken: false,
             yardstick: Arc::clone(self),
         }
     }
+}
+
+/// What a server has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The processor time it used, its own and the kernel's on its behalf.
+    pub cpu: Duration,
+    /// How many scripts it ran.
+    pub script_calls: u64,
+    /// How long they ran, without reading and writing sockets.
+    pub script_time: Duration,
 }
 
 /// Bare calls about one lock, one after the other.
@@ -113,6 +152,8 @@ pub struct Lane {
     #[cfg(feature = "redis")]
     record: String,
     lease: LeaseId,
+    /// Whether the first half of a pair was done, and not the second.
+    taken: bool,
 }
 
 impl Lane {
@@ -134,6 +175,41 @@ impl Lane {
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(store) => store.bare_pair(&self.key, self.lease).await,
         }
+    }
+
+    /// Half a pair, and how long it took: acquires, and releases when it is called again. Where a
+    /// pair takes one way to the store, it does the whole of it and tells half the time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::pair`].
+    pub async fn half(&mut self) -> Result<Duration> {
+        #[cfg(feature = "redis")]
+        if let Kind::Redis(_, bare) = &self.yardstick.kind {
+            if !self.taken {
+                self.lease.number += 1;
+            }
+            let lease = self.lease.to_string();
+            let time = bare.half(&self.record, &lease, self.taken).await?;
+            self.yardstick.bare_calls.fetch_add(1, Ordering::Relaxed);
+            self.taken = !self.taken;
+            return Ok(time);
+        }
+        let start = Instant::now();
+        self.pair().await?;
+        Ok(start.elapsed() / 2)
+    }
+
+    /// Does the second half of a pair whose first was done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::pair`].
+    pub async fn close(mut self) -> Result<()> {
+        if self.taken {
+            self.half().await?;
+        }
+        Ok(())
     }
 }
 

@@ -53,14 +53,55 @@ impl Bare {
     ///
     /// If the server does not grant and release it.
     pub fn pair(&self, key: &str, lease: &str) -> impl Future<Output = Result<Duration>> + Send {
-        let acquire = self.cmd(key, ["acquire", lease, "1", "30000", "1", "0"]);
-        let release = self.cmd(key, ["release", lease, "0", "30000", "0", "0"]);
+        let cmds = vec![self.acquire(key, lease), self.release(key, lease)];
+        self.run(cmds)
+    }
+
+    /// The first half of a pair, or the second, in one round trip, and how long it took.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bare::pair`].
+    pub fn half(
+        &self,
+        key: &str,
+        lease: &str,
+        taken: bool,
+    ) -> impl Future<Output = Result<Duration>> + Send {
+        self.run(vec![if taken {
+            self.release(key, lease)
+        } else {
+            self.acquire(key, lease)
+        }])
+    }
+
+    /// How long the server takes to answer when it has nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn ping(&self) -> Result<Duration> {
+        let ping = redis::cmd("PING");
+        let start = Instant::now();
+        match self.send(&ping).await? {
+            Value::ServerError(error) => Err(errors::call(&error).0),
+            _ => Ok(start.elapsed()),
+        }
+    }
+
+    /// Sends a command and waits for the answer.
+    pub(super) async fn send(&self, cmd: &Cmd) -> Result<Value> {
         let mut connection = self.connection.clone();
+        let answer = connection.send_packed_command(cmd).await;
+        answer.map_err(|error| errors::no_answer(&error))
+    }
+
+    fn run(&self, cmds: Vec<Cmd>) -> impl Future<Output = Result<Duration>> + Send {
+        let bare = self.clone();
         async move {
             let start = Instant::now();
-            for cmd in [acquire, release] {
-                let answer = connection.send_packed_command(&cmd).await;
-                match answer.map_err(|error| errors::no_answer(&error))? {
+            for cmd in cmds {
+                match bare.send(&cmd).await? {
                     Value::Array(answer) if matches!(answer.get(1), Some(Value::Int(1 | 4))) => {}
                     Value::ServerError(error) => return Err(errors::call(&error).0),
                     _ => return Err(errors::strange_answer()),
@@ -68,6 +109,14 @@ impl Bare {
             }
             Ok(start.elapsed())
         }
+    }
+
+    fn acquire(&self, key: &str, lease: &str) -> Cmd {
+        self.cmd(key, ["acquire", lease, "1", "30000", "1", "0"])
+    }
+
+    fn release(&self, key: &str, lease: &str) -> Cmd {
+        self.cmd(key, ["release", lease, "0", "30000", "0", "0"])
     }
 
     fn cmd(&self, key: &str, args: [&str; 6]) -> Cmd {
@@ -99,5 +148,22 @@ mod tests {
         assert!(stats.contains("cmdstat_evalsha:calls=2,"), "{stats}");
         server.cli(&["HSET", "app:{t:bare}", "other", "1"]);
         assert!(bare.pair("app:{t:bare}", "me:1").await.is_err());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn two_halves_are_a_pair() {
+        let server = RedisServer::start();
+        let options = OpenOptions::default();
+        let store = RedisStore::open(&server.url(), &options).await.unwrap();
+        let bare = store.bare().await.unwrap();
+        let key = "app:{t:bare}";
+        for _ in 0..2 {
+            bare.half(key, "me:1", false).await.unwrap();
+            assert_eq!(server.cli(&["EXISTS", key]), "1");
+            bare.half(key, "me:1", true).await.unwrap();
+            assert_eq!(server.cli(&["EXISTS", key]), "0");
+        }
+        assert!(bare.half(key, "me:1", true).await.is_err());
+        assert!(!bare.ping().await.unwrap().is_zero());
     }
 }

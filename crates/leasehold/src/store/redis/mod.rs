@@ -21,6 +21,8 @@ mod errors;
 pub mod fuzzing;
 mod keys;
 mod listeners;
+#[cfg(feature = "__bench")]
+mod load;
 mod news;
 mod read;
 mod script;

@@ -4,22 +4,17 @@
 use leasehold::Client;
 use leasehold_testkit::RedisServer;
 
-use super::report::Report;
 use super::*;
 
-fn args(scenario: Scenario, tasks: Option<u16>) -> BenchArgs {
-    BenchArgs {
+fn bench(url: &str, scenario: Scenario, tasks: u16, threads: u16) -> Report {
+    let place = Place::new(url.into(), None, "leasehold".into(), "default".into());
+    let alone = Alone {
         scenario,
         tasks,
-        seconds: 1,
-        threads: 1,
-        json: true,
-    }
-}
-
-fn bench(url: &str, scenario: Scenario, tasks: Option<u16>) -> Report {
-    let options = OpenOptions::default();
-    find(&args(scenario, tasks), url, &options, Client::builder()).unwrap()
+        threads,
+        span: Duration::from_secs(1),
+    };
+    alone.measure(&place).unwrap()
 }
 
 /// One acquisition alone costs two calls on either side. With many at once ours travel together
@@ -30,13 +25,13 @@ fn calls_are_counted_and_ours_travel_together() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}/locks.db", folder.path().display());
     for url in [server.url(), file] {
-        let alone = bench(&url, Scenario::Uncontended, None);
+        let alone = bench(&url, Scenario::Uncontended, 1, 1);
         let calls = alone.ours.commands_per_acquisition.unwrap();
         // The client also writes down who it is, once.
         assert!((2.0..2.2).contains(&calls), "{url}: {calls}");
         assert_eq!(alone.raw.commands_per_acquisition, Some(2.0), "{url}");
 
-        let many = bench(&url, Scenario::Independent, Some(32));
+        let many = bench(&url, Scenario::Independent, 32, 1);
         let calls = many.ours.commands_per_acquisition.unwrap();
         assert!(calls < 1.0, "{url}: {calls}");
         assert_eq!(many.raw.commands_per_acquisition, Some(2.0), "{url}");
@@ -46,12 +41,7 @@ fn calls_are_counted_and_ours_travel_together() {
 
 #[test]
 fn memory_has_no_calls_and_many_threads_count_as_one() {
-    let args = BenchArgs {
-        threads: 2,
-        ..args(Scenario::Independent, Some(8))
-    };
-    let options = OpenOptions::default();
-    let report = find(&args, "memory:", &options, Client::builder()).unwrap();
+    let report = bench("memory:", Scenario::Independent, 8, 2);
     assert_eq!(report.ours.commands_per_acquisition, None);
     assert!(report.ours.acquisitions_per_second > 0.0);
     assert!(report.raw.acquisitions_per_second > 0.0);
@@ -63,7 +53,7 @@ fn memory_has_no_calls_and_many_threads_count_as_one() {
 #[test]
 fn a_bench_leaves_no_lock_and_tells_no_password() {
     let server = RedisServer::options().requirepass("hunter2").start();
-    let report = bench(&server.url(), Scenario::Independent, Some(4));
+    let report = bench(&server.url(), Scenario::Independent, 4, 1);
     let json = serde_json::to_string(&report).unwrap();
     let text = picture::draw(&report);
     assert!(json.contains("\"store\":\"redis://"), "{json}");
@@ -74,11 +64,4 @@ fn a_bench_leaves_no_lock_and_tells_no_password() {
         client.locks().await.unwrap()
     });
     assert!(locks.is_empty(), "{locks:?}");
-}
-
-#[test]
-fn uncontended_is_one_task() {
-    let options = OpenOptions::default();
-    let many = args(Scenario::Uncontended, Some(2));
-    assert!(find(&many, "memory:", &options, Client::builder()).is_err());
 }

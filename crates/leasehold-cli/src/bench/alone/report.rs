@@ -2,18 +2,19 @@
 
 use serde::Serialize;
 
-use super::figures::{Figures, Tally, round};
-use super::{BenchArgs, Scenario};
+use super::Alone;
+use crate::bench::Scenario;
+use crate::bench::figures::{Figures, Tally, ratio};
 
 /// What a run found.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(in crate::bench) struct Report {
     pub(super) scenario: Scenario,
     /// Its URL without a password.
     pub(super) store: String,
     pub(super) tasks: usize,
     pub(super) threads: u16,
-    pub(super) seconds: u16,
+    pub(super) seconds: u64,
     #[serde(flatten)]
     pub(super) ours: Figures,
     /// The same with bare calls.
@@ -29,15 +30,14 @@ pub(super) struct Ratio {
 }
 
 impl Report {
-    pub(super) fn new(args: &BenchArgs, tasks: usize, store: String, tallies: &[Tally; 2]) -> Self {
+    pub(super) fn new(alone: &Alone, store: String, tallies: &[Tally; 2]) -> Self {
         let [ours, raw] = [tallies[0].figures(), tallies[1].figures()];
-        let ratio = |ours: f64, raw: f64| round(ours / raw.max(f64::MIN_POSITIVE));
         Self {
-            scenario: args.scenario,
+            scenario: alone.scenario,
             store,
-            tasks,
-            threads: args.threads,
-            seconds: args.seconds,
+            tasks: alone.tasks.into(),
+            threads: alone.threads,
+            seconds: alone.span.as_secs(),
             ours,
             raw,
             ratio: Ratio {

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use leasehold::store::yardstick::{Lane, Yardstick};
 
-use super::figures::{Tally, Times};
+use crate::bench::figures::Tally;
+use crate::bench::progress;
+use crate::bench::times::Times;
 use crate::exit::Failure;
 
 /// How many slices a run has. The first of each side only warms up.
@@ -44,10 +46,7 @@ pub(super) async fn alternate(
     yardstick: &Yardstick,
 ) -> Result<[Tally; 2], Failure> {
     let bar = progress();
-    let mut sides = [
-        (ours, Tally::new().map_err(no_histogram)?),
-        (bare, Tally::new().map_err(no_histogram)?),
-    ];
+    let mut sides = [(ours, Tally::new()?), (bare, Tally::new()?)];
     for slice in 0..SLICES {
         let [ours, bare] = &mut sides;
         let (workers, tally) = match slice % 4 {
@@ -55,7 +54,7 @@ pub(super) async fn alternate(
             _ => bare,
         };
         if slice < 2 {
-            let mut warm_up = Tally::new().map_err(no_histogram)?;
+            let mut warm_up = Tally::new()?;
             run_slice(workers, &mut warm_up, span / SLICES, yardstick).await?;
         } else {
             run_slice(workers, tally, span / SLICES, yardstick).await?;
@@ -120,14 +119,7 @@ async fn repeat(
 
 fn progress() -> ProgressBar {
     // Hidden by itself where stderr is no terminal. It draws between slices, never in one.
-    let bar = ProgressBar::new(SLICES.into());
-    if let Ok(style) = ProgressStyle::with_template("measuring {bar:40} {eta}") {
-        bar.set_style(style);
-    }
+    let bar = progress::styled(ProgressBar::new(SLICES.into()));
     bar.tick();
     bar
-}
-
-fn no_histogram(error: hdrhistogram::CreationError) -> Failure {
-    Failure::own("the times cannot be counted", error)
 }

@@ -1,0 +1,98 @@
+//! Where a run takes place.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use leasehold::store::OpenOptions;
+use leasehold::store::yardstick::Yardstick;
+use leasehold::{Client, Mutex};
+use serde::{Deserialize, Serialize};
+
+/// A store, a part of it, and names there that nobody else uses.
+///
+/// The other processes of a run get it through a pipe: it may contain a password.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Place {
+    url: String,
+    password: Option<String>,
+    namespace: String,
+    tenant: String,
+    /// What all names begin with.
+    names: String,
+}
+
+/// A connection there.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) yardstick: Arc<Yardstick>,
+    pub(super) client: Client,
+    names: String,
+}
+
+impl Place {
+    pub(crate) fn new(
+        url: String,
+        password: Option<String>,
+        namespace: String,
+        tenant: String,
+    ) -> Self {
+        Self {
+            url,
+            password,
+            namespace,
+            tenant,
+            // Two benches at once must not meet.
+            names: format!("bench/{:016x}", RandomState::new().hash_one(0)),
+        }
+    }
+
+    /// Whether it is inside one process, where no other can come.
+    pub(super) fn is_private(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
+    /// Whether it waits for a disk.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+
+    /// Connects.
+    pub(super) async fn open(&self) -> leasehold::Result<Desk> {
+        let options = OpenOptions {
+            password: self.password.clone(),
+            ..OpenOptions::default()
+        };
+        let yardstick = Arc::new(Yardstick::open(&self.url, &options).await?);
+        let builder = Client::builder().namespace(&self.namespace);
+        let client = builder.tenant(&self.tenant).build(yardstick.store())?;
+        Ok(Desk {
+            yardstick,
+            client,
+            names: self.names.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("namespace", &self.namespace)
+            .field("tenant", &self.tenant)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    /// A lock of this run.
+    pub(super) fn mutex(&self, name: impl fmt::Display) -> leasehold::Result<Mutex> {
+        self.client.mutex(format!("{}/{name}", self.names))
+    }
+
+    /// The store's URL without a password.
+    pub(super) fn store(&self) -> String {
+        self.client.store().to_string()
+    }
+}
