@@ -180,3 +180,6 @@ fn parse_grant(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key, 
     let name = parse_record(space, parts.next()?.as_bytes())?;
     Some((space.key(name), grant))
 }
+
+#[cfg(test)]
+mod tests;
