@@ -55,7 +55,7 @@ fn good(target: &str) -> Vec<Vec<u8>> {
             "app:{t:",
         ],
         "push" => &[
-            ">3\r\n+message\r\n$43\r\napp:client:00000000000000000000000000000000\r\n$38\r\n1 1700000000000001 3000 17 app:{t:n}\r\n",
+            ">3\r\n+message\r\n$43\r\napp:client:00000000000000000000000000000000\r\n$36\r\n1 1700000000000001 3000 17 app:{t:n}\r\n",
             ">2\r\n+invalidate\r\n*2\r\n$9\r\napp:{t:n}\r\n$15\r\napp:{t:n}:queue\r\n",
             ">2\r\n+invalidate\r\n_\r\n",
             ">3\r\n+subscribe\r\n$1\r\na\r\n:1\r\n",
