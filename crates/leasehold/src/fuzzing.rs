@@ -3,7 +3,7 @@
 
 use leasehold_core::{ClientId, LeaseId, Name, Scope};
 
-pub use crate::store::redis::fuzzing::{address, answer, key};
+pub use crate::store::redis::fuzzing::{address, answer, key, push};
 
 /// Texts as names, scopes and ids: what is accepted is kept as it is.
 pub fn name(data: &[u8]) {

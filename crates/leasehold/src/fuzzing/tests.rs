@@ -8,11 +8,12 @@ use super::*;
 type Target = (&'static str, fn(&[u8]));
 
 /// Every function, by the name of its fuzz target.
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     ("address", address),
     ("answer", answer),
     ("key", key),
     ("name", name),
+    ("push", push),
 ];
 
 /// How many inputs each target gets.
@@ -37,6 +38,7 @@ fn good(target: &str) -> Vec<Vec<u8>> {
         "answer" => &[
             "\0*3\r\n:1700000000000000\r\n:1\r\n:1700000000000001\r\n",
             "\0*3\r\n:1700000000000000\r\n:2\r\n:-1\r\n",
+            "@*3\r\n:1700000000000000\r\n:2\r\n*2\r\n:5000\r\n:3\r\n",
             "\x03*9\r\n:1\r\n:1\r\n:1\r\n:3\r\n:0\r\n:4\r\n:1\r\n:5\r\n$-1\r\n",
             "\x04*3\r\n:1\r\n:7\r\n*2\r\n$7\r\nPEXPIRE\r\n$9\r\nERR \r\n no\r\n",
             "\0*2\r\n$4\r\nTIME\r\n$14\r\nNOPERM no time\r\n",
@@ -51,6 +53,14 @@ fn good(target: &str) -> Vec<Vec<u8>> {
             "app:{t:a:token}",
             "orders/42",
             "app:{t:",
+        ],
+        "push" => &[
+            ">3\r\n+message\r\n$43\r\napp:client:00000000000000000000000000000000\r\n$36\r\n1 1700000000000001 3000 17 app:{t:n}\r\n",
+            ">2\r\n+invalidate\r\n*2\r\n$9\r\napp:{t:n}\r\n$15\r\napp:{t:n}:queue\r\n",
+            ">2\r\n+invalidate\r\n_\r\n",
+            ">3\r\n+subscribe\r\n$1\r\na\r\n:1\r\n",
+            "1 1700000000000001 3000 17 app:{t:n}",
+            "app:client:00000000000000000000000000000000|1 1 100 1 app:{t:n}",
         ],
         _ => &[
             "orders/42",
@@ -121,6 +131,9 @@ fn no_fresh_input_breaks_a_target() {
 fn good_inputs_get_far() {
     let parsed = |text: &[u8]| redis::parse_redis_value(&text[1..]).is_ok();
     assert!(good("answer").iter().all(|answer| parsed(answer)));
+    let pushes = good("push");
+    let mut pushes = pushes.iter().filter(|push| push.starts_with(b">"));
+    assert!(pushes.all(|push| redis::parse_redis_value(push).is_ok()));
     let names = good("name");
     let text = |input: &Vec<u8>| String::from_utf8(input.clone()).unwrap();
     let leases = names

@@ -1,16 +1,18 @@
 //! What of this store must survive any input.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
-use redis::Value;
+use redis::{PushInfo, Value};
 
 use super::address::Address;
-use super::keys::{RecordKey, parse_record};
+use super::keys::{ClientKey, RecordKey, parse_record};
+use super::listeners::Listeners;
 use super::read::Unread;
 use super::{batch, read};
-use crate::store::{Key, Reply, Request, Space};
+use crate::store::{Event, Key, Listener, Reply, Request, Space};
 
 /// A password that is in no message.
 const PASSWORD: &str = "kEnNwOrT";
@@ -57,6 +59,52 @@ pub fn answer(data: &[u8]) {
     }
 }
 
+/// The bytes of a server as a push of its own accord, and as a message on a client's channel. What
+/// makes sense is news of this client and this space, the rest nothing.
+pub fn push(data: &[u8]) {
+    let (space, client) = (space(), ClientId::from_random([0; 16]));
+    let ear = Arc::new(Ear::default());
+    let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
+    let listeners = Listeners::default();
+    listeners.add(&space, client, listener);
+    if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
+        listeners.hear(&PushInfo { kind, data });
+    }
+    let channel = ClientKey(&space, client).to_string();
+    listeners.hear_message(channel.as_bytes(), data);
+    if let Some(at) = data.iter().position(|byte| *byte == b'|') {
+        listeners.hear_message(&data[..at], &data[at + 1..]);
+    }
+    for event in ear.take() {
+        match event {
+            Event::Granted(key, grant) => {
+                assert_eq!(key.space, space);
+                assert_eq!(grant.lease.client, client);
+            }
+            Event::Changed(key) => assert_eq!(key.space, space),
+            Event::Interrupted => {}
+        }
+    }
+}
+
+/// Notes what it hears.
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<Event>>);
+
+impl Ear {
+    fn take(&self) -> Vec<Event> {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut events)
+    }
+}
+
+impl Listener for Ear {
+    fn hear(&self, event: Event) {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push(event);
+    }
+}
+
 /// A key and a name: only the key of a name is taken for it.
 pub fn key(data: &[u8]) {
     let space = space();
@@ -70,6 +118,9 @@ pub fn key(data: &[u8]) {
         assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
     }
 }
+
+/// The bit of a choice by which an acquire is one that waits.
+const WAIT: u8 = 0x40;
 
 /// One to four operations: two bits of `choice` say how many, the rest which.
 fn requests(choice: u8) -> Vec<Request> {
@@ -86,7 +137,7 @@ fn requests(choice: u8) -> Vec<Request> {
             count: NonZeroU32::MIN,
             ttl,
             tokens: TokenCount::MIN,
-            wait: false,
+            wait: choice & WAIT != 0,
         },
         Op::Renew { lease, ttl },
         Op::Release {

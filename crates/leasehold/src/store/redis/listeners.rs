@@ -186,3 +186,6 @@ fn parse_notice(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key,
     let name = parse_record(space, parts.next()?.as_bytes())?;
     Some((space.key(name), notice))
 }
+
+#[cfg(test)]
+mod tests;

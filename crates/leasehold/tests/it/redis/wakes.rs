@@ -1,7 +1,7 @@
 //! How those are woken who were refused, where a server or a user's rights leave less than all.
 
 use leasehold::store::{Event, Wakes};
-use leasehold_testkit::{RedisOptions, RedisServer, eventually_async};
+use leasehold_testkit::{RedisOptions, RedisServer, eventually, eventually_async};
 
 use super::ear::{Asker, wait};
 use super::*;
@@ -236,4 +236,35 @@ async fn each_connection_finds_out_anew() {
     works(&*a.store).await;
     assert_eq!(a.store.wakes(), Wakes::Grants);
     check_grants(&server).await;
+}
+
+/// What a server refuses only for the moment is no reason to do without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_busy_is_asked_again() {
+    let server = server(RedisServer::options(), EVERYTHING);
+    server.cli(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+    let a = Asker::connect(&server.url_of("alice", "pw"), 1).await;
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.try_cli(&["EVAL", "while true do end", "0"]));
+        eventually(SOON, || server.try_cli(&["PING"]).is_err());
+        let handle = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| {
+            handle.block_on(async {
+                let mut told = String::new();
+                eventually_async(SOON, async || {
+                    if let Reply::Rejected(error) = send(&*a.store, renew("a", 1)).await {
+                        told = error.to_string();
+                    }
+                    !told.is_empty()
+                })
+                .await;
+                assert!(told.contains("busy with a slow script"), "{told}");
+            });
+        });
+        server.cli(&["SCRIPT", "KILL"]);
+    });
+    works(&*a.store).await;
+    assert_eq!(a.store.wakes(), Wakes::Grants);
+    check_grants(&server).await;
+    check_losses(&server, true).await;
 }

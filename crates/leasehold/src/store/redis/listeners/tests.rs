@@ -1,0 +1,164 @@
+//! What is made of a push, and who is told.
+
+use leasehold_core::{Name, Scope};
+
+use super::*;
+
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<Event>>);
+
+impl Listener for Ear {
+    fn hear(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+fn space(namespace: &str, tenant: &str) -> Space {
+    let scope = |text| Scope::parse(text).unwrap();
+    Space::new(scope(namespace), scope(tenant))
+}
+
+fn key(space: &Space) -> Key {
+    space.key(Name::parse("n").unwrap())
+}
+
+fn client(byte: u8) -> ClientId {
+    ClientId::from_random([byte; 16])
+}
+
+/// Adds a client and gives its listener.
+fn add(listeners: &Listeners, space: &Space, byte: u8) -> Arc<Ear> {
+    let ear = Arc::new(Ear::default());
+    let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
+    listeners.add(space, client(byte), listener);
+    ear
+}
+
+fn heard(ear: &Ear) -> Vec<Event> {
+    std::mem::take(&mut ear.0.lock().unwrap())
+}
+
+fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}
+
+fn push(kind: PushKind, data: Vec<Value>) -> PushInfo {
+    PushInfo { kind, data }
+}
+
+#[test]
+fn a_grant_is_told_to_its_client_only() {
+    let listeners = Listeners::default();
+    let space = space("app", "t");
+    let [one, two] = [1, 2].map(|byte| add(&listeners, &space, byte));
+    let grant = |channel: &str| {
+        let message = "7 1700000000000001 3000 1700000000000000 app:{t:n}";
+        push(PushKind::Message, vec![bulk(channel), bulk(message)])
+    };
+    let [to_one, to_three] = [1, 3].map(|byte| format!("app:client:{}", client(byte)));
+    listeners.hear(&grant(&to_one));
+    let told = Grant {
+        lease: LeaseId {
+            client: client(1),
+            number: 7,
+        },
+        ttl: Ttl::from_millis(3_000).unwrap(),
+        first: Token::new(1_700_000_000_000_001).unwrap(),
+        now: StoreTime::from_micros(1_700_000_000_000_000),
+    };
+    assert_eq!(heard(&one), [Event::Granted(key(&space), told)]);
+    for channel in [&to_three, &to_one.replace("app", "apq"), "app:client:", ""] {
+        listeners.hear(&grant(channel));
+    }
+    assert!(heard(&one).is_empty() && heard(&two).is_empty());
+}
+
+#[test]
+fn what_is_no_grant_is_nobodys_news() {
+    let listeners = Listeners::default();
+    let ear = add(&listeners, &space("app", "t"), 1);
+    let channel = format!("app:client:{}", client(1));
+    for message in [
+        "",
+        "7",
+        "7 1 3000 1",
+        "7 1 3000 1 app:{u:n}",
+        "7 1 3000 1 app:{t:n}:token",
+        "7 1 3000 1 app:{t:n} ",
+        "7 0 3000 1 app:{t:n}",
+        "7 9007199254740992 3000 1 app:{t:n}",
+        "7 1 0 1 app:{t:n}",
+        "7 1 90000000000 1 app:{t:n}",
+        "+7 1 3000 1 app:{t:n}",
+        "99999999999999999999 1 3000 1 app:{t:n}",
+        " 7 1 3000 1 app:{t:n}",
+    ] {
+        listeners.hear_message(channel.as_bytes(), message.as_bytes());
+        assert_eq!(heard(&ear), [], "{message:?}");
+    }
+    listeners.hear_message(channel.as_bytes(), b"7 1 3000 1 app:{t:n}");
+    assert_eq!(heard(&ear).len(), 1);
+}
+
+#[test]
+fn a_change_is_told_to_all_of_its_space() {
+    let listeners = Listeners::default();
+    let [here, there] = [space("app", "t"), space("app", "u")];
+    let [one, two, other] =
+        [(&here, 1), (&here, 2), (&there, 3)].map(|(space, byte)| add(&listeners, space, byte));
+    let keys = [
+        "app:{t:n}",
+        "app:{t:n}:token",
+        "app:{t:n}:queue",
+        "app:{u:",
+        "x",
+    ];
+    let keys = Value::Array(keys.map(bulk).into_iter().chain([Value::Int(1)]).collect());
+    listeners.hear(&push(PushKind::Invalidate, vec![keys]));
+    for ear in [&one, &two] {
+        assert_eq!(heard(ear), [Event::Changed(key(&here))]);
+    }
+    assert_eq!(heard(&other), []);
+    listeners.tell_change(&key(&there));
+    assert_eq!(heard(&other), [Event::Changed(key(&there))]);
+    listeners.hear(&push(PushKind::Invalidate, vec![Value::Nil]));
+    for ear in [&one, &two, &other] {
+        assert_eq!(heard(ear), [Event::Interrupted]);
+    }
+    for strange in [
+        push(PushKind::Invalidate, vec![]),
+        push(PushKind::Message, vec![Value::Nil, Value::Nil]),
+        push(PushKind::Other("new".to_owned()), vec![Value::Nil]),
+        push(PushKind::PMessage, vec![bulk("a"), bulk("b"), bulk("c")]),
+    ] {
+        listeners.hear(&strange);
+        assert_eq!(heard(&one), []);
+    }
+}
+
+#[test]
+fn who_is_gone_is_forgotten() {
+    let listeners = Listeners::default();
+    let space = space("app", "t");
+    let [one, two, three] = [1, 2, 3].map(|byte| add(&listeners, &space, byte));
+    let ids = || -> Vec<_> {
+        let mut ids: Vec<_> = listeners.clients().into_iter().map(|(id, _)| id).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(), [client(1), client(2), client(3)]);
+    let before = listeners.version();
+    drop(one);
+    // Noticed when it is to be told something, so that it is unsubscribed.
+    listeners.tell(client(1), Event::Interrupted);
+    assert!(listeners.version() > before);
+    assert_eq!(ids(), [client(2), client(3)]);
+    drop(two);
+    assert_eq!(ids(), [client(3)]);
+    let before = listeners.version();
+    assert!(listeners.remove(client(3)).is_some());
+    assert!(listeners.version() > before);
+    assert!(listeners.remove(client(3)).is_none());
+    listeners.interrupted();
+    assert_eq!(heard(&three), []);
+}
