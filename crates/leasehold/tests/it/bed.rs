@@ -7,6 +7,8 @@ use leasehold::{Client, ClientBuilder};
 use leasehold_testkit::RedisServer;
 use tempfile::TempDir;
 
+use crate::tap::Tap;
+
 /// A store of its own for one test, which several clients share.
 pub(crate) enum Bed {
     Memory(Arc<MemoryStore>),
@@ -55,6 +57,13 @@ impl Bed {
             (_, None) => unreachable!("only memory has no URL that can be shared"),
         }
         .unwrap()
+    }
+
+    /// Another client whose every operation can be seen.
+    pub(crate) async fn tapped(&self, builder: ClientBuilder) -> (Client, Arc<Tap>) {
+        let tap = Tap::on(self.store().await);
+        let store = Arc::clone(&tap) as Arc<dyn Store>;
+        (builder.build(store).unwrap(), tap)
     }
 
     /// The store itself, below every client.

@@ -10,3 +10,5 @@ mod differential;
 mod loss;
 mod redis;
 mod sqlite;
+mod tap;
+mod waiters;

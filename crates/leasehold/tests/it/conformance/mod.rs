@@ -3,11 +3,13 @@
 //! The list below is turned into one test per behaviour and store. A server that is missing fails
 //! its tests.
 
+mod handoff;
 mod holding;
 mod leases;
 mod looking;
 mod names;
 mod operations;
+mod order;
 mod threads;
 mod waiting;
 
@@ -62,7 +64,19 @@ conformance! {
     threads::threads_enter_again_and_exclude_each_other,
     threads::a_lease_is_renewed_while_its_thread_is_busy,
     threads::the_blocking_api_refuses_to_block_a_runtime,
-    waiting::a_waiter_gets_the_lock_after_the_release,
+    waiting::waiters_get_the_lock_after_a_release,
+    waiting::waiters_get_the_lock_after_a_drop,
+    waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
+    waiting::waiters_get_the_lock_after_a_forced_release,
+    handoff::a_lease_goes_from_task_to_task_without_the_store,
+    handoff::after_so_many_times_the_process_queues_up_again,
+    handoff::it_can_be_switched_off,
+    handoff::only_a_renewed_lease_goes_to_one_who_wants_the_same,
+    handoff::a_lease_goes_on_after_its_last_hold,
+    handoff::a_forced_release_ends_the_chain,
+    order::tasks_of_a_client_are_served_in_the_order_they_came,
+    order::clients_are_served_in_the_order_of_the_queue,
+    order::nobody_overtakes_the_queue,
     waiting::a_waiter_gets_the_lock_of_a_dead_holder,
     waiting::a_timeout_ends_the_waiting,
 }

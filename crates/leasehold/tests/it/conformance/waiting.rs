@@ -2,39 +2,92 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::{Client, Guard, Mutex};
 use leasehold_testkit::eventually_async;
 
 use crate::bed::{Bed, fresh_name};
+use crate::waiters::{SOON, in_line, soon};
 
-const SOON: Duration = Duration::from_secs(10);
+/// How long the holders have it that never release.
+const LEASE: Duration = Duration::from_millis(400);
 
-pub(super) async fn a_waiter_gets_the_lock_after_the_release(bed: Bed) {
-    let name = fresh_name("waiter");
-    let (first, second) = (bed.client().await, bed.client().await);
-    let guard = first.mutex(&name).unwrap().lock().await.unwrap();
-    let mutex = second.mutex(&name).unwrap();
-    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+/// A waiter of the holder's own client and one of another client both get the lock, one after the
+/// other, after `free` has done its part.
+async fn both_are_served(bed: Bed, lease: Option<Duration>, free: impl AsyncFn(Guard, Mutex)) {
+    let name = fresh_name("served");
+    let holder = bed.client().await.mutex(&name).unwrap();
+    let (other, tap) = bed.tapped(Client::builder()).await;
+    let other = other.mutex(&name).unwrap();
+    let guard = match lease {
+        Some(lease) => holder.lease(lease).unwrap().lock().await.unwrap(),
+        None => holder.lock().await.unwrap(),
+    };
     let token = guard.token();
-    assert!(!waiting.is_finished());
-    guard.release().await.unwrap();
-    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
-    assert!(next.token() > token);
-    next.release().await.unwrap();
+    let waiters = [&holder, &other].map(|mutex| {
+        let waiter = in_line(mutex);
+        assert!(!waiter.is_finished());
+        tokio::spawn(async move {
+            let guard = waiter.await.unwrap();
+            let token = guard.token();
+            guard.release().await.unwrap();
+            token
+        })
+    });
+    tap.until_queued(1).await;
+    free(guard, other).await;
+    let mut tokens = vec![token];
+    for waiter in waiters {
+        tokens.push(soon(waiter).await);
+    }
+    assert_eq!(tokens.iter().min(), Some(&token));
+    assert_ne!(tokens[1], tokens[2]);
+    eventually_async(SOON, async || !holder.is_locked().await.unwrap()).await;
+}
+
+pub(super) async fn waiters_get_the_lock_after_a_release(bed: Bed) {
+    both_are_served(bed, None, async |guard, _| guard.release().await.unwrap()).await;
+}
+
+pub(super) async fn waiters_get_the_lock_after_a_drop(bed: Bed) {
+    both_are_served(bed, None, async |guard, _| drop(guard)).await;
+}
+
+/// The guard lives on: nobody waits for it.
+pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(bed: Bed) {
+    let begun = Instant::now();
+    let guard = std::sync::Mutex::new(None);
+    both_are_served(bed, Some(LEASE), async |held, _| {
+        *guard.lock().unwrap() = Some(held);
+    })
+    .await;
+    assert!(begun.elapsed() >= LEASE, "served before its end");
+    assert!(guard.lock().unwrap().as_ref().unwrap().state().is_lost());
+}
+
+/// The guard lives on: nobody waits for it.
+pub(super) async fn waiters_get_the_lock_after_a_forced_release(bed: Bed) {
+    let guard = std::sync::Mutex::new(None);
+    both_are_served(bed, None, async |held, operator| {
+        let cut_off = operator.force_release().await.unwrap().unwrap();
+        assert_eq!(cut_off.lease, held.lease_id());
+        *guard.lock().unwrap() = Some(held);
+    })
+    .await;
+    assert!(guard.lock().unwrap().as_ref().unwrap().state().is_lost());
 }
 
 /// The holder's process is gone without a word: its lease is the backstop.
 pub(super) async fn a_waiter_gets_the_lock_of_a_dead_holder(bed: Bed) {
     let name = fresh_name("dead");
     let (first, second) = (bed.client().await, bed.client().await);
-    let lease = Duration::from_millis(400);
-    let mutex = first.mutex(&name).unwrap().lease(lease).unwrap();
+    let mutex = first.mutex(&name).unwrap().lease(LEASE).unwrap();
     let begun = Instant::now();
     // Leaked: nobody releases it, and a fixed lease is not renewed.
     std::mem::forget(mutex.lock().await.unwrap());
     let next = second.mutex(&name).unwrap().lock().await.unwrap();
     let waited = begun.elapsed();
-    assert!(waited >= lease, "served {waited:?} after, before its end");
-    assert!(waited < lease * 4, "served {waited:?} after");
+    assert!(waited >= LEASE, "served {waited:?} after, before its end");
+    assert!(waited < LEASE * 4, "served {waited:?} after");
     next.release().await.unwrap();
 }
 

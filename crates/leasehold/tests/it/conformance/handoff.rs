@@ -1,0 +1,232 @@
+//! A lease goes from task to task of a client, as far as it may.
+
+use std::time::Duration;
+
+use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, Mutex, Owner};
+use leasehold_testkit::eventually_async;
+use tokio::task::JoinHandle;
+
+use crate::bed::{Bed, fresh_name};
+use crate::waiters::{SOON, in_line, soon};
+
+/// A client that hands its leases off however long that takes.
+fn patient() -> ClientBuilder {
+    Client::builder().handoff_time(SOON)
+}
+
+/// A lease with tokens to hand it off, and those who wait for it in this process, in their order.
+///
+/// Who is first in line has one token only: at its question nobody waits.
+async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<Guard>>) {
+    let stranger = mutex.owned_by(&Owner::new());
+    let alone = stranger.lock().await.unwrap();
+    let next = in_line(mutex);
+    let waiters = waiters.iter().map(|mutex| in_line(mutex)).collect();
+    alone.release().await.unwrap();
+    (soon(next).await, waiters)
+}
+
+pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
+    let (client, tap) = bed.tapped(patient()).await;
+    let mutex = client.mutex(fresh_name("handoff")).unwrap();
+    let (mut guard, waiters) = followed(&mutex, &[&mutex; 20]).await;
+    assert_eq!(tap.verbs(), [vec!["acquire"], vec!["release", "acquire"]]);
+    tap.clear();
+    for waiter in waiters {
+        let (lease, token) = (guard.lease_id(), guard.token());
+        guard.release().await.unwrap();
+        guard = soon(waiter).await;
+        assert_eq!(guard.lease_id(), lease);
+        assert!(guard.token() > token);
+        assert!(guard.state().is_held());
+    }
+    assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+    // What the store believes is the same all the time.
+    let holder = mutex.holder().await.unwrap().unwrap();
+    assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
+    assert!(holder.token.unwrap() > guard.token(), "the block was used up");
+    guard.release().await.unwrap();
+    assert_eq!(tap.verbs(), [["release"]]);
+    assert!(!mutex.is_locked().await.unwrap());
+    // A token that was never given out is smaller than the next lease's, too.
+    let next = mutex.lock().await.unwrap();
+    assert!(next.token() > holder.token.unwrap());
+}
+
+/// Release and question travel together, so who waits elsewhere comes first.
+pub(super) async fn after_so_many_times_the_process_queues_up_again(bed: Bed) {
+    let name = fresh_name("turns");
+    let (client, tap) = bed.tapped(patient().handoff_max(3)).await;
+    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let mutex = client.mutex(&name).unwrap();
+    let rival = rival.mutex(&name).unwrap();
+    let (mut guard, mut waiters) = followed(&mutex, &[&mutex; 9]).await;
+    for round in 1..=2 {
+        let competing = in_line(&rival);
+        rival_tap.until_queued(round).await;
+        tap.clear();
+        for _ in 0..3 {
+            guard.release().await.unwrap();
+            guard = soon(waiters.remove(0)).await;
+        }
+        assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let competitor = soon(competing).await;
+        assert!(competitor.token() > token);
+        assert_eq!(tap.verbs(), [["release", "acquire"]]);
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        let token = competitor.token();
+        competitor.release().await.unwrap();
+        guard = soon(waiters.remove(0)).await;
+        assert!(guard.token() > token);
+        // It was told; the follow-up question was the only one.
+        assert_eq!(tap.questions(), 1);
+    }
+    drop((guard, waiters));
+}
+
+pub(super) async fn it_can_be_switched_off(bed: Bed) {
+    let off = [
+        patient().handoff_max(0),
+        Client::builder().handoff_time(Duration::ZERO),
+    ];
+    for builder in off {
+        let (client, tap) = bed.tapped(builder).await;
+        let mutex = client.mutex(fresh_name("off")).unwrap();
+        let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
+        for waiter in waiters {
+            tap.clear();
+            let (lease, token) = (guard.lease_id(), guard.token());
+            guard.release().await.unwrap();
+            guard = soon(waiter).await;
+            assert_ne!(guard.lease_id(), lease);
+            assert!(guard.token() > token);
+            assert_eq!(tap.verbs(), [["release", "acquire"]]);
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed) {
+    let (client, tap) = bed.tapped(patient()).await;
+    let ttl = Duration::from_secs(20);
+    let renewed = client.mutex(fresh_name("alike")).unwrap();
+    let fixed = renewed.lease(ttl).unwrap();
+    let other = renewed.ttl(ttl).unwrap();
+    let pairs = [
+        (&renewed, &fixed),
+        (&renewed, &other),
+        (&other, &renewed),
+        (&fixed, &renewed),
+        (&fixed, &fixed),
+    ];
+    for (first, second) in pairs {
+        let (guard, waiters) = followed(first, &[second, first]).await;
+        tap.clear();
+        let (lease, token) = (guard.lease_id(), guard.token());
+        guard.release().await.unwrap();
+        for (waiter, batches) in waiters.into_iter().zip(1..) {
+            let guard = soon(waiter).await;
+            assert_ne!(guard.lease_id(), lease);
+            assert!(guard.token() > token);
+            assert_eq!(tap.verbs().len(), batches);
+            assert_eq!(tap.verbs()[batches - 1], ["release", "acquire"]);
+            guard.release().await.unwrap();
+        }
+    }
+    // Also not to one who holds it for a time of its own inside a lease that is renewed.
+    let owner = Owner::new();
+    let (renewed, fixed) = (renewed.owned_by(&owner), fixed.owned_by(&owner));
+    let stranger = client.mutex(renewed.name()).unwrap();
+    let (outer, waiters) = followed(&renewed, &[&stranger]).await;
+    let inner = fixed.lock().await.unwrap();
+    let lease = outer.lease_id();
+    assert_eq!(inner.lease_id(), lease);
+    tap.clear();
+    outer.release().await.unwrap();
+    inner.release().await.unwrap();
+    for waiter in waiters {
+        assert_ne!(soon(waiter).await.lease_id(), lease);
+    }
+}
+
+pub(super) async fn a_lease_goes_on_after_its_last_hold(bed: Bed) {
+    let client = bed.client_with(patient()).await;
+    let stranger = client.mutex(fresh_name("last")).unwrap();
+    let owned = stranger.owned_by(&Owner::new());
+    let count = async || stranger.holder().await.unwrap().unwrap().count;
+
+    let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
+    let inner = owned.lock().await.unwrap();
+    assert_eq!(inner.lease_id(), outer.lease_id());
+    assert_eq!(count().await, 2);
+    let token = outer.token();
+    outer.release().await.unwrap();
+    assert_eq!(count().await, 1);
+    // The owner has it still: it enters again past those who wait.
+    let again = owned.try_lock().await.unwrap().unwrap();
+    assert_eq!((again.lease_id(), again.token()), (inner.lease_id(), token));
+    again.release().await.unwrap();
+    assert!(!waiters[0].is_finished());
+    inner.release().await.unwrap();
+    let next = soon(waiters.remove(0)).await;
+    assert!(next.token() > token);
+    assert_eq!(count().await, 1);
+
+    // The lease is a stranger's now, whatever it was before.
+    assert!(owned.try_lock().await.unwrap().is_none());
+    let back = in_line(&owned);
+    let behind = in_line(&stranger);
+    assert_eq!(count().await, 1);
+    let lease = next.lease_id();
+    next.release().await.unwrap();
+    let back = soon(back).await;
+    // It came back to the owner by a second hand-off, and is entered again.
+    assert_eq!(back.lease_id(), lease);
+    let inner = owned.try_lock().await.unwrap().unwrap();
+    assert_eq!(inner.token(), back.token());
+    assert_eq!(count().await, 2);
+    drop((back, inner));
+    let behind = soon(behind).await;
+    assert_eq!(behind.lease_id(), lease);
+    behind.release().await.unwrap();
+    eventually_async(SOON, async || !stranger.is_locked().await.unwrap()).await;
+}
+
+/// The lease is deleted while it is on its way through the tasks of a process.
+pub(super) async fn a_forced_release_ends_the_chain(bed: Bed) {
+    let name = fresh_name("chain");
+    let client = bed.client_with(patient()).await;
+    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let mutex = client.mutex(&name).unwrap();
+    let (guard, mut waiters) = followed(&mutex, &[&mutex; 4]).await;
+    guard.release().await.unwrap();
+    let cut_off = soon(waiters.remove(0)).await;
+    let rival = rival.mutex(&name).unwrap();
+    let competing = in_line(&rival);
+    rival_tap.until_queued(1).await;
+
+    let found = rival.force_release().await.unwrap().unwrap();
+    assert_eq!(found.lease, cut_off.lease_id());
+    // The queue is served first.
+    let competitor = soon(competing).await;
+    assert!(competitor.token() > cut_off.token());
+    let lost = tokio::time::timeout(SOON, cut_off.lost()).await.unwrap();
+    assert_eq!(lost, Cause::NotHeld);
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    let mut token = competitor.token();
+    competitor.release().await.unwrap();
+    // Everybody else by a new lease, although the guard of the old one lives.
+    for waiter in waiters {
+        let guard = soon(waiter).await;
+        assert_ne!(guard.lease_id(), cut_off.lease_id());
+        assert!(guard.token() > token);
+        assert!(guard.state().is_held());
+        token = guard.token();
+        guard.release().await.unwrap();
+    }
+    let error = cut_off.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(!mutex.is_locked().await.unwrap());
+}

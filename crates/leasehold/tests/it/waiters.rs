@@ -1,0 +1,49 @@
+//! Tasks that stand in line when the test goes on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::{Guard, Mutex};
+use tokio::task::JoinHandle;
+
+/// Far longer than anything takes that a test waits for, and shorter than the ttl of 30 s.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Does what a future does before it first waits, and gives the rest to a task.
+pub(crate) fn begun<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    let mut future = Box::pin(future);
+    let first = poll_once(&mut future);
+    tokio::spawn(async move {
+        match first {
+            Poll::Ready(output) => output,
+            Poll::Pending => future.await,
+        }
+    })
+}
+
+/// A task that has come to the line of a lock.
+pub(crate) fn in_line(mutex: &Mutex) -> JoinHandle<Guard> {
+    let mutex = mutex.clone();
+    begun(async move { mutex.lock().await.unwrap() })
+}
+
+/// The outcome of a task whose time has come.
+#[track_caller]
+pub(crate) fn soon<T>(task: JoinHandle<T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let outcome = tokio::time::timeout(SOON, task).await;
+        let outcome = outcome.unwrap_or_else(|_| panic!("not served, {caller}"));
+        outcome.unwrap()
+    }
+}
+
+pub(crate) fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
