@@ -69,7 +69,9 @@ async fn nobody_overtakes_the_queue() {
     c.settle().await;
     let told = c.ear.take();
     assert!(
-        !told.iter().any(|event| matches!(event, Event::Told(_, Notice::Granted(_)))),
+        !told
+            .iter()
+            .any(|event| matches!(event, Event::Told(_, Notice::Granted(_)))),
         "{told:?}"
     );
 }
