@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::transaction::{self, Failed};
 use super::{change, time};
 use crate::Result;
-use crate::store::{Key, Request, yardstick};
+use crate::store::{Key, yardstick};
 
 /// An acquire and a release, each in a transaction of its own.
 #[derive(Debug)]
@@ -27,13 +27,9 @@ impl Bare {
         until: Instant,
     ) -> Result<(), Failed> {
         for op in yardstick::pair(self.lease) {
-            let request = Request {
-                key: self.key.clone(),
-                op,
-            };
             transaction::run(db, until, |db| {
                 let now = time::tick(db, machine)?;
-                change::apply(db, &request, now)
+                change::apply(db, &self.key, &op, now, |_| false)
             })?;
         }
         Ok(())

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, Op, StoreTime, mutex};
+use leasehold_core::{ClientId, Instant, Notice, Op, Outcome, Record, StoreTime, mutex};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::fault::Fault;
 use super::records;
-use crate::store::{About, Reply, Request};
+use super::wake::News;
+use crate::store::{About, Key, Reply, Request};
 use crate::{Error, Result};
 
 /// A change, and since when it waits.
@@ -42,12 +43,18 @@ impl Write {
         }
     }
 
-    /// Makes the change and answers each of its requests. Only once it is committed are they true.
-    pub(super) fn perform(&self, db: &Connection, now: StoreTime) -> Result<Vec<Reply>, Fault> {
+    /// Makes the change and answers each of its requests. Only once it is committed are they true,
+    /// and what is news by then.
+    pub(super) fn perform(
+        &self,
+        db: &Connection,
+        now: StoreTime,
+        news: &mut News<'_>,
+    ) -> Result<Vec<Reply>, Fault> {
         match &self.change {
             Change::Apply { batch, .. } => batch
                 .iter()
-                .map(|request| match apply(db, request, now) {
+                .map(|request| match answer(db, request, now, news) {
                     Err(fault @ Fault::Unreadable(_)) => Ok(Reply::Rejected(
                         Error::from(fault).for_lock(&request.key.name),
                     )),
@@ -94,23 +101,50 @@ impl Write {
     }
 }
 
-/// Applies one request inside a transaction.
-pub(super) fn apply(db: &Connection, request: &Request, now: StoreTime) -> Result<Reply, Fault> {
-    let before = match records::load(db, &request.key) {
-        // An operator who frees a lock by force mends a damaged record: the clock keeps the tokens
-        // growing.
-        Err(Fault::Unreadable(_)) if request.op == Op::Revoke => None,
-        record => Some(record?),
-    };
-    let mut record = before.clone().unwrap_or_default();
-    let mut op = request.op;
-    // No queue yet.
+/// Applies one request and notes what is news for others.
+fn answer(
+    db: &Connection,
+    request: &Request,
+    now: StoreTime,
+    news: &mut News<'_>,
+) -> Result<Reply, Fault> {
+    let (key, mut op) = (&request.key, request.op);
     if let Op::Acquire { wait, .. } = &mut op {
-        *wait = false;
+        // Whoever cannot be told does not stand in the way of those who can.
+        *wait &= !news.deaf();
     }
-    let outcome = mutex::apply(&mut record, &op, now, |_| false);
-    if before.as_ref() != Some(&record) {
-        records::save(db, &request.key, &record)?;
+    let outcome = apply(db, key, &op, now, |notice| news.tell(key, notice))?;
+    match outcome {
+        Outcome::Revoked {
+            cut_off: Some(lease),
+        } => news.changed(key, lease.client),
+        Outcome::Refused { place: Some(_), .. } => news.somebody_waits(),
+        _ => {}
     }
     Ok(Reply::Applied { outcome, now })
+}
+
+/// Applies one operation inside a transaction, by the rule.
+pub(super) fn apply(
+    db: &Connection,
+    key: &Key,
+    op: &Op,
+    now: StoreTime,
+    tell: impl FnMut(&Notice) -> bool,
+) -> Result<Outcome, Fault> {
+    let before = match records::load(db, key) {
+        // An operator who frees a lock by force mends a damaged record: the clock keeps the tokens
+        // growing.
+        Err(Fault::Unreadable(_)) if *op == Op::Revoke => None,
+        loaded => Some(loaded?),
+    };
+    let mut record = match &before {
+        Some(before) => before.record.clone(),
+        None => Record::default(),
+    };
+    let outcome = mutex::apply(&mut record, op, now, tell);
+    if before.as_ref().map(|before| &before.record) != Some(&record) {
+        records::save(db, key, before.as_ref(), &record)?;
+    }
+    Ok(outcome)
 }

@@ -1,6 +1,7 @@
 //! The connection to whatever file is at the path.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use leasehold_core::Instant;
 use rusqlite::Connection;
@@ -9,22 +10,30 @@ use super::fault::Fault;
 use super::file::File;
 use super::machine::Machine;
 use super::patience;
+use super::wake::Listeners;
 
 /// A path, and the file there as long as it is the one that was opened.
 #[derive(Debug)]
 pub(super) struct Link {
     path: PathBuf,
     machine: Machine,
+    listeners: Arc<Listeners>,
     /// `None` after a fault that a new connection may mend.
     file: Option<File>,
 }
 
 impl Link {
     /// Opens the file, or creates it. Waits until `until` for others that have it locked.
-    pub(super) fn open(path: PathBuf, machine: Machine, until: Instant) -> Result<Self, Fault> {
+    pub(super) fn open(
+        path: PathBuf,
+        machine: Machine,
+        listeners: Arc<Listeners>,
+        until: Instant,
+    ) -> Result<Self, Fault> {
         let mut link = Self {
             path,
             machine,
+            listeners,
             file: None,
         };
         link.reopened(until)?;
@@ -32,7 +41,7 @@ impl Link {
     }
 
     /// The connection, made anew if the file was deleted or replaced: on the old one we would lock
-    /// a file that nobody else can see.
+    /// a file that nobody else can see. Those who listen are told, so that they ask again.
     pub(super) fn get(&mut self, until: Instant) -> Result<(&Connection, &Machine), Fault> {
         if self
             .file
@@ -44,6 +53,7 @@ impl Link {
                 "the file of the locks was deleted or replaced; the locks in the old one are lost"
             );
             self.file = None;
+            self.listeners.interrupted();
         }
         self.reopened(until)
     }
@@ -63,6 +73,7 @@ impl Link {
             path,
             machine,
             file,
+            ..
         } = self;
         let file = match file {
             Some(file) => file,

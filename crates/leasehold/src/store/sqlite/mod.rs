@@ -8,7 +8,12 @@
 //! the machine was restarted, no process lives that held a lock, so all are free.
 //!
 //! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
-//! lost its data: holders learn it at the next renewal.
+//! lost its data: holders learn it at the next request of their store.
+//!
+//! Whoever is refused waits in a queue in the file, and is told when it was granted the lock: over a
+//! socket in the folder `FILE-wake`, if it is another process. Such a socket also shows whether its
+//! process lives, so nobody waits for a waiter that was killed. Where no sockets can be made, those
+//! who wait ask again after a pause.
 
 #[cfg(feature = "__bench")]
 mod bare;
@@ -25,6 +30,8 @@ mod schema;
 mod sweep;
 mod time;
 mod transaction;
+mod waiters;
+mod wake;
 mod worker;
 
 use std::fmt;
@@ -43,6 +50,7 @@ use self::change::{Change, Write};
 use self::inbox::{Job, Read};
 use self::link::Link;
 pub use self::machine::Machine;
+use self::wake::{Listeners, Ringer};
 use self::worker::Worker;
 use super::{
     About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
@@ -67,6 +75,7 @@ pub struct SqliteStore {
     queue: mpsc::Sender<Job>,
     response_timeout: Duration,
     transactions: Arc<AtomicU64>,
+    listeners: Arc<Listeners>,
 }
 
 impl SqliteStore {
@@ -127,22 +136,27 @@ impl SqliteStore {
             queue,
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
+            listeners: Arc::default(),
         };
         let (opened, answer) = oneshot::channel();
         let path = store.path.clone();
         let until = BootClock.now().after(patience(options.connect_timeout));
         let patience = patience(options.response_timeout);
         let transactions = Arc::clone(&store.transactions);
+        let listeners = Arc::clone(&store.listeners);
         thread::Builder::new()
             .name("leasehold-sqlite".into())
-            .spawn(move || match Link::open(path, machine, until) {
-                Ok(link) => {
-                    if opened.send(Ok(())).is_ok() {
-                        Worker::new(link, jobs, patience, transactions).run();
+            .spawn(move || {
+                let ringer = Ringer::new(&path, Arc::clone(&listeners));
+                match Link::open(path, machine, listeners, until) {
+                    Ok(link) => {
+                        if opened.send(Ok(())).is_ok() {
+                            Worker::new(link, ringer, jobs, patience, transactions).run();
+                        }
                     }
-                }
-                Err(fault) => {
-                    let _ = opened.send(Err(Error::from(fault)));
+                    Err(fault) => {
+                        let _ = opened.send(Err(Error::from(fault)));
+                    }
                 }
             })
             .map_err(|error| {
@@ -202,12 +216,16 @@ impl Store for SqliteStore {
         })
     }
 
-    fn listen(&self, _space: &Space, _client: ClientId, _listener: Weak<dyn Listener>) {}
+    fn listen(&self, _space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        self.listeners.add(client, listener);
+    }
 
-    fn forget(&self, _client: ClientId) {}
+    fn forget(&self, client: ClientId) {
+        self.listeners.remove(client);
+    }
 
     fn wakes(&self) -> Wakes {
-        Wakes::Nothing
+        self.listeners.wakes()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
@@ -246,6 +264,12 @@ impl Store for SqliteStore {
             })
         };
         Box::pin(self.ask_one(job))
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.listeners.clear();
     }
 }
 

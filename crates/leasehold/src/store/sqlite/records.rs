@@ -3,44 +3,78 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Hold, LeaseId, Name, Record, StoreTime, Token};
+use leasehold_core::{ClientId, Hold, LeaseId, Name, Queue, Record, StoreTime, Token};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
+use super::waiters;
 use crate::Error;
 use crate::store::{About, Entry, Key, Space};
 
 /// How many entries one look takes at most, so that a long list holds nobody up.
 const PAGE: u32 = 1_000;
 
-/// What the file remembers of a name; nothing is an empty record.
-pub(super) fn load(db: &Connection, key: &Key) -> Result<Record, Fault> {
+/// What the file remembers of a name.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    /// The record. Nothing is an empty one.
+    pub(super) record: Record,
+    rows: Vec<waiters::Row>,
+}
+
+/// Reads the record of a name.
+pub(super) fn load(db: &Connection, key: &Key) -> Result<Loaded, Fault> {
     let mut statement = db.prepare_cached(
-        "SELECT client, number, count, expires_at, last_token FROM records
+        "SELECT client, number, count, expires_at, last_token, queue_until FROM records
          WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
     )?;
     let (namespace, tenant, name) = columns(key);
     let mut rows = statement.query([namespace, tenant, name])?;
-    match rows.next()? {
-        Some(row) => Ok(Record {
+    let Some(row) = rows.next()? else {
+        return Ok(Loaded::default());
+    };
+    let mut loaded = Loaded {
+        record: Record {
             hold: hold(row)?,
             last_token: last_token(row)?,
-            ..Record::default()
-        }),
-        None => Ok(Record::default()),
+            queue: Queue::default(),
+        },
+        rows: Vec::new(),
+    };
+    if let Some(until) = unsigned(row, "queue_until")? {
+        loaded.rows = waiters::load(db, key)?;
+        let waiting = loaded.rows.iter().map(|(_, waiter)| *waiter);
+        loaded.record.queue = Queue::restored(waiting, StoreTime::from_micros(until));
     }
+    Ok(loaded)
 }
 
-/// Writes a record down.
-pub(super) fn save(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
+/// Writes a record down. `before`: what the file remembers of it; `None`, if nobody can read that.
+pub(super) fn save(
+    db: &Connection,
+    key: &Key,
+    before: Option<&Loaded>,
+    record: &Record,
+) -> Result<(), Fault> {
+    save_row(db, key, record)?;
+    let waited = before.is_none_or(|before| !before.rows.is_empty());
+    if waited || !record.queue.is_empty() {
+        let rows = before.map(|before| before.rows.as_slice());
+        waiters::save(db, key, rows, &record.queue)?;
+    }
+    Ok(())
+}
+
+fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
     let mut statement = db.prepare_cached(
         "INSERT INTO records
-             (namespace, tenant, name, client, number, count, expires_at, last_token)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             (namespace, tenant, name, client, number, count, expires_at, last_token, queue_until)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT (namespace, tenant, name) DO UPDATE
          SET client = excluded.client, number = excluded.number, count = excluded.count,
-             expires_at = excluded.expires_at, last_token = excluded.last_token",
+             expires_at = excluded.expires_at, last_token = excluded.last_token,
+             queue_until = excluded.queue_until",
     )?;
     let (namespace, tenant, name) = columns(key);
     let hold = record.hold.as_ref();
@@ -54,6 +88,7 @@ pub(super) fn save(db: &Connection, key: &Key, record: &Record) -> Result<(), Fa
         hold.map(|hold| hold.count.get()),
         hold.map(|hold| signed(hold.expires_at.as_micros())),
         record.last_token.map(|token| signed(token.get())),
+        (!record.queue.is_empty()).then(|| signed(record.queue.until().as_micros())),
     ])?;
     Ok(())
 }
@@ -150,7 +185,8 @@ pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn columns(key: &Key) -> (&str, &str, &str) {
+/// What a row of a key starts with.
+pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
     let space = &key.space;
     (
         space.namespace().as_str(),
@@ -223,6 +259,6 @@ fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
 }
 
 /// A value that leasehold wrote is of the right type and in its range.
-fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
+pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
     row.get(column).map_err(|_| Fault::Unreadable(column))
 }

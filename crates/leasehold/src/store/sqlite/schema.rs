@@ -6,11 +6,13 @@ pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 /// The version of the tables below, `user_version` of the file.
 pub(super) const VERSION: i32 = 1;
 
-/// The tables. All times are microseconds of the store's clock, see [`super::time`].
+/// The tables. All times are microseconds of the store's clock, see
+/// [`super::time`]; a ttl is in milliseconds.
 ///
 /// `meta` has one row: the start of the machine that `anchor` belongs to, the bound of all times
 /// given out, and how far the last sweep went.
-/// A record without `client` is free and kept for its counter.
+/// A record without `client` is free and kept for its counter, or for its queue. `queue_until` is
+/// when that is forgotten; without it there is none, and nobody looks at `waiters`.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -30,7 +32,19 @@ pub(super) const TABLES: &str = "
         count INTEGER,
         expires_at INTEGER,
         last_token INTEGER,
+        queue_until INTEGER,
         PRIMARY KEY (namespace, tenant, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE waiters (
+        namespace TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        client TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        ttl INTEGER NOT NULL,
+        tokens INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tenant, name, position)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE clients (
         client TEXT NOT NULL PRIMARY KEY,

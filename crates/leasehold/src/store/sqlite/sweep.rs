@@ -16,8 +16,9 @@ const WRITES: u32 = CHUNK / 2;
 
 /// Decides when to sweep.
 ///
-/// A record that is free matters as long as its counter is ahead of the store's time, which never
-/// falls back by more than [`AHEAD`]: after that a new record would give out larger tokens anyway.
+/// A record that is free matters as long as somebody waits for it, or its counter is ahead of the
+/// store's time, which never falls back by more than [`AHEAD`]: after that a new record would give
+/// out larger tokens anyway.
 #[derive(Debug)]
 pub(super) struct Sweeper {
     writes: u32,
@@ -72,6 +73,7 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
                  WHERE (namespace, tenant, name) > (?1, ?2, ?3)
                  ORDER BY namespace, tenant, name LIMIT ?4)
                AND (client IS NULL OR expires_at <= ?5)
+               AND (queue_until IS NULL OR queue_until <= ?5)
                AND (last_token IS NULL OR last_token < ?6)",
         )?
         .execute(params![
@@ -82,6 +84,7 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
             now,
             now.saturating_sub(AHEAD)
         ])?;
+    sweep_waiters(db, &start, end.as_ref(), now)?;
     let [namespace, tenant, name] = end.unwrap_or_default();
     db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
         .execute([namespace, tenant, name])?;
@@ -91,6 +94,36 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
     )?
     .execute(params![now, CHUNK])?;
     Ok(u32::try_from(dropped).unwrap_or(u32::MAX))
+}
+
+/// Drops the queues of the names between two that nobody has asked for long enough.
+fn sweep_waiters(
+    db: &Connection,
+    start: &[String; 3],
+    end: Option<&[String; 3]>,
+    now: i64,
+) -> Result<(), Fault> {
+    let [namespace, tenant, name] = start;
+    let last = end.map(|[namespace, tenant, name]| (namespace, tenant, name));
+    db.prepare_cached(
+        "DELETE FROM waiters
+         WHERE (namespace, tenant, name) > (?1, ?2, ?3)
+           AND (?4 IS NULL OR (namespace, tenant, name) <= (?4, ?5, ?6))
+           AND NOT EXISTS (
+               SELECT 1 FROM records AS r
+               WHERE r.namespace = waiters.namespace AND r.tenant = waiters.tenant
+                 AND r.name = waiters.name AND r.queue_until > ?7)",
+    )?
+    .execute(params![
+        namespace,
+        tenant,
+        name,
+        last.map(|last| last.0),
+        last.map(|last| last.1),
+        last.map(|last| last.2),
+        now
+    ])?;
+    Ok(())
 }
 
 fn key(row: &rusqlite::Row<'_>) -> rusqlite::Result<[String; 3]> {

@@ -44,8 +44,8 @@ pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fa
     }
 }
 
-/// Writes the anchor of this start of the machine. Whoever held a lock before is dead, so all are
-/// free. Inside a transaction.
+/// Writes the anchor of this start of the machine. Whoever held a lock or waited for it
+/// before is dead, so all are free. Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     let high: Option<i64> = db
         .query_row("SELECT high FROM meta", [], |row| row.get(0))
@@ -62,10 +62,12 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
         ],
     )?;
     db.execute(
-        "UPDATE records SET client = NULL, number = NULL, count = NULL, expires_at = NULL
-         WHERE client IS NOT NULL",
+        "UPDATE records
+         SET client = NULL, number = NULL, count = NULL, expires_at = NULL, queue_until = NULL
+         WHERE client IS NOT NULL OR queue_until IS NOT NULL",
         [],
     )?;
+    db.execute("DELETE FROM waiters", [])?;
     db.execute("DELETE FROM clients", [])?;
     Ok(())
 }

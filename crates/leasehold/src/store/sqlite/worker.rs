@@ -17,6 +17,7 @@ use super::link::Link;
 use super::patience::{self, Turn};
 use super::sweep::Sweeper;
 use super::transaction::{self, Failed};
+use super::wake::Ringer;
 use super::{records, time};
 use crate::clock::{BootClock, Clock as _};
 use crate::store::Reply;
@@ -26,6 +27,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Worker {
     link: Link,
+    ringer: Ringer,
     inbox: Inbox,
     sweeper: Sweeper,
     /// How long a question waits for other processes.
@@ -37,12 +39,14 @@ impl Worker {
     /// A worker that answers what comes through `queue` and counts its transactions.
     pub(super) fn new(
         link: Link,
+        ringer: Ringer,
         queue: mpsc::Receiver<Job>,
         patience: Duration,
         transactions: Arc<AtomicU64>,
     ) -> Self {
         Self {
             link,
+            ringer,
             inbox: Inbox::new(queue),
             sweeper: Sweeper::new(),
             patience,
@@ -94,20 +98,24 @@ impl Worker {
         }
     }
 
-    /// Applies all writes of the inbox in one transaction.
+    /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
         let (db, machine) = self.link.get(until).map_err(Failed::certain)?;
+        let mut news = self.ringer.news();
         let answers = transaction::run(db, until, |db| {
             // More may have come while it waited for others.
             self.inbox.take_ready();
             let now = time::tick(db, machine)?;
-            let writes = self.inbox.writes().iter();
-            let answers: Result<_, Fault> = writes.map(|write| write.perform(db, now)).collect();
-            let answers = answers?;
+            let mut answers = Vec::with_capacity(self.inbox.writes().len());
+            for write in self.inbox.writes() {
+                answers.push(write.perform(db, now, &mut news)?);
+            }
             let ops = u32::try_from(self.inbox.ops()).unwrap_or(u32::MAX);
             self.sweeper.wrote(ops, db, now)?;
+            news.prepare();
             Ok(answers)
         })?;
+        news.send();
         self.transactions.fetch_add(1, Ordering::Relaxed);
         Ok(answers)
     }

@@ -1,0 +1,110 @@
+//! Queues as rows, one for each waiter. Looked at only if the record says that it has a queue.
+
+use leasehold_core::{LeaseId, Queue, TokenCount, Ttl, Waiter};
+use rusqlite::{Connection, params};
+
+use super::fault::Fault;
+use super::records::{columns, get};
+use crate::store::Key;
+
+/// No queue that leasehold wrote gets this far.
+const POSITION_MAX: i64 = 1 << 53;
+
+/// A row: where somebody stands, and who.
+pub(super) type Row = (i64, Waiter);
+
+/// The rows of a name, the head first.
+pub(super) fn load(db: &Connection, key: &Key) -> Result<Vec<Row>, Fault> {
+    let mut statement = db.prepare_cached(
+        "SELECT position, client, number, ttl, tokens FROM waiters
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 ORDER BY position",
+    )?;
+    let mut rows = statement.query(columns(key))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(parse(row)?);
+    }
+    Ok(found)
+}
+
+/// Makes the rows of a name those of `queue`. `before`: what they are; `None`, if nobody knows.
+pub(super) fn save(
+    db: &Connection,
+    key: &Key,
+    before: Option<&[Row]>,
+    queue: &Queue,
+) -> Result<(), Fault> {
+    let before = before.unwrap_or_default();
+    if before.is_empty() {
+        // What nobody knows of must not come up in a new queue.
+        clear(db, key)?;
+    }
+    let mut waiters = queue.waiters().peekable();
+    let mut end = 0;
+    // Whoever stays keeps its order, and whoever joins does so at the end.
+    for (position, waiter) in before {
+        end = position + 1;
+        if waiters.next_if_eq(&waiter).is_none() {
+            remove(db, key, *position)?;
+        }
+    }
+    for (waiter, position) in waiters.zip(end..) {
+        insert(db, key, position, waiter)?;
+    }
+    Ok(())
+}
+
+fn clear(db: &Connection, key: &Key) -> Result<(), Fault> {
+    db.prepare_cached("DELETE FROM waiters WHERE namespace = ?1 AND tenant = ?2 AND name = ?3")?
+        .execute(columns(key))?;
+    Ok(())
+}
+
+fn remove(db: &Connection, key: &Key, position: i64) -> Result<(), Fault> {
+    let (namespace, tenant, name) = columns(key);
+    db.prepare_cached(
+        "DELETE FROM waiters
+         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND position = ?4",
+    )?
+    .execute(params![namespace, tenant, name, position])?;
+    Ok(())
+}
+
+fn insert(db: &Connection, key: &Key, position: i64, waiter: &Waiter) -> Result<(), Fault> {
+    let (namespace, tenant, name) = columns(key);
+    db.prepare_cached(
+        "INSERT INTO waiters (namespace, tenant, name, position, client, number, ttl, tokens)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        namespace,
+        tenant,
+        name,
+        position,
+        waiter.lease.client.to_string(),
+        waiter.lease.number.cast_signed(),
+        waiter.ttl.as_millis().cast_signed(),
+        waiter.tokens.get(),
+    ])?;
+    Ok(())
+}
+
+fn parse(row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
+    let position: i64 = get(row, "position")?;
+    if !(0..POSITION_MAX).contains(&position) {
+        return Err(Fault::Unreadable("position"));
+    }
+    let client: String = get(row, "client")?;
+    let ttl = u64::try_from(get::<i64>(row, "ttl")?).ok();
+    let waiter = Waiter {
+        lease: LeaseId {
+            client: client.parse().map_err(|_| Fault::Unreadable("client"))?,
+            number: get::<i64>(row, "number")?.cast_unsigned(),
+        },
+        ttl: ttl
+            .and_then(Ttl::from_millis)
+            .ok_or(Fault::Unreadable("ttl"))?,
+        tokens: TokenCount::new(get(row, "tokens")?).ok_or(Fault::Unreadable("tokens"))?,
+    };
+    Ok((position, waiter))
+}

@@ -1,0 +1,196 @@
+//! What is sent from process to process: some events for one client.
+//!
+//! A version, then the events. Each is its kind, its key as three strings with their lengths, and its
+//! numbers; all numbers are little-endian. What cannot be read is nobody's news: whoever waits has a
+//! timer.
+
+use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, Scope, StoreTime, Token, Ttl};
+
+use crate::store::{Event, Key, Space};
+
+/// A letter is never longer.
+pub(super) const BYTES_MAX: usize = 32 * 1024;
+
+const VERSION: u8 = 1;
+const GRANTED: u8 = 1;
+const NEXT: u8 = 2;
+const CHANGED: u8 = 3;
+
+/// Writes an event into the last letter, or into a new one if that is full.
+pub(super) fn write(letters: &mut Vec<Vec<u8>>, event: &Event) {
+    let Some(event) = encode(event) else { return };
+    match letters.last_mut() {
+        Some(letter) if letter.len() + event.len() <= BYTES_MAX => letter.extend(event),
+        _ => letters.push([vec![VERSION], event].concat()),
+    }
+}
+
+/// The events of a letter to a client, as far as it can be read.
+pub(super) fn read(letter: &[u8], client: ClientId) -> Vec<Event> {
+    let mut events = Vec::new();
+    let Some((&VERSION, mut rest)) = letter.split_first() else {
+        tracing::debug!("a letter of no known form");
+        return events;
+    };
+    while !rest.is_empty() {
+        let Some(event) = decode(&mut rest, client) else {
+            tracing::debug!("a letter that cannot be read to its end");
+            break;
+        };
+        events.push(event);
+    }
+    events
+}
+
+fn encode(event: &Event) -> Option<Vec<u8>> {
+    let (kind, key, numbers) = match event {
+        Event::Told(key, Notice::Granted(grant)) => (
+            GRANTED,
+            key,
+            vec![
+                grant.lease.number,
+                grant.ttl.as_millis(),
+                grant.first.get(),
+                grant.now.as_micros(),
+            ],
+        ),
+        Event::Told(key, Notice::Next { lease, ttl }) => {
+            (NEXT, key, vec![lease.number, ttl.as_millis()])
+        }
+        Event::Changed(key) => (CHANGED, key, Vec::new()),
+        Event::Interrupted => return None,
+    };
+    let mut bytes = vec![kind];
+    let space = &key.space;
+    for part in [
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        key.name.as_str(),
+    ] {
+        bytes.extend(u16::try_from(part.len()).ok()?.to_le_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+    Some(bytes)
+}
+
+fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
+    let [kind] = take(rest)?;
+    let namespace = Scope::parse(text(rest)?).ok()?;
+    let tenant = Scope::parse(text(rest)?).ok()?;
+    let name = Name::parse(text(rest)?).ok()?;
+    let key: Key = Space::new(namespace, tenant).key(name);
+    let lease = |number| LeaseId { client, number };
+    match kind {
+        GRANTED => {
+            let grant = Grant {
+                lease: lease(number(rest)?),
+                ttl: Ttl::from_millis(number(rest)?)?,
+                first: Token::new(number(rest)?)?,
+                now: StoreTime::from_micros(number(rest)?),
+            };
+            Some(Event::Told(key, Notice::Granted(grant)))
+        }
+        NEXT => {
+            let (lease, ttl) = (lease(number(rest)?), Ttl::from_millis(number(rest)?)?);
+            Some(Event::Told(key, Notice::Next { lease, ttl }))
+        }
+        CHANGED => Some(Event::Changed(key)),
+        _ => None,
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*bytes)
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_le_bytes)
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = u16::from_le_bytes(take(rest)?);
+    let (bytes, after) = rest.split_at_checked(length.into())?;
+    *rest = after;
+    str::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ClientId = ClientId::from_random([7; 16]);
+
+    fn key(name: &str) -> Key {
+        let scope = |text| Scope::parse(text).unwrap();
+        Space::new(scope("n"), scope("t")).key(Name::parse(name).unwrap())
+    }
+
+    fn events() -> Vec<Event> {
+        let lease = |number| LeaseId {
+            client: CLIENT,
+            number,
+        };
+        let ttl = |millis| Ttl::from_millis(millis).unwrap();
+        let grant = Grant {
+            lease: lease(u64::MAX),
+            ttl: ttl(3_000),
+            first: Token::MAX,
+            now: StoreTime::from_micros(u64::MAX),
+        };
+        let next = Notice::Next {
+            lease: lease(0),
+            ttl: ttl(100),
+        };
+        vec![
+            Event::Told(key("a"), Notice::Granted(grant)),
+            Event::Told(key(&"ü".repeat(256)), next),
+            Event::Changed(key("c d")),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut letters = Vec::new();
+        for event in events() {
+            write(&mut letters, &event);
+        }
+        assert_eq!(letters.len(), 1);
+        assert_eq!(read(&letters[0], CLIENT), events());
+    }
+
+    #[test]
+    fn many_events_take_several_letters_in_their_order() {
+        let event = |number: u32| Event::Changed(key(&format!("{number:0500}")));
+        let mut letters = Vec::new();
+        for number in 0..200 {
+            write(&mut letters, &event(number));
+        }
+        assert!(letters.len() > 2);
+        assert!(letters.iter().all(|letter| letter.len() <= BYTES_MAX));
+        let found = letters.iter().flat_map(|letter| read(letter, CLIENT));
+        assert!(found.eq((0..200).map(event)));
+    }
+
+    /// Whatever comes, it is no panic, and what was read before it holds.
+    #[test]
+    fn a_damaged_letter_is_read_as_far_as_it_goes() {
+        let mut letters = Vec::new();
+        for event in events() {
+            write(&mut letters, &event);
+        }
+        let letter = &letters[0];
+        for length in 0..letter.len() {
+            let found = read(&letter[..length], CLIENT);
+            assert!(found.len() < 3 && found == events()[..found.len()]);
+        }
+        for _ in 0..20_000 {
+            let mut letter = letter.clone();
+            let at = fastrand::usize(..letter.len());
+            letter[at] = fastrand::u8(..);
+            read(&letter, CLIENT);
+        }
+    }
+}

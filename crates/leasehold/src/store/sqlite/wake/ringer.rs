@@ -1,0 +1,87 @@
+//! The bells of a store's own clients, and the way to those of others.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Instant};
+
+use super::bell::Bell;
+use super::call::Caller;
+use super::folder::Folder;
+use super::listeners::Listeners;
+use super::news::News;
+use crate::clock::{BootClock, Clock as _};
+
+/// When bells could not be hung, it is tried again after this time: room on a disk may come back.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What the thread of a store needs to tell clients.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Ringer {
+    pub(super) listeners: Arc<Listeners>,
+    folder: Folder,
+    caller: Caller,
+    retry_at: Cell<Instant>,
+}
+
+impl Ringer {
+    /// For the clients of a store on a file.
+    pub(in crate::store::sqlite) fn new(file: &Path, listeners: Arc<Listeners>) -> Self {
+        Self {
+            listeners,
+            folder: Folder::beside(file),
+            caller: Caller::new(),
+            retry_at: Cell::default(),
+        }
+    }
+
+    /// Starts to collect what a transaction has to tell.
+    pub(in crate::store::sqlite) fn news(&self) -> News<'_> {
+        let came = self.listeners.take_news();
+        if came || (self.listeners.is_deaf() && self.retry_at.get() <= BootClock.now()) {
+            self.hang();
+        }
+        News::new(self)
+    }
+
+    /// Makes sure that the bells hang which others will look for. Somebody may have deleted them.
+    pub(super) fn hang(&self) {
+        let (mut hung, mut failed) = (false, None);
+        for (client, entry) in self.listeners.all() {
+            if entry.bell.is_some_and(|bell| bell.is_heard()) {
+                continue;
+            }
+            match Bell::hang(&self.folder, client, entry.listener.clone()) {
+                Ok(bell) => self.listeners.hang(client, &entry.listener, bell),
+                Err(error) => failed = Some(error),
+            }
+            hung = true;
+        }
+        if hung {
+            self.folder.tidy();
+        }
+        let was_deaf = self.listeners.set_deaf(failed.is_some());
+        if let Some(error) = failed {
+            self.retry_at.set(BootClock.now().after(RETRY));
+            if !was_deaf {
+                tracing::warn!(
+                    %error,
+                    "no socket can be made beside the file of the locks; whoever waits asks again \
+                     after a pause"
+                );
+            }
+        }
+    }
+
+    /// Whether a client of another store listens.
+    pub(super) fn reaches(&self, client: ClientId) -> bool {
+        self.caller.reaches(&self.folder, client)
+    }
+
+    /// Tells a client of another store.
+    pub(super) fn call(&self, client: ClientId, letters: &[Vec<u8>]) {
+        self.caller.call(&self.folder, client, letters);
+    }
+}
