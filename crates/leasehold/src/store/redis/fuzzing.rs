@@ -77,9 +77,9 @@ pub fn push(data: &[u8]) {
     }
     for event in ear.take() {
         match event {
-            Event::Granted(key, grant) => {
+            Event::Told(key, notice) => {
                 assert_eq!(key.space, space);
-                assert_eq!(grant.lease.client, client);
+                assert_eq!(notice.lease().client, client);
             }
             Event::Changed(key) => assert_eq!(key.space, space),
             Event::Interrupted => {}
