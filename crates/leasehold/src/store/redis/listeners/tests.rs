@@ -74,6 +74,23 @@ fn a_grant_is_told_to_its_client_only() {
 }
 
 #[test]
+fn who_is_the_next_is_told_without_a_token() {
+    let listeners = Listeners::default();
+    let space = space("app", "t");
+    let ear = add(&listeners, &space, 1);
+    let channel = format!("app:client:{}", client(1));
+    listeners.hear_message(channel.as_bytes(), b"7 0 3000 1 app:{t:n}");
+    let next = Notice::Next {
+        lease: LeaseId {
+            client: client(1),
+            number: 7,
+        },
+        ttl: Ttl::from_millis(3_000).unwrap(),
+    };
+    assert_eq!(heard(&ear), [Event::Told(key(&space), next)]);
+}
+
+#[test]
 fn what_is_no_grant_is_nobodys_news() {
     let listeners = Listeners::default();
     let ear = add(&listeners, &space("app", "t"), 1);
@@ -85,7 +102,7 @@ fn what_is_no_grant_is_nobodys_news() {
         "7 1 3000 1 app:{u:n}",
         "7 1 3000 1 app:{t:n}:token",
         "7 1 3000 1 app:{t:n} ",
-        "7 0 3000 1 app:{t:n}",
+        "7 0 0 1 app:{t:n}",
         "7 9007199254740992 3000 1 app:{t:n}",
         "7 1 0 1 app:{t:n}",
         "7 1 90000000000 1 app:{t:n}",
