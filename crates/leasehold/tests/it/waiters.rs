@@ -45,5 +45,7 @@ pub(crate) fn soon<T>(task: JoinHandle<T>) -> impl Future<Output = T> {
 }
 
 pub(crate) fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
 }

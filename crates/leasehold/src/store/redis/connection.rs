@@ -69,7 +69,7 @@ impl Link {
     }
 
     /// Those who are told what the server tells.
-    pub(super) fn listeners(&self) -> &Listeners {
+    pub(super) fn listeners(&self) -> &Arc<Listeners> {
         &self.listeners
     }
 
@@ -100,11 +100,10 @@ impl Link {
         answer.map_err(Trouble::Unanswered)
     }
 
-    /// As [`Link::exchange`], on a connection on which those are told who listen. `talk` learns
-    /// whether the server watches what it is asked to.
+    /// As [`Link::exchange`], on a connection on which those are told who listen.
     pub(super) async fn exchange_settled<T, F>(
         &self,
-        talk: impl FnOnce(MultiplexedConnection, bool) -> F,
+        talk: impl FnOnce(Arc<Dialed>) -> F,
     ) -> Result<T, Trouble>
     where
         F: Future<Output = RedisResult<T>>,
@@ -120,7 +119,7 @@ impl Link {
             let settled = self.answer(&dialed, deadline, settle).await;
             settled.map_err(Trouble::NotSent)?;
         }
-        let talk = talk(connection.clone(), news.watches());
+        let talk = talk(Arc::clone(&dialed));
         let answer = self.answer(&dialed, deadline, talk).await;
         answer.map_err(Trouble::Unanswered)
     }

@@ -16,6 +16,7 @@ use super::dialed::{Dialed, Standing};
 use super::errors;
 use super::listeners::Listeners;
 use super::news::News;
+use super::watch::Watch;
 use crate::{Error, ErrorKind, Result};
 
 /// How long a connection may be silent before the kernel asks whether the other side is there.
@@ -35,12 +36,18 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
+    let watch = Arc::<Watch>::default();
     let heard = {
-        let (standing, listeners) = (Arc::clone(&standing), Arc::clone(listeners));
+        let (standing, watch) = (Arc::clone(&standing), Arc::clone(&watch));
+        let listeners = Arc::clone(listeners);
         config.clone().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => standing.end(),
-                _ => listeners.hear(&push),
+                _ => {
+                    if let Some((key, lease)) = listeners.hear(&push) {
+                        watch.note_grant(&key, lease);
+                    }
+                }
             }
             Ok::<(), SendError>(())
         })
@@ -54,7 +61,7 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
             let news = News::beside(&client, &standing, listeners, address).await;
             (connection, news)
         }
-        connection => (connection.map_err(refused)?, News::within()),
+        connection => (connection.map_err(refused)?, News::within(watch)),
     };
     Ok(Dialed {
         connection,

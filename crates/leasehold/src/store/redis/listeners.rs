@@ -10,10 +10,12 @@ use redis::{PushInfo, PushKind, Value};
 use super::keys::{parse_channel, parse_record};
 use crate::store::{Event, Key, Listener, Space, Wakes};
 
+type Table = HashMap<ClientId, (Space, Weak<dyn Listener>)>;
+
 /// The listeners of a store, by their clients.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
-    table: Mutex<HashMap<ClientId, (Space, Weak<dyn Listener>)>>,
+    table: Mutex<Table>,
     /// Grows whenever the table changes, so that a connection knows when it has to look at it.
     version: AtomicU64,
     /// How they were woken last. `None`: nobody knows yet.
@@ -57,11 +59,12 @@ impl Listeners {
         self.last_wakes().replace(wakes) != Some(wakes)
     }
 
-    /// Tells what a push says. One that makes no sense is nobody's news.
-    pub(super) fn hear(&self, push: &PushInfo) {
+    /// Tells what a push says, and answers which lock was granted by it. One that makes no sense is
+    /// nobody's news.
+    pub(super) fn hear(&self, push: &PushInfo) -> Option<(Key, LeaseId)> {
         match (&push.kind, push.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) => {
-                self.hear_message(channel, message);
+                return self.hear_message(channel, message);
             }
             // Everything was deleted.
             (PushKind::Invalidate, [Value::Nil]) => self.interrupted(),
@@ -76,13 +79,14 @@ impl Listeners {
             (PushKind::Subscribe | PushKind::Unsubscribe | PushKind::Disconnection, _) => {}
             (kind, data) => tracing::debug!(?kind, ?data, "a push of no known form"),
         }
+        None
     }
 
-    /// Tells a client what came on its channel.
-    pub(super) fn hear_message(&self, channel: &[u8], message: &[u8]) {
+    /// Tells a client what came on its channel, and answers which lock was granted.
+    pub(super) fn hear_message(&self, channel: &[u8], message: &[u8]) -> Option<(Key, LeaseId)> {
         // What a connection tells itself to see whether it may.
         if message.is_empty() {
-            return;
+            return None;
         }
         let told = parse_channel(channel).and_then(|(namespace, client)| {
             let space = self.table().get(&client).map(|(space, _)| space.clone())?;
@@ -90,10 +94,15 @@ impl Listeners {
             parse_notice(&space, client, message).filter(|_| ours)
         });
         match told {
-            Some((key, notice)) => self.tell(notice.lease().client, Event::Told(key, notice)),
+            Some((key, notice)) => {
+                let lease = notice.lease();
+                self.tell(lease.client, Event::Told(key.clone(), notice));
+                matches!(notice, Notice::Granted(_)).then_some((key, lease))
+            }
             None => {
                 let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
                 tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
+                None
             }
         }
     }
@@ -153,7 +162,7 @@ impl Listeners {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<ClientId, (Space, Weak<dyn Listener>)>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         // No panic can leave it half changed: each change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,8 @@
 //!
 //! * `address` is what a URL says.
 //! * `dial` makes a connection, `connection` keeps one and makes it anew.
-//! * `listeners` are who is told what the server tells; `news` makes it tell.
+//! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
+//!   changes.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
 //!   `script` calls it, `batch` writes its arguments and reads its answer.
 //! * `read` looks at records, for listings.
@@ -43,7 +44,7 @@ pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::keys::ClientKey;
-use self::script::{How, Script};
+use self::script::Script;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
@@ -92,16 +93,12 @@ impl RedisStore {
         let answers = self
             .link
             .exchange(|mut connection| async move {
-                let how = How {
-                    queued: false,
-                    watched: false,
-                };
-                self.mutex.call_batch(&mut connection, &[], how).await
+                self.mutex.call_batch(&mut connection, &[], false).await
             })
             .await;
         let error = match answers {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-            Ok(answers) => match answers.into_iter().next().map(|answer| answer.value) {
+            Ok(answers) => match answers.into_iter().next() {
                 Some(Value::Array(answer)) => match answer.as_slice() {
                     [Value::Int(_)] => return Ok(()),
                     _ => batch::failed_command("", &Value::Array(answer))
@@ -118,26 +115,27 @@ impl RedisStore {
         if batch.is_empty() {
             return Vec::new();
         }
-        let (requests, listeners) = (&batch[..], self.link.listeners());
+        let requests = &batch[..];
+        let listeners = self.link.listeners();
         let answers = self
             .link
-            .exchange_settled(|mut connection, watched| async move {
+            .exchange_settled(|dialed| async move {
                 let queued = listeners.wakes() == Wakes::Grants;
-                let how = How { queued, watched };
-                self.mutex.call_batch(&mut connection, requests, how).await
+                let mut connection = dialed.connection.clone();
+                let call = self.mutex.call_batch(&mut connection, requests, queued);
+                Ok((call.await?, dialed))
             })
             .await;
         let mut replies: Vec<_> = match answers {
             Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
-            Ok(answers) => {
+            Ok((answers, dialed)) => {
                 let parts = batch.chunks(REQUESTS_MAX).zip(answers);
-                let replies = parts.flat_map(|(part, answer)| {
-                    let replies = batch::decode(part, answer.value);
-                    self.tell(part, &replies, answer.counted.as_ref());
-                    replies
-                });
-                replies.collect()
+                let replies = parts.flat_map(|(part, answer)| batch::decode(part, answer));
+                let replies: Vec<_> = replies.collect();
+                dialed.news.note(requests, &replies);
+                self.tell_revoked(requests, &replies);
+                replies
             }
         };
         // Should answers be missing, nothing is known of their requests.
@@ -148,24 +146,18 @@ impl RedisStore {
         replies
     }
 
-    /// Tells what the server does not: what was done on the connection that it would tell, and what
-    /// was done before it watched.
-    fn tell(&self, requests: &[Request], replies: &[Reply], counted: Option<&Value>) {
-        let listeners = self.link.listeners();
+    /// Tells those who were cut off: the server does not tell of what came over the connection that
+    /// it would tell.
+    fn tell_revoked(&self, requests: &[Request], replies: &[Reply]) {
         for (request, reply) in requests.iter().zip(replies) {
             if let Reply::Applied { outcome, .. } = reply
                 && let Outcome::Revoked {
                     cut_off: Some(lease),
                 } = outcome
             {
-                listeners.tell(lease.client, Event::Changed(request.key.clone()));
+                let event = Event::Changed(request.key.clone());
+                self.link.listeners().tell(lease.client, event);
             }
-        }
-        for key in counted
-            .into_iter()
-            .flat_map(|counted| watch::missed(requests, replies, counted))
-        {
-            listeners.tell_change(key);
         }
     }
 

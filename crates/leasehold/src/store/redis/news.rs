@@ -19,8 +19,8 @@ use super::dialed::Standing;
 use super::errors::{self, Refusal};
 use super::keys::ClientKey;
 use super::listeners::Listeners;
-use super::watch;
-use crate::store::Wakes;
+use super::watch::{self, Watch};
+use crate::store::{Reply, Request, Wakes};
 
 /// The news that come with one connection.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(super) struct News {
     way: Way,
     /// The version of the listeners for which all is done.
     settled: AtomicU64,
+    watch: Arc<Watch>,
     state: Mutex<State>,
 }
 
@@ -51,8 +52,8 @@ struct Beside {
 #[derive(Debug, Default)]
 struct State {
     channels: HashMap<ClientId, String>,
-    /// Whether the server was asked to tell of changes.
-    tracking: bool,
+    /// What has the server watch records. `None`: it was not asked yet, or does not.
+    watcher: Option<JoinHandle<()>>,
     /// Why there is no queue for us. Sticks to the connection.
     no_queue: Option<String>,
     /// Why nobody is told of changes. The same.
@@ -70,13 +71,12 @@ enum Step {
     Publish,
     /// Of some key of ours: does the server know the command?
     Find,
-    Count,
 }
 
 impl News {
-    /// News on the connection itself.
-    pub(super) fn within() -> Self {
-        Self::new(Way::Within)
+    /// News on the connection itself. `watch` is what the server is to watch on it.
+    pub(super) fn within(watch: Arc<Watch>) -> Self {
+        Self::new(Way::Within, watch)
     }
 
     /// News on a second connection, if there can be one. They end together.
@@ -90,7 +90,7 @@ impl News {
             Ok(pubsub) => pubsub,
             Err(error) => {
                 tracing::info!(store = %address, %error, "no second connection for messages");
-                return Self::new(Way::None);
+                return Self::new(Way::None, Arc::default());
             }
         };
         let (sink, mut stream) = pubsub.split();
@@ -104,13 +104,14 @@ impl News {
             }
             standing.end();
         });
-        Self::new(Way::Beside(Beside { sink, reader }))
+        Self::new(Way::Beside(Beside { sink, reader }), Arc::default())
     }
 
-    fn new(way: Way) -> Self {
+    fn new(way: Way, watch: Arc<Watch>) -> Self {
         Self {
             way,
             settled: AtomicU64::new(0),
+            watch,
             state: Mutex::default(),
         }
     }
@@ -120,10 +121,9 @@ impl News {
         self.settled.load(Ordering::Acquire) == listeners.version()
     }
 
-    /// Whether the server was asked to tell of changes, and does.
-    pub(super) fn watches(&self) -> bool {
-        let state = self.state();
-        state.tracking && state.no_watch.is_none()
+    /// Notes what came of a batch, so that the server watches what is held.
+    pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
+        self.watch.note(requests, replies);
     }
 
     /// Makes the server tell all that those want to hear who listen now, before it is asked anything
@@ -131,7 +131,7 @@ impl News {
     pub(super) async fn settle(
         &self,
         connection: &mut MultiplexedConnection,
-        listeners: &Listeners,
+        listeners: &Arc<Listeners>,
         address: &Address,
     ) -> RedisResult<()> {
         let version = listeners.version();
@@ -164,8 +164,10 @@ impl News {
         {
             let mut state = self.state();
             state.channels = wanted;
-            state.tracking |= steps.contains(&Step::Track);
             state.refused(no_queue, refusals);
+            if steps.contains(&Step::Track) && state.no_watch.is_none() {
+                state.watcher = Some(self.watcher(connection.clone(), Arc::clone(listeners)));
+            }
             if !state.channels.is_empty() {
                 state.tell(self.wakes(&state), listeners, address);
             }
@@ -184,7 +186,11 @@ impl News {
             steps.push(step);
         };
         if matches!(self.way, Way::Within) {
-            if !new.is_empty() && !self.state().tracking {
+            let asked = {
+                let state = self.state();
+                state.watcher.is_some() || state.no_watch.is_some()
+            };
+            if !(asked || new.is_empty()) {
                 // Only of what it is asked to watch, and not of our own doing.
                 ask(
                     Step::Track,
@@ -205,9 +211,18 @@ impl News {
         }
         if let Some(channel) = new.first() {
             ask(Step::Find, &["LPOS", channel, ""]);
-            ask(Step::Count, &["EXISTS", channel]);
         }
         (pipeline, steps)
+    }
+
+    fn watcher(
+        &self,
+        connection: MultiplexedConnection,
+        listeners: Arc<Listeners>,
+    ) -> JoinHandle<()> {
+        let watch = Arc::clone(&self.watch);
+        watch.turn_on();
+        tokio::spawn(async move { watch.run(connection, &listeners).await })
     }
 
     fn wakes(&self, state: &State) -> Wakes {
@@ -270,7 +285,7 @@ impl State {
         }
         for (step, refusal) in refusals {
             match step {
-                Step::Track | Step::Watch | Step::Count => self.no_watch = Some(refusal.words),
+                Step::Track | Step::Watch => self.no_watch = Some(refusal.words),
                 Step::Subscribe | Step::Publish | Step::Find => self.no_queue = Some(refusal.words),
                 Step::Unsubscribe => {}
             }
@@ -318,6 +333,14 @@ impl Beside {
             return Ok(None);
         }
         refusal(sink.subscribe(new).await)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(watcher) = &self.watcher {
+            watcher.abort();
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
 use super::batch::{self, REQUESTS_MAX};
-use super::watch;
 use crate::store::Request;
 
 /// A script, and how often it was called.
@@ -15,24 +14,6 @@ pub(super) struct Script {
     text: &'static str,
     hash: String,
     calls: AtomicU64,
-}
-
-/// What the server is to do beside the requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct How {
-    /// Who would wait is put into the queue.
-    pub(super) queued: bool,
-    /// It is to tell when somebody else changes the records of the batch.
-    pub(super) watched: bool,
-}
-
-/// What came of one call.
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// The script's answer.
-    pub(super) value: Value,
-    /// What the server answers to the read behind it: see [`watch`].
-    pub(super) counted: Option<Value>,
 }
 
 impl Script {
@@ -73,57 +54,27 @@ impl Script {
         }
     }
 
-    /// The calls for a batch, all sent before the first answer: an answer for each
-    /// [`REQUESTS_MAX`] requests.
+    /// The calls for a batch, all sent before the first answer: one answer for each
+    /// [`REQUESTS_MAX`] requests. If nobody can be `queued`, those who would wait do not.
     pub(super) async fn call_batch(
         &self,
         connection: &mut MultiplexedConnection,
         batch: &[Request],
-        how: How,
-    ) -> RedisResult<Vec<Answer>> {
+        queued: bool,
+    ) -> RedisResult<Vec<Value>> {
         if batch.len() <= REQUESTS_MAX {
-            let mut answers = self
-                .send("EVALSHA", &self.hash, connection, batch, how)
-                .await?;
-            if matches!(answers.first(), Some(Answer { value: Value::ServerError(error), .. })
-                if error.code() == "NOSCRIPT")
-            {
-                answers = self.send("EVAL", self.text, connection, batch, how).await?;
-            }
-            return Ok(answers);
+            let cmd = |verb: &str, script: &str| batch::encode(verb, script, batch, queued);
+            return Ok(vec![self.call(connection, cmd).await?]);
         }
         // By its text, so that no call has to be sent again behind later ones. The text is small
         // beside the arguments.
-        self.send("EVAL", self.text, connection, batch, how).await
-    }
-
-    async fn send(
-        &self,
-        verb: &str,
-        script: &str,
-        connection: &mut MultiplexedConnection,
-        batch: &[Request],
-        how: How,
-    ) -> RedisResult<Vec<Answer>> {
-        let parts = batch.chunks(REQUESTS_MAX);
-        // An empty batch is one call, too.
-        let parts = parts.chain(batch.is_empty().then_some(batch));
         let mut pipeline = Pipeline::new();
-        let mut watched = Vec::new();
-        for part in parts {
-            pipeline.add_command(batch::encode(verb, script, part, how.queued));
-            watched.push(how.watched && watch::add(&mut pipeline, part));
+        for part in batch.chunks(REQUESTS_MAX) {
+            pipeline.add_command(batch::encode("EVAL", self.text, part, queued));
         }
-        self.count(watched.len());
-        let count = pipeline.len();
-        let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
-        let mut answers = answers.into_iter();
-        let mut next = |watched| {
-            let value = answers.next()?;
-            let counted = if watched { answers.nth(1) } else { None };
-            Some(Answer { value, counted })
-        };
-        Ok(watched.into_iter().map_while(&mut next).collect())
+        let calls = pipeline.len();
+        self.count(calls);
+        connection.send_packed_commands(&pipeline, 0, calls).await
     }
 
     fn count(&self, calls: usize) {

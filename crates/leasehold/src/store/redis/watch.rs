@@ -1,77 +1,270 @@
-//! Which records the server is asked to watch: it tells when somebody else changes them.
+//! Watching records: the server tells when somebody else changes one that it was asked to watch.
 //!
-//! It watches what was read, until the next change, one's own included. So they are read behind the
-//! script, in the same round trip. Not by the script: servers before 7.2 watch all keys of a script
-//! anew at each of its reads, which takes time with the square of a batch, and would tell of counters
-//! and queues.
+//! It watches what was read on a connection until the next change, one's own included. So each
+//! operation of a holder ends it, and the record has to be read again. That is not done with the
+//! operation, for it would make every short lock dearer, but a moment later, for all that is held
+//! still. The answers tell of what was lost until then.
+//!
+//! Nor is it done by the script: servers before 7.2 watch all keys of a script anew at each of its
+//! reads, which takes time with the square of a batch, and would tell of counters and queues.
 
-use leasehold_core::{Op, Outcome};
-use redis::{Cmd, Pipeline, RedisWrite, Value};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, Op, Outcome};
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisResult, Value};
+use tokio::sync::Notify;
 
 use super::keys::RecordKey;
+use super::listeners::Listeners;
 use crate::store::{Key, Reply, Request};
+
+/// How long a lease must be held to be worth watching. Many are not, and the store is asked for
+/// nothing then; to learn of a loss so much later harms nobody.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// How many records are read in one round trip.
+const READ_MAX: usize = 256;
 
 /// Asks the server to watch the keys of the next command.
 pub(super) const START: [&str; 3] = ["CLIENT", "CACHING", "YES"];
 
-/// Adds the read behind a batch, if anything in it wants to be watched, and answers whether so.
-pub(super) fn add(pipeline: &mut Pipeline, requests: &[Request]) -> bool {
-    let mut keys = requests.iter().filter(|request| wanted(&request.op));
-    let Some(first) = keys.next() else {
-        return false;
-    };
-    let mut cmd: Cmd = redis::cmd("EXISTS");
-    cmd.write_arg_fmt(RecordKey(&first.key));
-    for request in keys {
-        cmd.write_arg_fmt(RecordKey(&request.key));
-    }
-    let mut start = Cmd::new();
-    start.arg(&START);
-    pipeline.add_command(start).add_command(cmd);
-    true
+/// The records that the server is to watch on one connection, and does not yet.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Whether the server does so at all.
+    on: AtomicBool,
+    due: Mutex<Due>,
+    noted: Notify,
 }
 
-/// The records that may have been changed between the script and the read, given the answer to the
-/// read: it counts those that there are.
-pub(super) fn missed<'a>(
-    requests: &'a [Request],
-    replies: &'a [Reply],
-    counted: &Value,
-) -> impl Iterator<Item = &'a Key> {
-    let there = || {
-        let pairs = requests.iter().zip(replies);
-        pairs.filter_map(|(request, reply)| stands(request, reply).then_some(&request.key))
-    };
-    let all = match counted {
-        Value::Int(counted) => {
-            usize::try_from(*counted).is_ok_and(|counted| counted >= there().count())
+#[derive(Debug, Default)]
+struct Due {
+    keys: HashMap<Key, Noted>,
+    notes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Noted {
+    why: Why,
+    /// Which note it was: the same lease may be noted again.
+    nth: u64,
+}
+
+/// Why a record is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// A lease of ours holds it.
+    Held(LeaseId),
+    /// Another does, and somebody waits for it outside of the queue.
+    Awaited,
+}
+
+impl Watch {
+    /// From now on what is noted is watched.
+    pub(super) fn turn_on(&self) {
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes what came of a batch.
+    pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
+        if !self.on.load(Ordering::Relaxed) {
+            return;
         }
-        // It was refused: nothing is watched.
-        _ => true,
-    };
-    there().filter(move |_| !all)
-}
+        let mut due = self.due();
+        let mut noted = false;
+        for (request, reply) in requests.iter().zip(replies) {
+            let Reply::Applied { outcome, .. } = reply else {
+                continue;
+            };
+            match (request.op, outcome) {
+                (Op::Acquire { lease, .. }, Outcome::Granted { .. })
+                | (Op::Renew { lease, .. }, Outcome::Renewed)
+                | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
+                    due.note(&request.key, Why::Held(lease));
+                    noted = true;
+                }
+                (Op::Acquire { wait: true, .. }, Outcome::Refused { place: None, .. }) => {
+                    due.note(&request.key, Why::Awaited);
+                    noted = true;
+                }
+                (Op::Renew { lease, .. } | Op::Release { lease, .. }, _) => {
+                    due.strike(&request.key, lease);
+                }
+                (Op::Acquire { .. } | Op::Revoke, _) => {}
+            }
+        }
+        drop(due);
+        if noted {
+            self.noted.notify_one();
+        }
+    }
 
-/// Whether a request is about a lock that its client may hold afterwards, or waits for.
-fn wanted(op: &Op) -> bool {
-    match *op {
-        Op::Acquire { .. } | Op::Renew { .. } => true,
-        Op::Release { count, .. } => count > 0,
-        Op::Revoke => false,
+    /// Notes that a lease was granted a lock by a message.
+    pub(super) fn note_grant(&self, key: &Key, lease: LeaseId) {
+        if !self.on.load(Ordering::Relaxed) {
+            return;
+        }
+        self.due().note(key, Why::Held(lease));
+        self.noted.notify_one();
+    }
+
+    /// Lets the server watch all that is noted, a moment later, as long as the connection stands.
+    pub(super) async fn run(&self, mut connection: MultiplexedConnection, listeners: &Listeners) {
+        loop {
+            self.noted.notified().await;
+            tokio::time::sleep(MOMENT).await;
+            let due = self.due().all();
+            for part in due.chunks(READ_MAX) {
+                let Ok(changed) = read(&mut connection, part).await else {
+                    return;
+                };
+                let done = self.due().done(part);
+                let told = part.iter().zip(done.iter().zip(changed));
+                for ((key, _), _) in told.filter(|(_, (done, changed))| **done && *changed) {
+                    listeners.tell_change(key);
+                }
+            }
+        }
+    }
+
+    fn due(&self) -> MutexGuard<'_, Due> {
+        // No panic can leave it half changed: each change is one call.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether there was a record after a request that is watched.
-fn stands(request: &Request, reply: &Reply) -> bool {
-    let Reply::Applied { outcome, .. } = reply else {
-        return false;
-    };
-    let held = matches!(
-        outcome,
-        Outcome::Granted { .. }
-            | Outcome::Refused { .. }
-            | Outcome::Renewed
-            | Outcome::Released { .. }
-    );
-    held && wanted(&request.op)
+impl Due {
+    fn note(&mut self, key: &Key, why: Why) {
+        self.notes += 1;
+        let noted = Noted {
+            why,
+            nth: self.notes,
+        };
+        match self.keys.entry(key.clone()) {
+            // What is watched for its holder is watched.
+            Entry::Occupied(_) if why == Why::Awaited => {}
+            Entry::Occupied(mut entry) => drop(entry.insert(noted)),
+            Entry::Vacant(entry) => drop(entry.insert(noted)),
+        }
+    }
+
+    /// A lease does not hold a lock any more.
+    fn strike(&mut self, key: &Key, lease: LeaseId) {
+        if let Some(noted) = self.keys.get(key)
+            && noted.why == Why::Held(lease)
+        {
+            self.keys.remove(key);
+        }
+    }
+
+    fn all(&self) -> Vec<(Key, Noted)> {
+        let keys = self.keys.iter();
+        keys.map(|(key, noted)| (key.clone(), *noted)).collect()
+    }
+
+    /// Takes out what was read, and answers for each whether it was still to be: what was noted
+    /// again or struck meanwhile is another matter.
+    fn done(&mut self, read: &[(Key, Noted)]) -> Vec<bool> {
+        let mut done = |(key, noted): &(Key, Noted)| {
+            let same = self.keys.get(key) == Some(noted);
+            if same {
+                self.keys.remove(key);
+            }
+            same
+        };
+        read.iter().map(&mut done).collect()
+    }
+}
+
+/// Reads records, which the server watches from then on. Answers for each whether it is not any more
+/// as it was when it was noted.
+async fn read(
+    connection: &mut MultiplexedConnection,
+    due: &[(Key, Noted)],
+) -> RedisResult<Vec<bool>> {
+    let mut pipeline = Pipeline::with_capacity(due.len() * 2);
+    for (key, noted) in due {
+        pipeline.cmd(START[0]).arg(&START[1..]);
+        let record = RecordKey(key).to_string();
+        match noted.why {
+            Why::Held(lease) => pipeline.cmd("HGET").arg(record).arg(lease.to_string()),
+            Why::Awaited => pipeline.cmd("PTTL").arg(record),
+        };
+    }
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
+    // Every other answer is that it watches.
+    let answers = answers.iter().skip(1).step_by(2);
+    let pairs = due.iter().zip(answers);
+    Ok(pairs
+        .map(|((_, noted), answer)| changed(noted.why, answer))
+        .collect())
+}
+
+fn changed(why: Why, answer: &Value) -> bool {
+    match (why, answer) {
+        (Why::Held(_), Value::Nil) | (Why::Awaited, Value::Int(-2)) => true,
+        // It is no record any more.
+        (_, Value::ServerError(error)) => error.code() == "WRONGTYPE",
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ClientId, Name, Scope};
+
+    use super::*;
+    use crate::store::Space;
+
+    fn key(name: &str) -> Key {
+        let scope = |text| Scope::parse(text).unwrap();
+        Space::new(scope("app"), scope("t")).key(Name::parse(name).unwrap())
+    }
+
+    fn lease(number: u64) -> LeaseId {
+        let client = ClientId::from_random([0; 16]);
+        LeaseId { client, number }
+    }
+
+    #[test]
+    fn what_changes_during_a_read_is_read_again() {
+        let mut due = Due::default();
+        let names = ["same", "again", "struck", "other", "late"];
+        let [same, again, struck, other, late] = names.map(key);
+        for key in [&same, &again, &struck, &other] {
+            due.note(key, Why::Held(lease(1)));
+        }
+        let read = due.all();
+        due.note(&again, Why::Held(lease(1)));
+        due.strike(&struck, lease(1));
+        due.strike(&other, lease(1));
+        due.note(&other, Why::Held(lease(2)));
+        due.note(&late, Why::Awaited);
+        for ((key, _), done) in read.iter().zip(due.done(&read)) {
+            assert_eq!(done, *key == same, "{key:?}");
+        }
+        let mut left: Vec<_> = due.keys.keys().cloned().collect();
+        left.sort();
+        assert_eq!(left, [again, late, other]);
+    }
+
+    #[test]
+    fn a_holder_counts_more_than_who_waits() {
+        let mut due = Due::default();
+        let key = key("a");
+        for why in [Why::Awaited, Why::Held(lease(1)), Why::Awaited] {
+            due.note(&key, why);
+        }
+        assert_eq!(due.keys[&key].why, Why::Held(lease(1)));
+        due.strike(&key, lease(2));
+        assert_eq!(due.keys.len(), 1);
+        due.strike(&key, lease(1));
+        assert!(due.keys.is_empty());
+    }
 }

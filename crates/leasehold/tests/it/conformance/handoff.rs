@@ -44,7 +44,10 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
     // What the store believes is the same all the time.
     let holder = mutex.holder().await.unwrap().unwrap();
     assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
-    assert!(holder.token.unwrap() > guard.token(), "the block was used up");
+    assert!(
+        holder.token.unwrap() > guard.token(),
+        "the block was used up"
+    );
     guard.release().await.unwrap();
     assert_eq!(tap.verbs(), [["release"]]);
     assert!(!mutex.is_locked().await.unwrap());

@@ -109,7 +109,10 @@ pub(super) async fn nobody_overtakes_the_queue(bed: Bed) {
         tasks.push(tokio::spawn(async move {
             for _ in 0..acquisitions / 8 {
                 let guard = mutex.lock().await.unwrap();
-                served.lock().unwrap().push((guard.lease_id(), guard.token()));
+                served
+                    .lock()
+                    .unwrap()
+                    .push((guard.lease_id(), guard.token()));
                 guard.release().await.unwrap();
             }
         }));

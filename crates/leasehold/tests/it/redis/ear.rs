@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::store::{Event, Listener, Request, Store};
 use leasehold_core::{ClientId, Grant, LeaseId, Notice};
-use leasehold_testkit::eventually_async;
+use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::*;
 
@@ -152,4 +152,12 @@ pub(crate) fn lasting(mut request: Request, millis: u64) -> Request {
         Op::Revoke => {}
     }
     request
+}
+
+/// How many keys the server watches, for how many connections each.
+pub(crate) fn watched(server: &RedisServer) -> usize {
+    let stats = server.cli(&["INFO", "stats"]);
+    let mut lines = stats.lines();
+    let count = lines.find_map(|line| line.strip_prefix("tracking_total_items:"));
+    count.unwrap().trim().parse().unwrap()
 }

@@ -3,7 +3,7 @@
 use leasehold::store::Event;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::ear::{Asker, lasting};
+use super::ear::{Asker, lasting, watched};
 use super::*;
 
 const RECORD: &str = "app:{t:a}";
@@ -30,6 +30,7 @@ async fn a_record_that_is_deleted_or_overwritten() {
         &["RENAME", RECORD, "elsewhere"],
         &["PERSIST", RECORD],
     ]) {
+        eventually_async(SOON, async || watched(&server) == 1).await;
         server.cli(command);
         assert_eq!(a.heard().await, changed(), "{command:?}");
         server.cli(&["DEL", RECORD]);
@@ -48,6 +49,7 @@ async fn after_each_operation_of_a_holder() {
         (renew("a", 1), Outcome::Renewed),
     ] {
         assert_eq!(a.ask(request).await, told);
+        eventually_async(SOON, async || watched(&server) == 1).await;
         server.cli(&["PEXPIRE", RECORD, "60000"]);
         assert_eq!(a.heard().await, changed());
     }
@@ -153,24 +155,28 @@ async fn with_a_server_that_can_watch_one_key_only() {
 async fn what_one_does_oneself_is_no_news() {
     let server = RedisServer::start();
     let a = holder(&server).await;
-    let held = lasting(acquire("short", 1), 100);
-    for _ in 0..3 {
-        a.ask(renew("a", 1)).await;
-        a.ask(release("a", 1, 2)).await;
-        a.take("a", 1).await;
-        a.release("a", 1).await;
-        a.take("a", 1).await;
+    for number in 2..5 {
+        for request in [
+            renew("a", number - 1),
+            release("a", number - 1, 2),
+            acquire("a", number - 1),
+        ] {
+            eventually_async(SOON, async || watched(&server) == 1).await;
+            a.ask(request).await;
+        }
+        eventually_async(SOON, async || watched(&server) == 1).await;
+        a.release("a", number - 1).await;
+        assert_eq!(watched(&server), 0);
+        a.take("a", number).await;
     }
-    a.release("a", 1).await;
+    eventually_async(SOON, async || watched(&server) == 1).await;
+    a.release("a", 4).await;
     // Nor what others do with a lock that one had.
     let b = Asker::connect(&server.url(), 2).await;
     b.take("a", 1).await;
     b.release("a", 1).await;
     a.settle().await;
     assert_eq!(a.ear.take(), []);
-    // To know that it would have been heard by now: this is.
-    a.ask(held).await;
-    assert_eq!(a.heard().await, Event::Changed(key("short")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,10 +188,7 @@ async fn a_batch_of_any_size_is_watched() {
         .collect();
     assert_eq!(a.store.apply(batch).await.len(), 600);
     // Its records and nothing else: what the script read is not watched.
-    let keys = server.cli(&["INFO", "clients"]);
-    assert!(keys.contains("tracking_clients:1"), "{keys}");
-    let stats = server.cli(&["INFO", "stats"]);
-    assert!(stats.contains("tracking_total_keys:601"), "{stats}");
+    eventually_async(SOON, async || watched(&server) == 601).await;
     for name in ["000", "255", "256", "599"] {
         server.cli(&["DEL", &format!("app:{{t:{name}}}")]);
         assert_eq!(a.heard().await, Event::Changed(key(name)));
@@ -193,9 +196,53 @@ async fn a_batch_of_any_size_is_watched() {
     let releases = (0..600).map(|n| a.own(release(&format!("{n:03}"), n, 0)));
     a.store.apply(releases.collect()).await;
     a.settle().await;
-    let stats = server.cli(&["INFO", "stats"]);
-    // The one that is held, and the one that was settled with.
-    assert!(stats.contains("tracking_total_keys:2"), "{stats}");
+    assert_eq!(watched(&server), 1);
+}
+
+/// A lock that is held for a moment only is not worth it.
+#[tokio::test(flavor = "multi_thread")]
+async fn short_locks_are_not_watched() {
+    let server = RedisServer::start();
+    let a = holder(&server).await;
+    eventually_async(SOON, async || watched(&server) == 1).await;
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    for number in 0..500 {
+        a.take("short", number).await;
+        a.release("short", number).await;
+    }
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let asked = stats.split("cmdstat_client|caching:calls=").nth(1);
+    let asked = asked.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
+    assert!(asked < 250_u32, "{stats}");
+}
+
+/// Whoever is granted a lock by a message is told of its loss as everybody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_granted_by_a_message() {
+    let server = RedisServer::start();
+    let a = holder(&server).await;
+    let b = Asker::connect(&server.url(), 2).await;
+    b.wait("a", 1).await;
+    a.release("a", 1).await;
+    b.granted("a", 1).await;
+    eventually_async(SOON, async || watched(&server) == 1).await;
+    server.cli(&["DEL", RECORD]);
+    assert_eq!(b.heard().await, changed());
+}
+
+/// A loss before the server watches is found when it begins to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_lost_at_once() {
+    let server = RedisServer::start();
+    let a = holder(&server).await;
+    let b = open(&server.url()).await;
+    for number in 2..20 {
+        let batch = vec![revoke("a"), acquire("a", number)];
+        assert_eq!(b.apply(batch).await.len(), 2);
+        assert_eq!(a.heard().await, changed());
+        applied(&*b, release("a", number, 0)).await;
+        a.take("a", number).await;
+    }
 }
 
 /// People look at everything; the server need not remember that for them.
@@ -207,10 +254,10 @@ async fn looking_makes_the_server_watch_nothing() {
     for number in 0..100 {
         granted(&*others, acquire(&format!("{number}"), number)).await;
     }
+    eventually_async(SOON, async || watched(&server) == 1).await;
     assert_eq!(a.store.list(&space()).await.unwrap().len(), 101);
     assert!(a.store.inspect(&key("7")).await.unwrap().is_some());
-    let stats = server.cli(&["INFO", "stats"]);
-    assert!(stats.contains("tracking_total_keys:1\r"), "{stats}");
+    assert_eq!(watched(&server), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ const QUEUE: [&str; 7] = [
 ];
 
 /// What is needed to be told of losses.
-const WATCH: [&str; 3] = ["client|tracking", "client|caching", "exists"];
+const WATCH: [&str; 2] = ["client|tracking", "client|caching"];
 
 /// What an operator needs to revoke as well.
 const REVOKE: [&str; 2] = ["hgetall", "del"];

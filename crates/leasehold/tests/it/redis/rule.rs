@@ -160,7 +160,9 @@ impl History {
 async fn heard(asker: &Asker, told: Option<&Vec<(Key, Notice)>>, seed: u64) {
     // What was published before this answer was heard before it.
     asker.settle().await;
-    let heard: Vec<_> = asker.ear.take();
+    let mut heard = asker.ear.take();
+    // Hints that a lock is lost.
+    heard.retain(|event| matches!(event, Event::Told(..)));
     let Some(told) = told else {
         return;
     };

@@ -66,7 +66,10 @@ fn a_grant_is_told_to_its_client_only() {
         first: Token::new(1_700_000_000_000_001).unwrap(),
         now: StoreTime::from_micros(1_700_000_000_000_000),
     };
-    assert_eq!(heard(&one), [Event::Told(key(&space), Notice::Granted(told))]);
+    assert_eq!(
+        heard(&one),
+        [Event::Told(key(&space), Notice::Granted(told))]
+    );
     for channel in [&to_three, &to_one.replace("app", "apq"), "app:client:", ""] {
         listeners.hear(&grant(channel));
     }
