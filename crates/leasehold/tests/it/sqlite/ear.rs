@@ -80,6 +80,20 @@ impl Asker {
         events
     }
 
+    /// The first grant it hears, after whatever else.
+    pub(super) async fn granted_at_last(&self) -> Grant {
+        let mut found = None;
+        eventually_async(SOON, async || {
+            found = self.take_heard().into_iter().find_map(|event| match event {
+                Event::Told(_, Notice::Granted(grant)) => Some(grant),
+                _ => None,
+            });
+            found.is_some()
+        })
+        .await;
+        found.unwrap()
+    }
+
     /// The grant of a lease, as the next thing it hears.
     pub(super) async fn granted(&self, name: &str, number: u64) -> Grant {
         match self.hears(1).await.remove(0) {
