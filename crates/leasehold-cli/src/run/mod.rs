@@ -58,6 +58,10 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         let _ = release(guard).await;
         return Ok(exit::by_signal(signal.number));
     }
+    if let Err(error) = confirm(&guard, args).await {
+        let _ = release(guard).await;
+        return Err(error.into());
+    }
     let begun = Instant::now();
     let environment = environment::of(&guard, client.store());
     let mut child = match Child::start(&args.command, &environment, guard.lease_id()) {
@@ -164,6 +168,15 @@ fn refused(args: &RunArgs) -> u8 {
     };
     note!("leasehold: {} {text}; the command was not run", args.name);
     args.conflict_exit_code.unwrap_or(code)
+}
+
+/// A lease that was granted while we waited is short until it is renewed. The command is told its
+/// deadline, and has time to be stopped, only from the full ttl.
+async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
+    match args.lease {
+        Some(_) => Ok(()),
+        None => guard.ensure(args.ttl / 2).await,
+    }
 }
 
 /// Releases the lock. `false` if it was not held to the end.

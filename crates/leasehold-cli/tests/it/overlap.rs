@@ -46,3 +46,19 @@ fn on_redis() {
     let server = RedisServer::start();
     never_overlap(&Place::with_store(server.url()));
 }
+
+/// A lease that was granted to a waiter is short until it is renewed. The command must not notice.
+#[test]
+fn a_command_that_waited_runs_to_its_end() {
+    let place = Place::new();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let script = "sleep 0.3; echo $LEASEHOLD_DEADLINE $(date +%s) >> log";
+                let status = place.run_script(&["waited"], script).status().unwrap();
+                assert!(status.success(), "{status}");
+            });
+        }
+    });
+    assert_eq!(place.read("log").lines().count(), 3);
+}

@@ -4,12 +4,16 @@
 // In a test a panic is the answer, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bells;
 mod damage;
+mod ear;
 mod files;
+mod grants;
 mod load;
 mod locks;
 mod processes;
 mod restart;
+mod waiters;
 
 use std::future::Future;
 use std::num::NonZeroU32;

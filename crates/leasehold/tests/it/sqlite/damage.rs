@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::ear::Asker;
 use super::*;
 
 #[tokio::test]
@@ -60,6 +61,77 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         outcome(&*store, release("bad", lease(2))).await;
         assert_eq!(store.list(&space("main")).await.unwrap(), []);
     }
+}
+
+#[tokio::test]
+async fn a_damaged_queue_is_an_error_of_that_lock_only() {
+    let damages = [
+        "UPDATE records SET queue_until = -1 WHERE name = 'bad'",
+        "UPDATE waiters SET client = 'nobody' WHERE name = 'bad'",
+        "UPDATE waiters SET ttl = 0 WHERE name = 'bad'",
+        "UPDATE waiters SET ttl = -5 WHERE name = 'bad'",
+        "UPDATE waiters SET tokens = 0 WHERE name = 'bad'",
+        "UPDATE waiters SET position = position - 10 WHERE name = 'bad'",
+        "UPDATE waiters SET position = 9223372036854775807 - position WHERE name = 'bad'",
+    ];
+    let place = Place::new();
+    let store = place.open().await;
+    let asker = Asker::on(&store, 11).await;
+    for damage in damages {
+        for name in ["bad", "good"] {
+            asker.take(name, 1).await;
+            assert_eq!(asker.wait(name, 2).await, Some(0));
+            assert_eq!(asker.wait(name, 3).await, Some(1));
+        }
+        let changed = place.database().execute(damage, []).unwrap();
+        assert!(changed > 0, "{damage}");
+        let batch = vec![
+            release("bad", asker.lease(1)),
+            release("good", asker.lease(1)),
+        ];
+        let replies = store.apply(batch).await;
+        assert!(matches!(replies[1], Reply::Applied { .. }), "{damage}");
+        let Reply::Rejected(error) = &replies[0] else {
+            panic!("{damage}: {replies:?}");
+        };
+        let words = "its record is damaged";
+        assert!(error.to_string().contains(words), "{damage}: {error}");
+        assert_eq!(asker.hears(2).await.len(), 2, "both who wait for the other");
+        for number in [2, 3] {
+            asker.release("good", number).await;
+        }
+        asker.hears(1).await;
+
+        let revoke = Request {
+            key: key("bad"),
+            op: Op::Revoke,
+        };
+        let (revoked, _) = outcome(&*store, revoke).await;
+        assert_eq!(revoked, Outcome::Revoked { cut_off: None });
+        assert_eq!(place.count("waiters"), 0, "{damage}");
+    }
+}
+
+/// Rows that no record knows of do not come up in a new queue.
+#[tokio::test]
+async fn waiters_without_a_queue_are_forgotten() {
+    let place = Place::new();
+    let store = place.open().await;
+    let asker = Asker::on(&store, 11).await;
+    asker.take("a", 1).await;
+    for number in 2..6 {
+        asker.wait("a", number).await;
+    }
+    let damage = "UPDATE records SET queue_until = NULL";
+    place.database().execute(damage, []).unwrap();
+    assert_eq!(asker.wait("a", 6).await, Some(0));
+    assert_eq!(asker.wait("a", 7).await, Some(1));
+    assert_eq!(place.count("waiters"), 2);
+    // And a record that says it has one, without a row.
+    place.database().execute("DELETE FROM waiters", []).unwrap();
+    asker.release("a", 1).await;
+    assert_eq!(asker.take_heard(), []);
+    asker.take("a", 8).await;
 }
 
 #[tokio::test]
@@ -167,7 +239,9 @@ fn a_commit_that_fails_is_unknown_and_the_store_lives_on() {
 async fn fill(path: &Path) {
     let url = format!("sqlite:{}", path.display());
     let store = store::open(&url, &OpenOptions::default()).await.unwrap();
-    let first = token(&*store, acquire("before", lease(1), LONG)).await;
+    let holder = Asker::on(&store, 11).await;
+    let first = holder.take("before", 1).await;
+    assert_eq!(holder.wait("before", 2).await, Some(0));
     let limit = getrlimit(Resource::Fsize);
     let little = Rlimit {
         current: Some(64 * 1024),
@@ -180,8 +254,11 @@ async fn fill(path: &Path) {
             .map(|name| acquire(&name, lease, LONG))
             .collect::<Vec<_>>()
     };
-    let replies = store.apply(batch(lease(2))).await;
-    assert_eq!(replies.len(), 3_000);
+    // The first of them grants the lock, and that fails with the others.
+    let mut requests = batch(lease(2));
+    requests.insert(0, release("before", holder.lease(1)));
+    let replies = store.apply(requests).await;
+    assert_eq!(replies.len(), 3_001);
     for reply in &replies {
         let Reply::Unknown(error) = reply else {
             panic!("{reply:?}");
@@ -190,8 +267,11 @@ async fn fill(path: &Path) {
         assert!(error.to_string().starts_with(&format!("store {url}: ")));
     }
     setrlimit(Resource::Fsize, limit).unwrap();
+    assert_eq!(holder.take_heard(), []);
     let entry = store.inspect(&key("before")).await.unwrap().unwrap();
     assert_eq!(entry.token.unwrap().get(), first);
+    holder.release("before", 1).await;
+    assert!(holder.granted("before", 2).await.first.get() > first);
     for reply in store.apply(batch(lease(3))).await {
         let granted = matches!(
             reply,

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::About;
+use leasehold::store::{About, Event};
 use leasehold_core::{Record, mutex};
 
+use super::ear::Asker;
 use super::*;
 
 #[tokio::test]
@@ -30,23 +31,41 @@ async fn two_stores_on_one_file_exclude_each_other() {
     assert!(second > first);
 }
 
-/// Every answer of the file is the answer of the rule, at the time that the file says.
+/// Every answer of the file is the answer of the rule, at the time that the file says, and everybody
+/// is told what the rule tells.
 #[tokio::test]
 async fn a_random_history_follows_the_rule() {
     let place = Place::new();
     let clock = ManualClock::new();
-    let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone()))
-        .await
-        .unwrap();
+    let open = async || {
+        let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone())).await;
+        Arc::new(store.unwrap()) as Arc<dyn Store>
+    };
+    let (store, other) = (open().await, open().await);
+    // Two clients of the store, and one of the other. The last one of `CLIENTS` does not listen.
+    let listening = [
+        Asker::on(&store, CLIENTS[0]).await,
+        Asker::on(&store, CLIENTS[1]).await,
+        Asker::on(&other, CLIENTS[2]).await,
+    ];
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model: HashMap<Key, Record> = HashMap::new();
     let mut time = StoreTime::default();
-    for _ in 0..300 {
+    let mut grants = 0;
+    for _ in 0..400 {
         clock.advance(Duration::from_millis(random.u64(0..40)));
         let batch: Vec<_> = (0..random.usize(1..8))
             .map(|_| any_request(&mut random))
             .collect();
+        let mut told: HashMap<ClientId, Vec<Event>> = HashMap::new();
+        let mut tell = |client, event| {
+            let listens = listening.iter().any(|asker| asker.client == client);
+            if listens {
+                told.entry(client).or_default().push(event);
+            }
+            listens
+        };
         let replies = store.apply(batch.clone()).await;
         for (request, reply) in batch.iter().zip(replies) {
             let Reply::Applied { outcome, now } = reply else {
@@ -55,8 +74,25 @@ async fn a_random_history_follows_the_rule() {
             assert!(now >= time, "seed {seed}");
             time = now;
             let record = model.entry(request.key.clone()).or_default();
-            let expected = mutex::apply(record, &request.op, now, |_| false);
+            let expected = mutex::apply(record, &request.op, now, |notice| {
+                tell(
+                    notice.lease().client,
+                    Event::Told(request.key.clone(), *notice),
+                )
+            });
             assert_eq!(outcome, expected, "{request:?}, seed {seed}");
+            if let Outcome::Revoked {
+                cut_off: Some(lease),
+            } = outcome
+            {
+                tell(lease.client, Event::Changed(request.key.clone()));
+            }
+        }
+        for asker in &listening {
+            let expected = told.remove(&asker.client).unwrap_or_default();
+            grants += expected.len();
+            let heard = asker.hears(expected.len()).await;
+            assert_eq!(heard, expected, "seed {seed}");
         }
         for (key, record) in &model {
             let entry = store.inspect(key).await.unwrap();
@@ -68,26 +104,36 @@ async fn a_random_history_follows_the_rule() {
             assert_eq!(found, expected, "seed {seed}");
         }
     }
+    assert!(grants > 100, "only {grants}, seed {seed}");
 }
 
+const CLIENTS: [u8; 4] = [1, 2, 3, 4];
+
 fn any_request(random: &mut fastrand::Rng) -> Request {
-    let lease = lease(match random.u64(0..5) {
-        // Numbers that a signed column could spoil.
-        4 => u64::MAX,
-        number => number,
-    });
+    let lease = LeaseId {
+        client: client(CLIENTS[random.usize(0..CLIENTS.len())]),
+        number: match random.u64(0..4) {
+            // Numbers that a signed column could spoil.
+            3 => u64::MAX,
+            number => number,
+        },
+    };
     let ttl = Ttl::remainder(Duration::from_millis(random.u64(1..200)));
     let count = random.u32(0..4);
-    let op = match random.u8(0..10) {
-        0..=3 => Op::Acquire {
+    let op = match random.u8(0..14) {
+        0..=6 => Op::Acquire {
             lease,
             count: NonZeroU32::MIN.saturating_add(count),
             ttl,
             tokens: TokenCount::MIN.saturating_add(count),
-            wait: false,
+            wait: random.u8(0..4) > 0,
         },
-        4..=5 => Op::Renew { lease, ttl },
-        6..=8 => Op::Release { lease, count, ttl },
+        7..=8 => Op::Renew { lease, ttl },
+        9..=12 => Op::Release {
+            lease,
+            count: count.saturating_sub(1),
+            ttl,
+        },
         _ => Op::Revoke,
     };
     Request {

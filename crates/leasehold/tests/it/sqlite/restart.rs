@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use leasehold::clock::ManualClock;
 use leasehold::store::sqlite::Machine;
 
+use super::ear::Asker;
 use super::*;
 
 /// A machine whose clocks are ours.
@@ -129,6 +130,24 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     let (_, now) = outcome(&store, renew("a", lease(2), LONG)).await;
     assert_eq!(now.as_micros(), (TODAY + 12 * HOUR) * 1_000_000);
     assert!(token(&store, acquire("a", lease(3), LONG)).await > tokens[0]);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_machine_forgets_who_waited() {
+    let place = Place::new();
+    let before = Lab::new(Some("one"), TODAY);
+    let store = Arc::new(before.open(&place).await) as Arc<dyn Store>;
+    let asker = Asker::on(&store, 11).await;
+    asker.take("a", 1).await;
+    assert_eq!(asker.wait("a", 2).await, Some(0));
+    assert_eq!(place.count("waiters"), 1);
+
+    let after = Lab::new(Some("two"), TODAY);
+    let store = Arc::new(after.open(&place).await) as Arc<dyn Store>;
+    assert_eq!(place.count("waiters"), 0);
+    let asker = Asker::on(&store, 12).await;
+    asker.take("a", 1).await;
+    assert_eq!(asker.wait("a", 2).await, Some(0));
 }
 
 /// The counter of a name that nobody used for long is swept; the clock alone keeps its tokens

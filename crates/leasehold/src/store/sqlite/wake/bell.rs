@@ -71,6 +71,8 @@ impl Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
+        // Here and not in the thread: the process may be about to end.
+        take_down(&self.place, self.identity);
         if let Some(line) = self.line.upgrade() {
             line.over.store(true, Ordering::Release);
             let _ = line.socket.shutdown(Shutdown::Both);

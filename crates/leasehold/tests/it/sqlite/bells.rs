@@ -1,0 +1,214 @@
+//! The sockets beside the file: made, found, shared, removed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::time::SystemTime;
+
+use leasehold::store::Wakes;
+use leasehold_testkit::eventually;
+
+use super::ear::{Asker, wait};
+use super::*;
+
+fn bells(place: &Place) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder(place)) else {
+        return Vec::new();
+    };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+fn folder(place: &Place) -> PathBuf {
+    place.folder.path().join("locks.db-wake")
+}
+
+/// What a process that was killed leaves.
+fn leave_a_stale_bell(place: &Place, client: ClientId) -> PathBuf {
+    let bell = folder(place).join(client.to_string());
+    drop(UnixDatagram::bind(&bell).unwrap());
+    bell
+}
+
+fn age(bell: &Path) {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let since = then.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let time = rustix::fs::Timespec {
+        tv_sec: since.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::utimensat(rustix::fs::CWD, bell, &times, flags).unwrap();
+}
+
+#[tokio::test]
+async fn a_bell_hangs_as_long_as_its_client_listens() {
+    let place = Place::new();
+    let store = place.open().await;
+    token(&*store, acquire("a", lease(1), LONG)).await;
+    assert!(!folder(&place).exists(), "nobody listens");
+    let (one, other) = (Asker::on(&store, 11).await, Asker::on(&store, 12).await);
+    let name = |asker: &Asker| asker.client.to_string();
+    assert_eq!(bells(&place), [name(&one), name(&other)]);
+    store.forget(one.client);
+    eventually(SOON, || bells(&place) == [name(&other)]);
+    let Asker { store: last, .. } = one;
+    drop((store, last, other));
+    eventually(SOON, || bells(&place).is_empty());
+}
+
+#[tokio::test]
+async fn bells_are_for_those_who_may_use_the_file() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {
+        let place = Place::new();
+        fs::write(place.path(), "").unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(file)).unwrap();
+        let asker = Asker::on(&place.open().await, 11).await;
+        assert_eq!(mode(&folder(&place)), expected);
+        let bell = folder(&place).join(asker.client.to_string());
+        assert_eq!(mode(&bell), file);
+    }
+}
+
+#[tokio::test]
+async fn who_meets_a_stale_bell_removes_it() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&one, 12).await);
+    holder.take("a", 1).await;
+    let gone = LeaseId {
+        client: client(21),
+        number: 1,
+    };
+    outcome(&*other, wait("a", gone, LONG)).await;
+    let bell = leave_a_stale_bell(&place, gone.client);
+    assert_eq!(waiter.wait("a", 1).await, Some(1));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+    assert!(!bell.exists());
+}
+
+#[tokio::test]
+async fn stale_bells_of_clients_that_nobody_meets_are_removed_in_time() {
+    let place = Place::new();
+    let store = place.open().await;
+    let living = Asker::on(&store, 11).await;
+    let stale: Vec<_> = (100..150)
+        .map(|number| leave_a_stale_bell(&place, client(number)))
+        .collect();
+    let (young, old) = stale.split_first().unwrap();
+    for bell in old {
+        age(bell);
+    }
+    age(&folder(&place).join(living.client.to_string()));
+    let foreign = folder(&place).join("README");
+    fs::write(&foreign, "not a bell").unwrap();
+    for turn in 0.. {
+        if old.iter().all(|bell| !bell.exists()) {
+            break;
+        }
+        assert!(turn < 200, "{:?}", bells(&place));
+        let visitor = Asker::on(&store, 12).await;
+        store.forget(visitor.client);
+    }
+    assert!(young.exists(), "it may be about to be hung");
+    assert!(foreign.exists());
+    // The living one is still heard.
+    let other = Asker::on(&place.open().await, 13).await;
+    other.take("a", 1).await;
+    assert_eq!(living.wait("a", 1).await, Some(0));
+    other.release("a", 1).await;
+    living.granted("a", 1).await;
+}
+
+#[tokio::test]
+async fn a_bell_that_was_deleted_hangs_again_before_its_client_waits() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
+    holder.take("a", 1).await;
+    fs::remove_dir_all(folder(&place)).unwrap();
+    assert_eq!(waiter.wait("a", 1).await, Some(0));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_listens_anew_is_told_at_its_new_ear() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let holder = Asker::on(&one, 11).await;
+    let before = Asker::on(&other, 12).await;
+    let after = Asker::on(&other, 12).await;
+    holder.take("a", 1).await;
+    assert_eq!(after.wait("a", 1).await, Some(0));
+    holder.release("a", 1).await;
+    after.granted("a", 1).await;
+    assert_eq!(before.take_heard(), []);
+    assert_eq!(bells(&place).len(), 2);
+}
+
+/// The address of a socket has room for 108 bytes.
+#[tokio::test]
+async fn the_path_of_the_file_may_be_long() {
+    let place = Place::new();
+    let deep = ["a".repeat(200), "b".repeat(200)];
+    let path = place.folder.path().join(deep.join("/")).join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    let open = async || store::open(&url, &OpenOptions::default()).await.unwrap();
+    let (one, other) = (open().await, open().await);
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
+    assert_eq!(other.wakes(), Wakes::Grants);
+    holder.take("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, Some(0));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
+/// Something is in the way. The store does without a queue for its own clients, and says so; those
+/// of others are served.
+#[tokio::test]
+async fn without_sockets_nobody_waits_in_the_queue() {
+    let place = Place::new();
+    let store = place.open().await;
+    fs::write(folder(&place), "").unwrap();
+    let poor = Asker::on(&store, 11).await;
+    assert_eq!(store.wakes(), Wakes::Nothing);
+    poor.take("a", 1).await;
+    assert_eq!(poor.wait("a", 2).await, None);
+    assert_eq!(place.count("waiters"), 0);
+
+    // It is tried again when somebody else comes.
+    fs::remove_file(folder(&place)).unwrap();
+    let rich = Asker::on(&store, 12).await;
+    assert_eq!(store.wakes(), Wakes::Grants);
+    assert_eq!(poor.wait("a", 2).await, Some(0));
+    assert_eq!(rich.wait("a", 1).await, Some(1));
+    poor.release("a", 1).await;
+    poor.granted("a", 2).await;
+}
+
+/// Whatever comes to a bell, it goes on to be heard.
+#[tokio::test]
+async fn nonsense_at_a_bell_is_nobodys_news() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
+    let bell = folder(&place).join(waiter.client.to_string());
+    let stranger = UnixDatagram::unbound().unwrap();
+    let noise: Vec<u8> = (0..5_000).map(|_| fastrand::u8(..)).collect();
+    for letter in [&[][..], &[0], &[1, 1], &[2, 3, 4], &noise] {
+        stranger.send_to(letter, &bell).unwrap();
+    }
+    holder.take("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, Some(0));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
