@@ -1,6 +1,7 @@
-//! Development tasks: `cargo xtask test` and `cargo xtask ci`.
+//! Development tasks: `cargo xtask test`, `cargo xtask ci` and `cargo xtask bench compare`.
 
 mod advisories;
+mod bench;
 mod dependencies;
 mod expression;
 mod licences;
@@ -23,6 +24,8 @@ Usage: cargo xtask TASK
 Tasks:
   test          all tests: installs redis-server if it is missing, and leaves no process behind
   ci            test, and everything else that a change must pass
+  bench compare [--seconds S] [--rounds N] [--only LIBRARY,..]
+                the same work done by Leasehold and by other libraries; writes docs/bench
 
 Parts of ci:
   lint          formatting, clippy, documentation, the fuzz targets
@@ -41,11 +44,15 @@ fn main() -> ExitCode {
             print!("{HELP}");
             ExitCode::SUCCESS
         }
+        ["bench", "compare", ..] => match bench::compare(&args[2..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => usage(&error),
+        },
         [task] => match tasks::run(task) {
             Some(code) => code,
             None => usage(&format!("there is no task {task:?}")),
         },
-        _ => usage("a task takes no arguments"),
+        _ => usage("this task takes no arguments"),
     }
 }
 

@@ -1,0 +1,142 @@
+//! `cargo xtask bench compare`: the same work done by Leasehold and by other libraries on one server.
+//!
+//! Each runner is a small program with one command line and one line of JSON as its answer, see
+//! `bench/README.md`. They run one after the other, in rounds, so that whatever else the machine does
+//! hits all of them.
+
+mod chart;
+mod figures;
+mod machine;
+mod peers;
+mod play;
+mod report;
+mod server;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use self::figures::Figures;
+use self::peers::Peer;
+use self::play::{SCENARIOS, Scenario};
+use self::server::Server;
+use crate::tools::root;
+
+/// What is asked for on the command line.
+#[derive(Debug)]
+struct Options {
+    seconds: f64,
+    rounds: usize,
+    only: Option<Vec<String>>,
+}
+
+/// The figures of each scenario and peer, median of the rounds.
+type Results = BTreeMap<(&'static str, String), Figures>;
+
+/// Builds what can be built, runs it, and writes `docs/bench/`.
+pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
+    let options = parse(args)?;
+    let mut skipped = Vec::new();
+    let mut peers = Vec::new();
+    for peer in peers::all() {
+        let wanted = options.only.as_ref();
+        if !peer.ours && wanted.is_some_and(|only| !only.iter().any(|name| name == peer.library)) {
+            continue;
+        }
+        match peer.build() {
+            Ok(()) => peers.push(peer),
+            Err(why) => {
+                println!("WARNING: {} is left out: {why}", peer.label());
+                skipped.push((peer.label(), why));
+            }
+        }
+    }
+    let server = Server::start()?;
+    let mut versions = BTreeMap::new();
+    let mut measured: BTreeMap<(&'static str, String), Vec<Figures>> = BTreeMap::new();
+    let runs = options.rounds * peers.len() * SCENARIOS.len();
+    let mut run = 0;
+    for round in 1..=options.rounds {
+        for scenario in &SCENARIOS {
+            for peer in &peers {
+                run += 1;
+                let (label, name) = (peer.label(), scenario.name);
+                println!("[{run}/{runs}] round {round}: {name}: {label}");
+                match play::play(peer, scenario, &server, options.seconds) {
+                    Ok((figures, version)) => {
+                        versions.insert(peer.library.to_owned(), version);
+                        measured.entry((name, label)).or_default().push(figures);
+                    }
+                    Err(why) => {
+                        println!("WARNING: {label} failed at {name}: {why}");
+                        skipped.push((format!("{label} at {name}"), why));
+                    }
+                }
+            }
+        }
+    }
+    versions.insert("redis-server".into(), server.version()?);
+    drop(server);
+    let results: Results = measured
+        .into_iter()
+        .map(|(key, rounds)| (key, Figures::median(&rounds)))
+        .collect();
+    let command = format!(
+        "cargo xtask bench compare --seconds {} --rounds {}",
+        options.seconds, options.rounds
+    );
+    let machine = machine::describe();
+    let folder = root().join("docs/bench");
+    let write = |name: &str, text: String| {
+        fs::create_dir_all(&folder)
+            .and_then(|()| fs::write(folder.join(name), text))
+            .map_err(|error| format!("docs/bench/{name}: {error}"))
+    };
+    print!("{}", report::table(&results));
+    if options.only.is_none() {
+        let json = report::json(&results, &versions, &skipped, &machine, &command);
+        write("compare.json", json)?;
+        write("compare.svg", chart::draw(&results, &machine))?;
+        println!("written: docs/bench/compare.json, docs/bench/compare.svg");
+    } else {
+        println!("nothing is written: --only leaves something out");
+    }
+    Ok(())
+}
+
+fn parse(args: &[&str]) -> Result<Options, String> {
+    let mut options = Options {
+        seconds: 2.0,
+        rounds: 1,
+        only: None,
+    };
+    let mut args = args.iter();
+    while let Some(option) = args.next() {
+        let value = args.next().ok_or(format!("{option} needs a value"))?;
+        let number = || value.parse::<f64>().ok().filter(|number| *number > 0.0);
+        match *option {
+            "--seconds" => options.seconds = number().ok_or("--seconds needs a number")?,
+            "--rounds" => {
+                let rounds = value.parse().ok().filter(|rounds| *rounds > 0);
+                options.rounds = rounds.ok_or("--rounds needs a number")?;
+            }
+            "--only" => options.only = Some(value.split(',').map(str::to_owned).collect()),
+            _ => return Err(format!("there is no option {option}")),
+        }
+    }
+    Ok(options)
+}
+
+/// A scenario's figures, in the order of the peers.
+fn of<'a>(
+    results: &'a Results,
+    scenario: &'a Scenario,
+) -> impl Iterator<Item = (String, &'a Figures)> {
+    peers::all().into_iter().filter_map(|peer: Peer| {
+        let label = peer.label();
+        let figures = results.get(&(scenario.name, label.clone()))?;
+        Some((label, figures))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! One run of one peer in one scenario.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use super::figures::{Figures, Part};
+use super::peers::Peer;
+use super::server::Server;
+
+/// What is done.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    pub(super) processes: usize,
+    tasks: usize,
+    own_names: bool,
+    section_us: u32,
+}
+
+pub(super) const SCENARIOS: [Scenario; 6] = [
+    Scenario {
+        name: "uncontended",
+        what: "one task, one lock",
+        processes: 1,
+        tasks: 1,
+        own_names: true,
+        section_us: 0,
+    },
+    Scenario {
+        name: "independent",
+        what: "64 tasks, a lock each",
+        processes: 1,
+        tasks: 64,
+        own_names: true,
+        section_us: 0,
+    },
+    Scenario {
+        name: "contended",
+        what: "64 tasks in one process, one lock, empty critical section",
+        processes: 1,
+        tasks: 64,
+        own_names: false,
+        section_us: 0,
+    },
+    Scenario {
+        name: "processes",
+        what: "4 processes of 16 tasks, one lock, empty critical section",
+        processes: 4,
+        tasks: 16,
+        own_names: false,
+        section_us: 0,
+    },
+    Scenario {
+        name: "working",
+        what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
+        processes: 4,
+        tasks: 16,
+        own_names: false,
+        section_us: 1_000,
+    },
+    Scenario {
+        name: "ping-pong",
+        what: "2 processes of one task, one lock: from release to acquisition in the other",
+        processes: 2,
+        tasks: 1,
+        own_names: false,
+        section_us: 0,
+    },
+];
+
+/// Runs it, and gives its figures and the version of the library.
+pub(super) fn play(
+    peer: &Peer,
+    scenario: &Scenario,
+    server: &Server,
+    seconds: f64,
+) -> Result<(Figures, String), String> {
+    server.empty()?;
+    let mut runners = Vec::new();
+    for process in 0..scenario.processes {
+        runners.push(Runner::start(peer, scenario, server, seconds, process)?);
+    }
+    for runner in &mut runners {
+        runner.wait_ready()?;
+    }
+    let before = server.calls()?;
+    for runner in &mut runners {
+        runner.go()?;
+    }
+    let answers: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
+    let answers = answers?;
+    let after = server.calls()?;
+    let parts: Option<Vec<_>> = answers.iter().map(Part::read).collect();
+    let parts = parts.ok_or("an answer of the runner makes no sense")?;
+    let version = answers
+        .first()
+        .and_then(|answer| answer["version"].as_str());
+    let version = version.unwrap_or_default().to_owned();
+    let calls = (after.locks - before.locks, after.all - before.all);
+    Ok((Figures::of(&parts, calls), version))
+}
+
+/// One process of a peer. It ends with this.
+struct Runner {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Runner {
+    fn start(
+        peer: &Peer,
+        scenario: &Scenario,
+        server: &Server,
+        seconds: f64,
+        process: usize,
+    ) -> Result<Self, String> {
+        let mut command = peer.command();
+        command.args(["--url", &server.url(), "--variant", peer.variant]);
+        command.args(["--name", "bench", "--tasks", &scenario.tasks.to_string()]);
+        let own = if scenario.own_names { "1" } else { "0" };
+        command.args(["--own-names", own]);
+        command.args(["--section-us", &scenario.section_us.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--process", &process.to_string()]);
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
+        let stdout = child.stdout.take().ok_or("it has no output")?;
+        Ok(Self {
+            child,
+            lines: BufReader::new(stdout),
+        })
+    }
+
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let line = self.line()?;
+        if line.trim() == "ready" {
+            return Ok(());
+        }
+        Err(self.words().unwrap_or(line))
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        let stdin = self.child.stdin.as_mut().ok_or("it has no input")?;
+        stdin.write_all(b"go\n").map_err(|error| error.to_string())
+    }
+
+    fn finish(mut self) -> Result<Value, String> {
+        let line = self.line()?;
+        match serde_json::from_str(&line) {
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(self.words().unwrap_or(line)),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(_) => Ok(line),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What it says on its error output before it ends.
+    fn words(&mut self) -> Option<String> {
+        let _ = self.child.kill();
+        let mut words = String::new();
+        self.child
+            .stderr
+            .as_mut()?
+            .read_to_string(&mut words)
+            .ok()?;
+        let last = words.lines().rev().find(|line| !line.trim().is_empty())?;
+        Some(last.trim().to_owned())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

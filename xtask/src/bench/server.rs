@@ -1,0 +1,112 @@
+//! The Redis server that all share.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server of our own on a free port. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    port: u16,
+}
+
+/// How many commands it ran.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    /// Calls of scripts, and the commands that some libraries lock with instead.
+    pub(super) locks: u64,
+    /// All that came from clients or scripts.
+    pub(super) all: u64,
+}
+
+impl Server {
+    pub(super) fn start() -> Result<Self, String> {
+        crate::redis::ensure()?;
+        let failed = |error: std::io::Error| format!("redis-server: {error}");
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(failed)?
+            .port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let server = Self { child, port };
+        let end = Instant::now() + Duration::from_secs(10);
+        while let Err(error) = server.ask("PING") {
+            if Instant::now() > end {
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(super) fn empty(&self) -> Result<(), String> {
+        self.ask("FLUSHALL").map(drop)
+    }
+
+    pub(super) fn version(&self) -> Result<String, String> {
+        let info = self.ask("INFO server")?;
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("redis_version:"));
+        Ok(line.unwrap_or_default().to_owned())
+    }
+
+    pub(super) fn calls(&self) -> Result<Calls, String> {
+        let mut calls = Calls::default();
+        for line in self.ask("INFO commandstats")?.lines() {
+            let Some((command, stats)) = line.split_once(':') else {
+                continue;
+            };
+            let number = stats
+                .strip_prefix("calls=")
+                .and_then(|rest| rest.split(',').next());
+            let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) else {
+                continue;
+            };
+            calls.all += number;
+            let name = command.trim_start_matches("cmdstat_");
+            if matches!(name, "eval" | "evalsha" | "fcall") {
+                calls.locks += number;
+            }
+        }
+        Ok(calls)
+    }
+
+    /// One command of plain words and its answer.
+    fn ask(&self, words: &str) -> Result<String, String> {
+        let failed = |error: std::io::Error| format!("the server at port {}: {error}", self.port);
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(failed)?;
+        stream
+            .write_all(format!("{words}\r\n").as_bytes())
+            .map_err(failed)?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).map_err(failed)?;
+        let Some(length) = line.trim_end().strip_prefix('$') else {
+            return Ok(line.trim_end().to_owned());
+        };
+        let length = length.parse().map_err(|_| format!("{words}: {line}"))?;
+        let mut text = vec![0; length];
+        reader.read_exact(&mut text).map_err(failed)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

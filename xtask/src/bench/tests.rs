@@ -1,0 +1,85 @@
+//! Figures are put together as they were counted, and pictures show them.
+
+use serde_json::json;
+
+use super::figures::Part;
+use super::*;
+
+fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> Part {
+    let answer = json!({
+        "acquisitions": acquisitions,
+        "seconds": 2.0,
+        "wait_us": waits,
+        "wait_max_us": 1_500.0,
+        "events": events,
+    });
+    Part::read(&answer).unwrap()
+}
+
+fn figures() -> Figures {
+    let parts = [
+        part(300, &[(20, 200), (40, 97)], &[(0, 1_000), (9_000, 10_000)]),
+        part(100, &[(60, 3)], &[(3_000, 4_000)]),
+    ];
+    Figures::of(&parts, (800, 4_000))
+}
+
+#[test]
+fn processes_are_put_together() {
+    let figures = figures();
+    assert_eq!(figures.per_second, 200.0);
+    // Bucket b is around 10^(b / 20) us.
+    assert!((9.0..11.0).contains(&figures.wait_p50_us), "{figures:?}");
+    assert!((95.0..110.0).contains(&figures.wait_p99_us), "{figures:?}");
+    assert_eq!(figures.unfair, 0.5);
+    assert_eq!((figures.scripts_each, figures.commands_each), (2.0, 10.0));
+    // From 1,000 to 3,000 ns, and from 4,000 to 9,000 ns.
+    assert_eq!(figures.change_p99_us, Some(5.0));
+}
+
+#[test]
+fn the_median_of_rounds_is_none_of_the_extremes() {
+    let round = |per_second| Figures {
+        per_second,
+        ..Figures::default()
+    };
+    let median = Figures::median(&[round(5.0), round(1.0), round(100.0)]);
+    assert_eq!(median.per_second, 5.0);
+    assert_eq!(median.change_p50_us, None);
+}
+
+#[test]
+fn an_answer_without_its_figures_is_none() {
+    assert!(Part::read(&json!({"acquisitions": 1})).is_none());
+    assert!(Part::read(&json!([])).is_none());
+}
+
+#[test]
+fn reports_show_who_was_measured() {
+    let results: Results = [
+        (("contended", "leasehold".to_owned()), figures()),
+        (("contended", "rslock".to_owned()), figures()),
+    ]
+    .into();
+    let table = report::table(&results);
+    assert!(
+        table.contains("rslock") && table.contains("1.0x"),
+        "{table}"
+    );
+    let svg = chart::draw(&results, "a <fast> machine");
+    assert!(svg.contains("a &lt;fast> machine") && svg.ends_with("</svg>\n"));
+    let skipped = [("redisson".to_owned(), "no java".to_owned())];
+    let text = report::json(&results, &BTreeMap::new(), &skipped, "m", "c");
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["left_out"][0]["why"], "no java");
+}
+
+#[test]
+fn options_are_read_and_wrong_ones_refused() {
+    let options = parse(&["--seconds", "0.5", "--only", "rslock,redsync"]).unwrap();
+    assert_eq!(options.seconds, 0.5);
+    assert_eq!(options.only.unwrap().len(), 2);
+    for wrong in [&["--seconds", "0"][..], &["--rounds"], &["--what", "1"]] {
+        parse(wrong).unwrap_err();
+    }
+}
