@@ -95,16 +95,21 @@ impl Asker {
         assert_eq!(released, Outcome::Released { count: 0 }, "{name} {number}");
     }
 
-    /// The next thing it hears.
-    pub(crate) async fn heard(&self) -> Event {
-        let mut events = Vec::new();
+    /// Waits until it hears of something. Hints may come twice, and others beside them.
+    pub(crate) async fn hears(&self, event: &Event) {
+        eventually_async(SOON, async || self.ear.take().contains(event)).await;
+    }
+
+    /// Waits until it hears of an interruption, once.
+    pub(crate) async fn hears_of_interruption(&self) {
+        let mut heard = Vec::new();
         eventually_async(SOON, async || {
-            events = self.ear.take();
-            !events.is_empty()
+            heard.extend(self.ear.take());
+            heard.retain(|event| !matches!(event, Event::Changed(_)));
+            !heard.is_empty()
         })
         .await;
-        assert_eq!(events.len(), 1, "{events:?}");
-        events.remove(0)
+        assert_eq!(heard, [Event::Interrupted]);
     }
 
     /// The grant of a lease, as the next thing it hears but hints: whoever waits has asked, and so

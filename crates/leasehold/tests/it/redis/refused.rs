@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 use leasehold::store::{self, OpenOptions};
-use leasehold_testkit::{RedisServer, eventually, free_port};
+use leasehold_testkit::{RedisServer, eventually, eventually_async, free_port};
 
 use super::*;
 
@@ -204,9 +204,15 @@ async fn certificates_that_are_missing_or_broken() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_full() {
     let server = RedisServer::start();
-    // The administrator's own connection is the one that is left.
     server.cli(&["CONFIG", "SET", "maxclients", "1"]);
-    let store = open(&server.url()).await;
+    // The administrator's own connection may not have gone yet.
+    let mut opened = None;
+    eventually_async(SOON, async || {
+        opened = try_open(&server.url()).await.ok();
+        opened.is_some()
+    })
+    .await;
+    let store = opened.unwrap();
     refused(&server.url(), ErrorKind::Store, "raise its maxclients").await;
     works(&*store).await;
 }
