@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run("rslock", "0.10.0", async |args| {
         let mut manager = LockManager::new(vec![args.url.clone()]);
         if args.variant == "fastest" {
-            manager.set_retry(3, Duration::from_millis(1));
+            manager.set_retry(3, Duration::from_millis(5));
         }
         let manager = Arc::new(manager);
         Ok(async move |name: &str| {
