@@ -1,6 +1,6 @@
 //! The file: opened, checked and created.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ static OPENING: Mutex<()> = Mutex::new(());
 pub(super) struct File {
     /// The connection to it.
     pub(super) db: Connection,
+    /// Where it is, whatever links lead to it.
+    pub(super) path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
@@ -53,7 +55,11 @@ impl File {
             }
             transaction.commit()?;
         }
-        Ok(Self { db, identity })
+        Ok(Self {
+            db,
+            path: path::real(path),
+            identity,
+        })
     }
 
     /// Writes the log back, so that the next transaction starts it over in the room that it has: a

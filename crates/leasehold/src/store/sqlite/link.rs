@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use leasehold_core::Instant;
-use rusqlite::Connection;
 
 use super::fault::Fault;
 use super::file::File;
@@ -40,9 +39,9 @@ impl Link {
         Ok(link)
     }
 
-    /// The connection, made anew if the file was deleted or replaced: on the old one we would lock
+    /// The open file, opened anew if the file was deleted or replaced: on the old one we would lock
     /// a file that nobody else can see. Those who listen are told, so that they ask again.
-    pub(super) fn get(&mut self, until: Instant) -> Result<(&Connection, &Machine), Fault> {
+    pub(super) fn get(&mut self, until: Instant) -> Result<(&File, &Machine), Fault> {
         if self
             .file
             .as_ref()
@@ -68,7 +67,7 @@ impl Link {
         }
     }
 
-    fn reopened(&mut self, until: Instant) -> Result<(&Connection, &Machine), Fault> {
+    fn reopened(&mut self, until: Instant) -> Result<(&File, &Machine), Fault> {
         let Self {
             path,
             machine,
@@ -79,6 +78,6 @@ impl Link {
             Some(file) => file,
             None => file.insert(patience::retry(until, || File::open(path, machine))?),
         };
-        Ok((&file.db, machine))
+        Ok((file, machine))
     }
 }

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::fault::Fault;
+use super::file::File;
 use super::inbox::{Inbox, Job, Read};
 use super::link::Link;
 use super::patience::{self, Turn};
@@ -100,9 +101,9 @@ impl Worker {
 
     /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
-        let (db, machine) = self.link.get(until).map_err(Failed::certain)?;
-        let mut news = self.ringer.news();
-        let answers = transaction::run(db, until, |db| {
+        let (file, machine) = self.link.get(until).map_err(Failed::certain)?;
+        let mut news = self.ringer.news(&file.path);
+        let answers = transaction::run(&file.db, until, |db| {
             // More may have come while it waited for others.
             self.inbox.take_ready();
             let now = time::tick(db, machine)?;
@@ -157,10 +158,9 @@ impl Worker {
     /// Looks at what is committed. Only a process that opens or closes the file can be in the way.
     fn look<T>(&mut self, see: impl Fn(&Connection, StoreTime) -> Result<T, Fault>) -> Result<T> {
         let until = BootClock.now().after(self.patience);
-        let seen = self
-            .link
-            .get(until)
-            .and_then(|(db, machine)| patience::retry(until, || see(db, time::now(db, machine)?)));
+        let seen = self.link.get(until).and_then(|(File { db, .. }, machine)| {
+            patience::retry(until, || see(db, time::now(db, machine)?))
+        });
         seen.map_err(|fault| self.look_into(fault))
     }
 
@@ -169,7 +169,7 @@ impl Worker {
         while let Some(bare) = self.inbox.take_bare() {
             let until = BootClock.now().after(self.patience);
             let done = match self.link.get(until) {
-                Ok((db, machine)) => bare.run(db, machine, until),
+                Ok((file, machine)) => bare.run(&file.db, machine, until),
                 Err(fault) => Err(Failed::certain(fault)),
             };
             self.transactions.fetch_add(2, Ordering::Relaxed);

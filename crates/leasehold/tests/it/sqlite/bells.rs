@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
-use leasehold::store::Wakes;
+use leasehold::store::{Event, Listener, Wakes};
+use leasehold_core::Notice;
 use leasehold_testkit::eventually;
 
 use super::ear::{Asker, wait};
@@ -153,6 +155,99 @@ async fn a_client_that_listens_anew_is_told_at_its_new_ear() {
     after.granted("a", 1).await;
     assert_eq!(before.take_heard(), []);
     assert_eq!(bells(&place).len(), 2);
+}
+
+/// Two programs may know the file by different names; SQLite follows links, and so do the bells.
+#[tokio::test]
+async fn the_file_may_be_reached_through_a_link() {
+    let place = Place::new();
+    let one = place.open().await;
+    let link = place.folder.path().join("link.db");
+    std::os::unix::fs::symlink(place.path(), &link).unwrap();
+    let url = format!("sqlite:{}", link.display());
+    let other = store::open(&url, &OpenOptions::default()).await.unwrap();
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
+    holder.take("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, Some(0));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+
+    // The link leads elsewhere now, and so do the bells.
+    let elsewhere = Place::new();
+    let third = elsewhere.open().await;
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+    let holder = Asker::on(&third, 13).await;
+    holder.take("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, Some(0));
+    assert_eq!(waiter.hears(1).await, [Event::Interrupted]);
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
+/// Root uses the file of a user. Only root can give files away, so others see nothing here.
+#[tokio::test]
+async fn root_does_not_shut_the_owner_of_the_file_out() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+
+    const OWNER: u32 = 1_234;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path(), "").unwrap();
+    chown(place.path(), Some(OWNER), Some(OWNER)).unwrap();
+    let asker = Asker::on(&place.open().await, 11).await;
+    let bell = folder(&place).join(asker.client.to_string());
+    for path in [folder(&place), bell] {
+        let meta = fs::metadata(path).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (OWNER, OWNER));
+    }
+}
+
+/// Hears slowly: each event only when the test lets it.
+#[derive(Debug)]
+struct SlowEar {
+    heard: mpsc::SyncSender<Event>,
+}
+
+impl Listener for SlowEar {
+    fn hear(&self, event: Event) {
+        // If the test has seen enough, nothing more matters.
+        let _ = self.heard.send(event);
+    }
+}
+
+/// A notice is lost where too many wait to be heard already. Then its client is told that there may
+/// have been some.
+#[tokio::test]
+async fn who_is_too_slow_to_hear_everything_is_told_so() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let (holder, me) = (Asker::on(&one, 11).await, client(12));
+    let (heard, events) = mpsc::sync_channel(0);
+    let ear: Arc<dyn Listener> = Arc::new(SlowEar { heard });
+    other.listen(&space("main"), me, Arc::downgrade(&ear));
+    let names: Vec<_> = (0..100).map(|number| format!("n{number}")).collect();
+    for (number, name) in (0..).zip(&names) {
+        holder.take(name, number).await;
+        let lease = LeaseId { client: me, number };
+        let (refused, _) = outcome(&*other, wait(name, lease, LONG)).await;
+        assert!(matches!(refused, Outcome::Refused { place: Some(0), .. }));
+    }
+    // Nobody waits for the slow one.
+    for (number, name) in (0..).zip(&names) {
+        holder.release(name, number).await;
+    }
+    let mut granted = 0;
+    loop {
+        match events.recv_timeout(SOON).unwrap() {
+            Event::Told(_, Notice::Granted(_)) => granted += 1,
+            Event::Interrupted => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(granted < names.len(), "{granted}");
 }
 
 /// The address of a socket has room for 108 bytes.

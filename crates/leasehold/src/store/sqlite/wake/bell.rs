@@ -9,11 +9,13 @@ use std::sync::{Arc, Weak};
 use std::{fs, thread};
 
 use leasehold_core::ClientId;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::folder::Folder;
 use super::letter;
-use crate::store::Listener;
 use crate::store::sqlite::path;
+use crate::store::{Event, Listener};
 
 /// A socket, and the thread that waits at it. The thread owns the socket: while it is there, somebody
 /// hears.
@@ -82,21 +84,37 @@ impl Drop for Bell {
 
 impl Line {
     /// Hears until the bell is dropped, or nobody wants to hear any more.
+    ///
+    /// A letter that finds the socket full is lost, and who sent it does not wait. But then at least
+    /// `waiting_max` others wait to be read; so whoever reads that many without a pause says that
+    /// there may have been more.
     fn listen(&self, client: ClientId, listener: &Weak<dyn Listener>) {
         let mut buffer = vec![0; letter::BYTES_MAX];
+        let (waiting_max, mut read_on) = (waiting_max(), 0);
         loop {
-            let read = self.socket.recv(&mut buffer);
+            let flags = if read_on == 0 {
+                RecvFlags::empty()
+            } else {
+                RecvFlags::DONTWAIT
+            };
+            let read = rustix::net::recv(&self.socket, &mut buffer[..], flags);
             let Some(listener) = listener.upgrade() else {
                 return;
             };
             match read {
                 _ if self.over.load(Ordering::Acquire) => return,
-                Ok(bytes) => {
+                Ok((_, bytes)) => {
                     for event in letter::read(&buffer[..bytes], client) {
                         listener.hear(event);
                     }
+                    read_on += 1;
+                    if read_on >= waiting_max {
+                        listener.hear(Event::Interrupted);
+                        read_on = 1;
+                    }
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::AGAIN) => read_on = 0,
+                Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::warn!(%error, "a bell of the store cannot be heard any more");
                     return;
@@ -104,6 +122,14 @@ impl Line {
             }
         }
     }
+}
+
+/// How many letters wait at a socket when it takes no more: one more than Linux calls the most.
+fn waiting_max() -> u32 {
+    const LINUX: &str = "/proc/sys/net/unix/max_dgram_qlen";
+    let limit = fs::read_to_string(LINUX).ok();
+    let limit = limit.and_then(|limit| limit.trim().parse::<u32>().ok());
+    limit.unwrap_or(10).saturating_add(1)
 }
 
 /// Removes a bell, unless another hangs there by now.

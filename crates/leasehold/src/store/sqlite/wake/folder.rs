@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
+use rustix::fs::{Gid, Uid, chown};
 
 use super::call;
 use crate::store::sqlite::path;
@@ -52,6 +53,11 @@ impl Folder {
         }
     }
 
+    /// Whether it is that of this file.
+    pub(super) fn is_beside(&self, file: &Path) -> bool {
+        self.file == file
+    }
+
     /// Where the bell of a client hangs.
     pub(super) fn place(&self, client: ClientId) -> PathBuf {
         self.path.join(client.to_string())
@@ -89,14 +95,15 @@ impl Folder {
         fs::set_permissions(bell, Permissions::from_mode(mode))
     }
 
-    /// Gives it the file's group, where that is allowed, and says what mode the file has.
+    /// Gives it the file's owner and group, where that is allowed, and says what mode the file has.
+    /// Root, which may use every file, must not shut its owner out.
     fn share(&self, place: &Path) -> io::Result<u32> {
-        let file = fs::metadata(&self.file)?;
-        if fs::metadata(place)?.gid() != file.gid() {
-            let group = Some(rustix::fs::Gid::from_raw(file.gid()));
-            if let Err(error) = rustix::fs::chown(place, None, group) {
-                tracing::debug!(%error, "a bell cannot be given the group of the file");
-            }
+        let (file, own) = (fs::metadata(&self.file)?, fs::metadata(place)?);
+        let owner = (own.uid() != file.uid()).then(|| Uid::from_raw(file.uid()));
+        let group = (own.gid() != file.gid()).then(|| Gid::from_raw(file.gid()));
+        let given = chown(place, owner, group).or_else(|_| chown(place, None, group));
+        if let Err(error) = given {
+            tracing::debug!(%error, "a bell cannot be given the group of the file");
         }
         Ok(file.mode() & 0o666)
     }

@@ -11,16 +11,25 @@ use crate::store::{Event, Key, Space};
 /// A letter is never longer.
 pub(super) const BYTES_MAX: usize = 32 * 1024;
 
+/// As many letters as a socket keeps under way, by Linux' default of 208 KiB.
+const LETTERS_MAX: usize = 5;
+
 const VERSION: u8 = 1;
 const GRANTED: u8 = 1;
 const NEXT: u8 = 2;
 const CHANGED: u8 = 3;
+const INTERRUPTED: u8 = 4;
 
-/// Writes an event into the last letter, or into a new one if that is full.
+/// Writes an event into the last letter, or into a new one if that is full. What would be too much is
+/// told in two bytes: that there is more than can be told.
 pub(super) fn write(letters: &mut Vec<Vec<u8>>, event: &Event) {
+    const TOO_MUCH: [u8; 2] = [VERSION, INTERRUPTED];
     let Some(event) = encode(event) else { return };
+    let full = letters.len() == LETTERS_MAX;
     match letters.last_mut() {
+        Some(letter) if *letter == TOO_MUCH => {}
         Some(letter) if letter.len() + event.len() <= BYTES_MAX => letter.extend(event),
+        _ if full => *letters = vec![TOO_MUCH.to_vec()],
         _ => letters.push([vec![VERSION], event].concat()),
     }
 }
@@ -76,6 +85,9 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
 
 fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
     let [kind] = take(rest)?;
+    if kind == INTERRUPTED {
+        return Some(Event::Interrupted);
+    }
     let namespace = Scope::parse(text(rest)?).ok()?;
     let tenant = Scope::parse(text(rest)?).ok()?;
     let name = Name::parse(text(rest)?).ok()?;
@@ -162,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn many_events_take_several_letters_in_their_order() {
+    fn many_events_take_several_letters_in_their_order_and_too_many_none() {
         let event = |number: u32| Event::Changed(key(&format!("{number:0500}")));
         let mut letters = Vec::new();
         for number in 0..200 {
@@ -172,6 +184,11 @@ mod tests {
         assert!(letters.iter().all(|letter| letter.len() <= BYTES_MAX));
         let found = letters.iter().flat_map(|letter| read(letter, CLIENT));
         assert!(found.eq((0..200).map(event)));
+        for number in 0..1_000 {
+            write(&mut letters, &event(number));
+        }
+        let found: Vec<_> = letters.iter().map(|letter| read(letter, CLIENT)).collect();
+        assert_eq!(found, [[Event::Interrupted]]);
     }
 
     /// Whatever comes, it is no panic, and what was read before it holds.

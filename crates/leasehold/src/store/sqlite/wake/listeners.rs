@@ -98,6 +98,14 @@ impl Listeners {
         drop(old);
     }
 
+    /// Takes all bells down.
+    pub(super) fn take_bells(&self) {
+        let entries = &mut *self.table();
+        let bells = entries.values_mut().map(|entry| entry.bell.take());
+        let bells: Vec<_> = bells.collect();
+        drop(bells);
+    }
+
     /// The listener of a client of this store. `None`: it is none of its clients. `Some(None)`: it
     /// is gone.
     pub(super) fn of(&self, client: ClientId) -> Option<Option<Arc<dyn Listener>>> {

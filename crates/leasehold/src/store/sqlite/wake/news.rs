@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use leasehold_core::{ClientId, Notice};
 
+use super::call::Call;
 use super::letter;
 use super::ringer::Ringer;
 use crate::store::{Event, Key, Listener};
@@ -15,9 +16,15 @@ pub(in crate::store::sqlite) struct News<'a> {
     ringer: &'a Ringer,
     /// For clients of this store.
     near: Vec<(Arc<dyn Listener>, Event)>,
-    /// For those of others: letters to each that can be reached.
-    far: HashMap<ClientId, Option<Vec<Vec<u8>>>>,
+    /// For those of others; `None`: it cannot be reached.
+    far: HashMap<ClientId, Option<Far>>,
     waits: bool,
+}
+
+/// Letters to a client of another store, and the way to it.
+struct Far {
+    call: Call,
+    letters: Vec<Vec<u8>>,
 }
 
 impl<'a> News<'a> {
@@ -59,10 +66,8 @@ impl<'a> News<'a> {
 
     /// Tells everybody. The transaction is committed.
     pub(in crate::store::sqlite) fn send(self) {
-        for (client, letters) in self.far {
-            if let Some(letters) = letters {
-                self.ringer.call(client, &letters);
-            }
+        for far in self.far.into_values().flatten() {
+            far.call.ring(&far.letters);
         }
         for (listener, event) in self.near {
             listener.hear(event);
@@ -75,14 +80,15 @@ impl<'a> News<'a> {
             self.near.extend(listener.map(|listener| (listener, event)));
             return here;
         }
-        let letters = self
-            .far
-            .entry(client)
-            .or_insert_with(|| self.ringer.reaches(client).then(Vec::new));
-        let Some(letters) = letters else {
+        let far = self.far.entry(client).or_insert_with(|| {
+            let letters = Vec::new();
+            let call = self.ringer.call(client)?;
+            Some(Far { call, letters })
+        });
+        let Some(far) = far else {
             return false;
         };
-        letter::write(letters, &event);
+        letter::write(&mut far.letters, &event);
         true
     }
 }

@@ -17,6 +17,10 @@ impl Folder {
         Self
     }
 
+    pub(super) fn is_beside(&self, _file: &Path) -> bool {
+        true
+    }
+
     pub(super) fn tidy(&self) {}
 }
 
@@ -40,16 +44,12 @@ impl Bell {
 
 /// No calls.
 #[derive(Debug)]
-pub(super) struct Caller;
+pub(super) struct Call;
 
-impl Caller {
-    pub(super) fn new() -> Self {
-        Self
+impl Call {
+    pub(super) fn to(_folder: &Folder, _client: ClientId) -> Option<Self> {
+        None
     }
 
-    pub(super) fn reaches(&self, _folder: &Folder, _client: ClientId) -> bool {
-        false
-    }
-
-    pub(super) fn call(&self, _folder: &Folder, _client: ClientId, _letters: &[Vec<u8>]) {}
+    pub(super) fn ring(&self, _letters: &[Vec<u8>]) {}
 }

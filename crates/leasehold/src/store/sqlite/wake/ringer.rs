@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::{ClientId, Instant};
 
 use super::bell::Bell;
-use super::call::Caller;
+use super::call::Call;
 use super::folder::Folder;
 use super::listeners::Listeners;
 use super::news::News;
@@ -22,7 +22,6 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(in crate::store::sqlite) struct Ringer {
     pub(super) listeners: Arc<Listeners>,
     folder: Folder,
-    caller: Caller,
     retry_at: Cell<Instant>,
 }
 
@@ -32,13 +31,17 @@ impl Ringer {
         Self {
             listeners,
             folder: Folder::beside(file),
-            caller: Caller::new(),
             retry_at: Cell::default(),
         }
     }
 
-    /// Starts to collect what a transaction has to tell.
-    pub(in crate::store::sqlite) fn news(&self) -> News<'_> {
+    /// Starts to collect what a transaction has to tell. `file`: where it is.
+    pub(in crate::store::sqlite) fn news(&mut self, file: &Path) -> News<'_> {
+        if !self.folder.is_beside(file) {
+            self.folder = Folder::beside(file);
+            self.listeners.take_bells();
+            self.hang();
+        }
         let came = self.listeners.take_news();
         if came || (self.listeners.is_deaf() && self.retry_at.get() <= BootClock.now()) {
             self.hang();
@@ -75,13 +78,8 @@ impl Ringer {
         }
     }
 
-    /// Whether a client of another store listens.
-    pub(super) fn reaches(&self, client: ClientId) -> bool {
-        self.caller.reaches(&self.folder, client)
-    }
-
-    /// Tells a client of another store.
-    pub(super) fn call(&self, client: ClientId, letters: &[Vec<u8>]) {
-        self.caller.call(&self.folder, client, letters);
+    /// The way to a client of another store that listens.
+    pub(super) fn call(&self, client: ClientId) -> Option<Call> {
+        Call::to(&self.folder, client)
     }
 }
