@@ -9,6 +9,7 @@ mod conformance;
 mod differential;
 mod loss;
 mod redis;
+mod remains;
 mod sqlite;
 mod tap;
 mod waiters;
