@@ -79,10 +79,13 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Ho
     match ask.wait {
         Wait::No => {
             let front = driver.lines.enter_front(&ask.key);
-            if front.is_none() && driver.holds(&ask.key) {
+            let past_the_line = front.is_none();
+            if past_the_line && driver.holds(&ask.key) {
                 return Ok(None);
             }
-            Contender::new(front).contend(driver, ask, &mut last).await
+            let hold = Contender::new(front).contend(driver, ask, &mut last).await?;
+            // Who is in line may not have asked yet: what was granted past it is given back.
+            Ok(hold.filter(|_| !(past_the_line && driver.lines.is_open(&ask.key))))
         }
         Wait::Forever => line_up(driver, ask, &mut last).await,
         Wait::Until(end) => tokio::select! {

@@ -91,6 +91,11 @@ impl<L: Kind> Lines<L> {
         (!table.lines.contains_key(key)).then(|| self.open(table, key))
     }
 
+    /// Whether anybody is at the front of a line.
+    pub(crate) fn is_open(&self, key: &L::Key) -> bool {
+        self.table().lines.contains_key(key)
+    }
+
     /// What the front of a line is busy with, if somebody is there and has said so.
     pub(crate) fn busy(&self, key: &L::Key) -> Option<L::Busy> {
         self.table().lines.get(key)?.busy.clone()
