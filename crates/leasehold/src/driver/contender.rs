@@ -83,7 +83,9 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Ho
             if past_the_line && driver.holds(&ask.key) {
                 return Ok(None);
             }
-            let hold = Contender::new(front).contend(driver, ask, &mut last).await?;
+            let hold = Contender::new(front)
+                .contend(driver, ask, &mut last)
+                .await?;
             // Who is in line may not have asked yet: what was granted past it is given back.
             Ok(hold.filter(|_| !(past_the_line && driver.lines.is_open(&ask.key))))
         }

@@ -3,6 +3,7 @@
 // In a test a panic is the answer, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bad_store;
 mod bed;
 mod cancel;
 mod conformance;
@@ -11,5 +12,7 @@ mod loss;
 mod redis;
 mod remains;
 mod sqlite;
+mod stage;
 mod tap;
 mod waiters;
+mod waits;

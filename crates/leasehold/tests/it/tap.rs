@@ -81,11 +81,16 @@ impl Tap {
 
     /// The batches so far. Not those that only renew: they come when their time has come.
     pub(crate) fn batches(&self) -> Vec<Batch> {
-        let noted = self.noted();
         let renews = |op: &Op| matches!(op, Op::Renew { .. });
-        let batches = noted.batches[noted.begin..].iter();
-        let batches = batches.filter(|batch| !batch.ops.iter().all(renews));
-        batches.cloned().collect()
+        let mut batches = self.all_batches();
+        batches.retain(|batch| !batch.ops.iter().all(renews));
+        batches
+    }
+
+    /// All batches so far.
+    pub(crate) fn all_batches(&self) -> Vec<Batch> {
+        let noted = self.noted();
+        noted.batches[noted.begin..].to_vec()
     }
 
     /// The batches so far, each as the names of its operations.
