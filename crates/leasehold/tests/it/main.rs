@@ -9,6 +9,7 @@ mod cancel;
 mod conformance;
 mod differential;
 mod loss;
+mod processes;
 mod redis;
 mod remains;
 mod sqlite;

@@ -6,6 +6,7 @@ use leasehold::Client;
 use leasehold::store::{Key, Reply, Request, Space, Store};
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
 use leasehold_testkit::eventually_async;
+use rusqlite::Connection;
 
 use crate::bed::Bed;
 use crate::waiters::SOON;
@@ -79,16 +80,39 @@ pub(crate) async fn nothing_is_left(bed: &Bed, name: &str, clients: &[&Client]) 
         .await;
     }
     match bed {
-        Bed::Redis(server) => {
-            let queue = format!("leasehold:{{default:{name}}}:queue");
-            assert_eq!(server.cli(&["EXISTS", &queue]), "0");
-        }
-        // Neither the first nor the second of two questions finds anybody before it.
-        Bed::Memory(_) | Bed::Sqlite(_) => {
+        Bed::Memory(_) => {
+            // Neither the first nor the second of two questions finds anybody before it.
             let first = ask(&*store, name, 1).await;
             assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
             assert_eq!(queue_length(&*store, name).await, 0);
             leave(&*store, name, 1).await;
         }
+        Bed::Sqlite(folder) => {
+            let file = Connection::open(folder.path().join("locks.db")).unwrap();
+            let query = "SELECT count(*) FROM waiters WHERE name = ?1";
+            let waiters = file.query_row(query, [name], |row| row.get::<_, i64>(0));
+            assert_eq!(waiters.unwrap(), 0);
+        }
+        Bed::Redis(server) => {
+            let queue = format!("leasehold:{{default:{name}}}:queue");
+            assert_eq!(server.cli(&["EXISTS", &queue]), "0");
+        }
+        Bed::Other(_) => unreachable!("who set it up looks"),
+    }
+}
+
+/// Whether the store has a way to tell a client of its grants. Nothing tells that of the memory store.
+pub(crate) fn listens(bed: &Bed, client: ClientId) -> bool {
+    match bed {
+        Bed::Redis(server) => {
+            let channel = format!("leasehold:client:{client}");
+            let answer = server.cli(&["PUBSUB", "NUMSUB", &channel]);
+            answer == format!("{channel}\n1")
+        }
+        Bed::Sqlite(folder) => {
+            let wake = folder.path().join("locks.db-wake");
+            wake.join(client.to_string()).exists()
+        }
+        Bed::Memory(_) | Bed::Other(_) => false,
     }
 }

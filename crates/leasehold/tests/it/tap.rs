@@ -113,6 +113,17 @@ impl Tap {
         ops.filter(|op| matches!(op, Op::Acquire { .. })).count()
     }
 
+    /// The client whose operations these are. It must have asked for a lock.
+    pub(crate) fn client(&self) -> ClientId {
+        let batches = self.all_batches();
+        let mut ops = batches.iter().flat_map(|batch| &batch.ops);
+        let client = ops.find_map(|op| match op {
+            Op::Acquire { lease, .. } => Some(lease.client),
+            _ => None,
+        });
+        client.unwrap()
+    }
+
     /// How many leases were given a place in the store's queue so far.
     pub(crate) fn queued(&self) -> usize {
         let batches = self.batches();

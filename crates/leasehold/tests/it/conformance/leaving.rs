@@ -11,7 +11,7 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::bed::{Bed, fresh_name};
-use crate::remains::{nothing_is_left, queue_length};
+use crate::remains::{listens, nothing_is_left, queue_length};
 use crate::tap::{Tap, Valve};
 use crate::waiters::{SOON, begun, in_line, poll_once, soon};
 
@@ -248,6 +248,11 @@ pub(super) async fn storms_of_cancellations_leave_nothing_behind(bed: Bed) {
         let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
         nothing_is_left(&bed, &name, &clients).await;
     }
+    let ids: Vec<_> = clients.iter().map(|(_, tap)| tap.client()).collect();
+    let memory = matches!(bed, Bed::Memory(_));
+    assert!(ids.iter().all(|id| memory || listens(&bed, *id)));
+    drop(clients);
+    eventually_async(SOON, async || !ids.iter().any(|id| listens(&bed, *id))).await;
 }
 
 /// A waiter that holds the lock for a moment and counts itself.
