@@ -92,4 +92,5 @@ conformance! {
     trying::nobody_whose_turn_comes_is_overtaken,
     waiting::a_waiter_gets_the_lock_of_a_dead_holder,
     waiting::a_timeout_ends_the_waiting,
+    waiting::a_waiter_that_is_not_polled_stops_nobody,
 }
