@@ -79,10 +79,15 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Ho
     match ask.wait {
         Wait::No => {
             let front = driver.lines.enter_front(&ask.key);
-            if front.is_none() && driver.holds(&ask.key) {
+            let past_the_line = front.is_none();
+            if past_the_line && driver.holds(&ask.key) {
                 return Ok(None);
             }
-            Contender::new(front).contend(driver, ask, &mut last).await
+            let hold = Contender::new(front)
+                .contend(driver, ask, &mut last)
+                .await?;
+            // Who is in line may not have asked yet: what was granted past it is given back.
+            Ok(hold.filter(|_| !(past_the_line && driver.lines.is_open(&ask.key))))
         }
         Wait::Forever => line_up(driver, ask, &mut last).await,
         Wait::Until(end) => tokio::select! {
@@ -119,6 +124,7 @@ async fn line_up(
                 Some(Turn::Contend(mut contender)) => {
                     let since = contender.unreachable_since;
                     contender.unreachable_since = since.map(|since| since.max(came));
+                    *last = driver.last_answer(&ask.key);
                     *contender
                 }
                 None => Contender::new(None),
@@ -188,6 +194,12 @@ impl Contender {
         ask: &Ask,
         last: &mut Option<Answered>,
     ) -> Result<Option<Hold>> {
+        // Who was at the front before has asked in vain for all the time that the caller waits.
+        if let Some(Answered::Failed(error)) = last
+            && self.silent(driver, ask)
+        {
+            return Err(error.clone());
+        }
         let mut pause = PAUSE_MIN;
         loop {
             let span = match self.ask(driver, ask, pause).await {
@@ -251,14 +263,21 @@ impl Contender {
     /// Nobody answered a question in time: whether to go on.
     fn silence(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
         let since = *self.unreachable_since.get_or_insert(sent);
-        let silent = driver.clock.now().since(since);
         // A single loss of the connection is mended by asking again.
         let enough = matches!(ask.wait, Wait::No) && since != sent;
-        if enough || silent >= ask.terms.policy.ttl.as_duration() {
+        if enough || self.silent(driver, ask) {
             Step::Failed(error)
         } else {
             Step::Silence(error)
         }
+    }
+
+    /// Whether nobody has answered for a whole ttl.
+    fn silent(&self, driver: &Driver, ask: &Ask) -> bool {
+        let ttl = ask.terms.policy.ttl.as_duration();
+        let now = driver.clock.now();
+        self.unreachable_since
+            .is_some_and(|since| now.since(since) >= ttl)
     }
 
     /// Waits until there is a reason to ask again, or the grant was told.
@@ -287,6 +306,9 @@ impl Contender {
         let front = &self.front;
         self.attempt.get_or_insert_with(|| {
             let mut attempt = Attempt::new(driver, &ask.key, ask.terms);
+            if let Some(last) = driver.last_answer(&ask.key) {
+                attempt.slot.answered(last);
+            }
             let busy = Busy::Asking(Arc::clone(&attempt.slot));
             if front.as_ref().is_some_and(|front| front.set_busy(busy)) {
                 attempt.reserve_tokens();
@@ -318,6 +340,8 @@ impl Contender {
             if followed {
                 first.reserve_tokens();
             }
+            // This process held it until now.
+            first.slot.answered(Answered::Refused);
             let busy = Busy::Asking(Arc::clone(&first.slot));
             attempt = Some(first);
             Some(busy)

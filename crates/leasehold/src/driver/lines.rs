@@ -91,6 +91,11 @@ impl<L: Kind> Lines<L> {
         (!table.lines.contains_key(key)).then(|| self.open(table, key))
     }
 
+    /// Whether anybody is at the front of a line.
+    pub(crate) fn is_open(&self, key: &L::Key) -> bool {
+        self.table().lines.contains_key(key)
+    }
+
     /// What the front of a line is busy with, if somebody is there and has said so.
     pub(crate) fn busy(&self, key: &L::Key) -> Option<L::Busy> {
         self.table().lines.get(key)?.busy.clone()
@@ -139,8 +144,9 @@ impl<L: Kind> Front<L> {
         suits(&first.get().about).then(|| first.remove())
     }
 
-    /// Takes the next task out of the line. `busy` says what the front is busy with from then on, and
-    /// is told whether still others wait. `None`: nobody waits, and the line is closed.
+    /// Takes the next task out of the line. `busy` is told whether still others wait, and says what the
+    /// front is busy with from then on; if nothing, what it was last stands. `None`: nobody waits, and
+    /// the line is closed.
     pub(crate) fn next(
         mut self,
         busy: impl FnOnce(&L::About, bool) -> Option<L::Busy>,
@@ -153,7 +159,9 @@ impl<L: Kind> Front<L> {
                 table.lines.remove(&key);
                 return None;
             };
-            line.busy = busy(&next.about, !line.waiting.is_empty());
+            if let Some(busy) = busy(&next.about, !line.waiting.is_empty()) {
+                line.busy = Some(busy);
+            }
             next
         };
         self.key = Some(key);

@@ -14,6 +14,8 @@ pub(crate) enum Bed {
     Memory(Arc<MemoryStore>),
     Sqlite(TempDir),
     Redis(Arc<RedisServer>),
+    /// One that another process set up.
+    Other(String),
 }
 
 impl Bed {
@@ -42,6 +44,7 @@ impl Bed {
             Self::Memory(_) => None,
             Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
             Self::Redis(server) => Some(server.url()),
+            Self::Other(url) => Some(url.clone()),
         }
     }
 

@@ -1,86 +1,11 @@
 //! What a holder is told when things go wrong, on a clock that the tests drive.
 
-mod bad_store;
-
-use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use leasehold::clock::{Clock, ManualClock};
-use leasehold::store::{MemoryStore, Store};
-use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
+use leasehold::{Cause, ErrorKind, State};
 
-use self::bad_store::{BadStore, Weather};
-
-const TTL: Duration = Duration::from_secs(30);
-const SECOND: Duration = Duration::from_secs(1);
-
-/// A client on a store whose weather and time the test makes.
-struct Stage {
-    clock: ManualClock,
-    store: Arc<BadStore>,
-    client: Client,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let memory = MemoryStore::with_clock(Arc::new(clock.clone()));
-        let store = Arc::new(BadStore::new(memory, Arc::new(clock.clone())));
-        let client = Self::client_on(&clock, &store);
-        Self {
-            clock,
-            store,
-            client,
-        }
-    }
-
-    fn client_on(clock: &ManualClock, store: &Arc<BadStore>) -> Client {
-        Client::builder()
-            .ttl(TTL)
-            .clock(Arc::new(clock.clone()))
-            .build(Arc::clone(store) as Arc<dyn Store>)
-            .unwrap()
-    }
-
-    fn mutex(&self) -> Mutex {
-        self.client.mutex("stage").unwrap()
-    }
-
-    /// Another client of the same store, for which the weather is always fine.
-    fn stranger(&self) -> Mutex {
-        let client = Self::client_on(&self.clock, &Arc::new(self.store.in_fine_weather()));
-        client.mutex("stage").unwrap()
-    }
-
-    async fn go_on(&self, span: Duration) {
-        self.clock.advance(span);
-        settle().await;
-    }
-
-    /// Lets the time go on in steps until the guard's state is as wanted; how long it took.
-    async fn until(&self, guard: &Guard, wanted: impl Fn(State) -> bool) -> Duration {
-        let begun = self.clock.now();
-        while !wanted(guard.state()) {
-            assert!(
-                self.clock.now().since(begun) < TTL * 2,
-                "{:?}",
-                guard.state()
-            );
-            self.go_on(SECOND / 10).await;
-        }
-        self.clock.now().since(begun)
-    }
-}
-
-/// Lets every task run that can: the runtime has one thread, so each yield is a round of it.
-async fn settle() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
+use crate::bad_store::Weather;
+use crate::stage::{SECOND, Stage, TTL, poll_once, settle};
 
 #[tokio::test]
 async fn renewals_keep_a_lease_for_a_hundred_ttls() {
@@ -284,14 +209,4 @@ async fn a_release_that_cannot_be_told_is_told_later() {
     stage.store.set(Weather::Fine);
     stage.go_on(SECOND).await;
     assert!(!stage.stranger().is_locked().await.unwrap());
-}
-
-/// Polls a future once and lets the other tasks run.
-async fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-    let polled = future.poll(&mut Context::from_waker(Waker::noop()));
-    settle().await;
-    match polled {
-        Poll::Ready(value) => Some(value),
-        Poll::Pending => None,
-    }
 }

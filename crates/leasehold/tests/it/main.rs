@@ -3,12 +3,17 @@
 // In a test a panic is the answer, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bad_store;
 mod bed;
 mod cancel;
 mod conformance;
 mod differential;
 mod loss;
+mod processes;
 mod redis;
+mod remains;
 mod sqlite;
+mod stage;
 mod tap;
 mod waiters;
+mod waits;

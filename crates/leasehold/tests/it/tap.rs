@@ -81,11 +81,16 @@ impl Tap {
 
     /// The batches so far. Not those that only renew: they come when their time has come.
     pub(crate) fn batches(&self) -> Vec<Batch> {
-        let noted = self.noted();
         let renews = |op: &Op| matches!(op, Op::Renew { .. });
-        let batches = noted.batches[noted.begin..].iter();
-        let batches = batches.filter(|batch| !batch.ops.iter().all(renews));
-        batches.cloned().collect()
+        let mut batches = self.all_batches();
+        batches.retain(|batch| !batch.ops.iter().all(renews));
+        batches
+    }
+
+    /// All batches so far.
+    pub(crate) fn all_batches(&self) -> Vec<Batch> {
+        let noted = self.noted();
+        noted.batches[noted.begin..].to_vec()
     }
 
     /// The batches so far, each as the names of its operations.
@@ -106,6 +111,17 @@ impl Tap {
         let batches = self.batches();
         let ops = batches.iter().flat_map(|batch| &batch.ops);
         ops.filter(|op| matches!(op, Op::Acquire { .. })).count()
+    }
+
+    /// The client whose operations these are. It must have asked for a lock.
+    pub(crate) fn client(&self) -> ClientId {
+        let batches = self.all_batches();
+        let mut ops = batches.iter().flat_map(|batch| &batch.ops);
+        let client = ops.find_map(|op| match op {
+            Op::Acquire { lease, .. } => Some(lease.client),
+            _ => None,
+        });
+        client.unwrap()
     }
 
     /// How many leases were given a place in the store's queue so far.

@@ -6,11 +6,13 @@
 mod handoff;
 mod holding;
 mod leases;
+mod leaving;
 mod looking;
 mod names;
 mod operations;
 mod order;
 mod threads;
+mod trying;
 mod waiting;
 
 use crate::bed::Bed;
@@ -52,6 +54,13 @@ conformance! {
     leases::ensure_renews_or_says_why_not,
     leases::ttls_outside_the_bounds_are_refused,
     leases::the_states_are_told_one_after_the_other,
+    leaving::a_timeout_in_the_middle_of_a_line_disturbs_nobody,
+    leaving::a_front_whose_time_is_over_passes_its_place_on,
+    leaving::a_waiter_that_is_cancelled_anywhere_disturbs_nobody,
+    leaving::a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on,
+    leaving::storms_of_cancellations_leave_nothing_behind,
+    leaving::a_client_that_is_gone_is_not_waited_for,
+    leaving::a_shutdown_lets_the_waiters_go_on,
     looking::a_holder_is_described,
     looking::held_locks_are_listed_by_name,
     looking::spaces_know_nothing_of_each_other,
@@ -77,6 +86,11 @@ conformance! {
     order::tasks_of_a_client_are_served_in_the_order_they_came,
     order::clients_are_served_in_the_order_of_the_queue,
     order::nobody_overtakes_the_queue,
+    trying::a_free_lock_is_taken,
+    trying::a_lock_of_this_process_is_refused_without_the_store,
+    trying::nobody_who_waits_is_overtaken,
+    trying::nobody_whose_turn_comes_is_overtaken,
     waiting::a_waiter_gets_the_lock_of_a_dead_holder,
     waiting::a_timeout_ends_the_waiting,
+    waiting::a_waiter_that_is_not_polled_stops_nobody,
 }

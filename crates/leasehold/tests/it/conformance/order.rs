@@ -18,7 +18,7 @@ use crate::waiters::{in_line, poll_once, soon};
 const ACQUISITIONS: usize = 10_000;
 
 /// How many where each costs a round trip to a server or a disk.
-const ACQUISITIONS_AFAR: usize = 2_000;
+const ACQUISITIONS_AFAR: usize = 1_000;
 
 /// Gives numbers to those who come to a line, in the order in which they do.
 #[derive(Default)]

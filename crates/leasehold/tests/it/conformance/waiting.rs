@@ -6,7 +6,7 @@ use leasehold::{Client, Guard, Mutex};
 use leasehold_testkit::eventually_async;
 
 use crate::bed::{Bed, fresh_name};
-use crate::waiters::{SOON, in_line, soon};
+use crate::waiters::{SOON, in_line, poll_once, soon};
 
 /// How long the holders have it that never release.
 const LEASE: Duration = Duration::from_millis(400);
@@ -104,4 +104,22 @@ pub(super) async fn a_timeout_ends_the_waiting(bed: Bed) {
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
     let guard = mutex.lock_timeout(Duration::ZERO).await.unwrap();
     drop(guard);
+}
+
+/// A future that was polled and is not polled any more, as in a loop that looks at something else
+/// meanwhile, keeps nobody else of its client waiting.
+pub(super) async fn a_waiter_that_is_not_polled_stops_nobody(bed: Bed) {
+    let (client, other) = (bed.client().await, bed.client().await);
+    let name = fresh_name("wanted");
+    let held = other.mutex(&name).unwrap().lock().await.unwrap();
+    let mine = client.mutex(fresh_name("mine")).unwrap();
+    let guard = mine.lock().await.unwrap();
+    let wanted = client.mutex(&name).unwrap();
+    let mut waiting = Box::pin(wanted.lock());
+    assert!(poll_once(&mut waiting).is_pending());
+    let released = tokio::time::timeout(SOON, guard.release()).await;
+    released.unwrap().unwrap();
+    held.release().await.unwrap();
+    let next = tokio::time::timeout(SOON, waiting).await.unwrap();
+    next.unwrap().release().await.unwrap();
 }

@@ -12,6 +12,9 @@ use leasehold::store::{
 use leasehold::{Error, ErrorKind, Result};
 use leasehold_core::ClientId;
 
+/// How long the client waits for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What happens to requests on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
@@ -20,6 +23,8 @@ pub(crate) enum Weather {
     Unreachable,
     /// They run, but nobody learns of it.
     ReplyLost,
+    /// The client gives up after [`TIMEOUT`]; they do not run.
+    TimesOut,
     /// They are on their way for ever.
     Silent,
     /// The client gives up; they run when the test says so.
@@ -99,6 +104,11 @@ impl Store for BadStore {
                 Weather::Unreachable => vec![Reply::Rejected(error("no way there")); count],
                 Weather::ReplyLost => {
                     self.inner.apply(batch).await;
+                    unknown()
+                }
+                Weather::TimesOut => {
+                    let end = self.clock.now().after(TIMEOUT);
+                    self.clock.sleep_until(end).await;
                     unknown()
                 }
                 Weather::Silent => std::future::pending().await,

@@ -1,0 +1,320 @@
+//! Waiters that give up, and what they leave to the others.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{Cause, Client, Guard, Mutex, State};
+use leasehold_testkit::eventually_async;
+use tokio::task::JoinHandle;
+
+use crate::bed::{Bed, fresh_name};
+use crate::remains::{listens, nothing_is_left, queue_length};
+use crate::tap::{Tap, Valve};
+use crate::waiters::{SOON, begun, in_line, poll_once, soon};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+type Limited = JoinHandle<Option<Guard>>;
+
+/// A waiter in line whose time will soon be over.
+fn briefly_in_line(mutex: &Mutex) -> Limited {
+    let mutex = mutex.clone();
+    begun(async move { mutex.lock_timeout(SHORT).await.unwrap() })
+}
+
+/// Ends a task and waits until it is gone.
+async fn cancel<T>(task: JoinHandle<T>) {
+    task.abort();
+    match task.await {
+        Err(error) => assert!(error.is_cancelled()),
+        Ok(_) => panic!("it had ended before"),
+    }
+}
+
+/// Each gets the lock and gives it back, one after the other.
+async fn all_are_served(waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
+    for waiter in waiters {
+        soon(waiter).await.release().await.unwrap();
+    }
+}
+
+pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(bed: Bed) {
+    let name = fresh_name("middle");
+    let (client, tap) = bed.tapped(Client::builder()).await;
+    let mutex = client.mutex(&name).unwrap();
+    let elsewhere = bed.client().await.mutex(&name).unwrap();
+    for holder in [&mutex, &elsewhere] {
+        let guard = holder.lock().await.unwrap();
+        tap.clear();
+        let mut waiters = Vec::new();
+        let mut limited = Vec::new();
+        for _ in 0..3 {
+            waiters.push(in_line(&mutex));
+            limited.push(briefly_in_line(&mutex));
+        }
+        let begun = Instant::now();
+        for limited in limited {
+            assert!(soon(limited).await.is_none());
+        }
+        assert!(begun.elapsed() < SHORT + Duration::from_secs(5));
+        assert!(tap.questions() <= 1, "{:?}", tap.verbs());
+        guard.release().await.unwrap();
+        all_are_served(waiters).await;
+        nothing_is_left(&bed, &name, &[&client]).await;
+    }
+}
+
+pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(bed: Bed) {
+    let name = fresh_name("place");
+    let holder = bed.client().await.mutex(&name).unwrap();
+    let (client, tap) = bed.tapped(Client::builder()).await;
+    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let mutex = client.mutex(&name).unwrap();
+    let guard = holder.lock().await.unwrap();
+    let limited = briefly_in_line(&mutex);
+    let waiter = in_line(&mutex);
+    tap.until_queued(1).await;
+    let competing = in_line(&rival.mutex(&name).unwrap());
+    rival_tap.until_queued(1).await;
+    assert!(soon(limited).await.is_none());
+    guard.release().await.unwrap();
+    let first = soon(waiter).await;
+    assert!(!competing.is_finished());
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = soon(competing).await;
+    assert!(second.token() > token);
+    second.release().await.unwrap();
+    nothing_is_left(&bed, &name, &[&client, &rival]).await;
+}
+
+/// A lock that another client holds, and a client that waits for it.
+struct Scene {
+    name: String,
+    guard: Guard,
+    client: Client,
+    tap: Arc<Tap>,
+    mutex: Mutex,
+}
+
+impl Scene {
+    async fn set(bed: &Bed) -> Self {
+        let name = fresh_name("scene");
+        let holder = bed.client().await.mutex(&name).unwrap();
+        let (client, tap) = bed.tapped(Client::builder()).await;
+        let mutex = client.mutex(&name).unwrap();
+        let guard = holder.lock().await.unwrap();
+        Self {
+            name,
+            guard,
+            client,
+            tap,
+            mutex,
+        }
+    }
+
+    /// Those who are left are served, and then nothing is left.
+    async fn finish(self, bed: &Bed, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
+        self.guard.release().await.unwrap();
+        all_are_served(waiters).await;
+        nothing_is_left(bed, &self.name, &[&self.client]).await;
+    }
+}
+
+pub(super) async fn a_waiter_that_is_cancelled_anywhere_disturbs_nobody(bed: Bed) {
+    // At the front, while its question is on its way there or back.
+    for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
+        for behind in [0, 3] {
+            let scene = Scene::set(&bed).await;
+            scene.tap.set(valve);
+            let front = in_line(&scene.mutex);
+            let waiters: Vec<_> = (0..behind).map(|_| in_line(&scene.mutex)).collect();
+            scene.tap.until_stopped().await;
+            cancel(front).await;
+            scene.tap.set(Valve::Open);
+            scene.finish(&bed, waiters).await;
+        }
+    }
+    // At the front, with a place in the queue, and anywhere behind.
+    for place in 0..4 {
+        let scene = Scene::set(&bed).await;
+        let mut waiters: Vec<_> = (0..4).map(|_| in_line(&scene.mutex)).collect();
+        scene.tap.until_queued(1).await;
+        cancel(waiters.remove(place)).await;
+        scene.finish(&bed, waiters).await;
+    }
+    // All of them.
+    let scene = Scene::set(&bed).await;
+    let waiters: Vec<_> = (0..4).map(|_| in_line(&scene.mutex)).collect();
+    scene.tap.until_queued(1).await;
+    for waiter in waiters {
+        cancel(waiter).await;
+    }
+    scene.finish(&bed, []).await;
+}
+
+/// A waiter in line that runs only when the test lets it.
+fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
+    let mutex = mutex.clone();
+    let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
+    assert!(poll_once(&mut waiting).is_pending());
+    waiting
+}
+
+/// The lease, or the right to ask for one, was given to a task that never takes it.
+pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(bed: Bed) {
+    let name = fresh_name("turn");
+    let (client, tap) = bed.tapped(Client::builder().handoff_time(SOON)).await;
+    let mutex = client.mutex(&name).unwrap();
+    for behind in [0, 2] {
+        // The right to ask, with the question under way already.
+        let guard = mutex.lock().await.unwrap();
+        let sleeper = sleeping(&mutex);
+        let waiters: Vec<_> = (0..behind).map(|_| in_line(&mutex)).collect();
+        guard.release().await.unwrap();
+        drop(sleeper);
+        all_are_served(waiters).await;
+        nothing_is_left(&bed, &name, &[&client]).await;
+
+        // The lease itself.
+        let guard = mutex.lock().await.unwrap();
+        let next = in_line(&mutex);
+        let sleepers = [sleeping(&mutex), sleeping(&mutex)];
+        let waiters: Vec<_> = (0..behind).map(|_| in_line(&mutex)).collect();
+        guard.release().await.unwrap();
+        let next = soon(next).await;
+        let lease = next.lease_id();
+        tap.clear();
+        next.release().await.unwrap();
+        assert!(tap.verbs().is_empty(), "not handed off: {:?}", tap.verbs());
+        drop(sleepers);
+        for waiter in waiters {
+            let guard = soon(waiter).await;
+            assert_eq!(guard.lease_id(), lease);
+            guard.release().await.unwrap();
+        }
+        nothing_is_left(&bed, &name, &[&client]).await;
+    }
+}
+
+/// Half of all waiters of four clients give up, some while the lock is held, some as it goes from
+/// one to the next.
+pub(super) async fn storms_of_cancellations_leave_nothing_behind(bed: Bed) {
+    const CLIENTS: usize = 4;
+    const TASKS: usize = 50;
+    let name = fresh_name("storm");
+    let store = bed.store().await;
+    let holder = bed.client().await.mutex(&name).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(bed.tapped(Client::builder()).await);
+    }
+    for round in 0..6 {
+        let guard = holder.lock().await.unwrap();
+        let served = Arc::new(AtomicUsize::new(0));
+        let (mut stayers, mut leavers) = (Vec::new(), Vec::new());
+        for (client, tap) in &clients {
+            tap.clear();
+            for _ in 0..TASKS / 2 {
+                stayers.push(counted(client.mutex(&name).unwrap(), &served));
+                leavers.push(counted(client.mutex(&name).unwrap(), &served));
+            }
+        }
+        fastrand::shuffle(&mut leavers);
+        if round % 2 == 0 {
+            // All leave before anybody is served.
+            leave_one_by_one(&leavers).await;
+            // Each client with waiters has one place in the queue, and nobody else has.
+            eventually_async(SOON, async || {
+                queue_length(&*store, &name).await == CLIENTS as u32
+            })
+            .await;
+            guard.release().await.unwrap();
+        } else {
+            guard.release().await.unwrap();
+            leave_one_by_one(&leavers).await;
+        }
+        for stayer in stayers {
+            soon(stayer).await;
+        }
+        let mut gone = 0;
+        for leaver in leavers {
+            gone += usize::from(leaver.await.is_err());
+        }
+        assert!(served.load(Ordering::SeqCst) >= CLIENTS * TASKS - gone);
+        let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
+        nothing_is_left(&bed, &name, &clients).await;
+    }
+    let ids: Vec<_> = clients.iter().map(|(_, tap)| tap.client()).collect();
+    let memory = matches!(bed, Bed::Memory(_));
+    assert!(ids.iter().all(|id| memory || listens(&bed, *id)));
+    drop(clients);
+    eventually_async(SOON, async || !ids.iter().any(|id| listens(&bed, *id))).await;
+}
+
+/// A waiter that holds the lock for a moment and counts itself.
+fn counted(mutex: Mutex, served: &Arc<AtomicUsize>) -> JoinHandle<()> {
+    let served = Arc::clone(served);
+    begun(async move {
+        let guard = mutex.lock().await.unwrap();
+        served.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+    })
+}
+
+async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
+    for leaver in leavers {
+        leaver.abort();
+        for _ in 0..fastrand::u8(0..4) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Its tasks are cancelled, the client is dropped: as if it had never been there.
+pub(super) async fn a_client_that_is_gone_is_not_waited_for(bed: Bed) {
+    let name = fresh_name("gone");
+    let holder = bed.client().await.mutex(&name).unwrap();
+    let guard = holder.lock().await.unwrap();
+    let (gone, tap) = bed.tapped(Client::builder()).await;
+    let waiters = [(); 3].map(|()| in_line(&gone.mutex(&name).unwrap()));
+    tap.until_queued(1).await;
+    let (other, tap) = bed.tapped(Client::builder()).await;
+    let waiter = in_line(&other.mutex(&name).unwrap());
+    tap.until_queued(1).await;
+    drop(gone);
+    for waiter in waiters {
+        cancel(waiter).await;
+    }
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    soon(waiter).await.release().await.unwrap();
+    // Without the time that a client is given to take its grant.
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    nothing_is_left(&bed, &name, &[&other]).await;
+}
+
+/// A client that is shut down releases what it holds. Its own waiters wait on, and are served when
+/// those are who came before.
+pub(super) async fn a_shutdown_lets_the_waiters_go_on(bed: Bed) {
+    let name = fresh_name("shutdown");
+    let client = bed.client().await;
+    let mutex = client.mutex(&name).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let own = [(); 3].map(|()| in_line(&mutex));
+    let (other, tap) = bed.tapped(Client::builder()).await;
+    let competing = in_line(&other.mutex(&name).unwrap());
+    tap.until_queued(1).await;
+    client.shutdown(SOON).await.unwrap();
+    assert_eq!(guard.state(), State::Lost(Cause::Released));
+    let competitor = soon(competing).await;
+    assert!(competitor.token() > guard.token());
+    assert!(own.iter().all(|waiter| !waiter.is_finished()));
+    competitor.release().await.unwrap();
+    all_are_served(own).await;
+    nothing_is_left(&bed, &name, &[&client, &other]).await;
+}

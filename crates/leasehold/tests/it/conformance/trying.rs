@@ -1,0 +1,101 @@
+//! Taking a lock only if it is free.
+
+use leasehold::Client;
+
+use crate::bed::{Bed, fresh_name};
+use crate::waiters::{in_line, poll_once, soon};
+
+pub(super) async fn a_free_lock_is_taken(bed: Bed) {
+    let (client, tap) = bed.tapped(Client::builder()).await;
+    let name = fresh_name("free");
+    let mutex = client.mutex(&name).unwrap();
+    let first = mutex.try_lock().await.unwrap().unwrap();
+    first.release().await.unwrap();
+    assert_eq!(tap.verbs(), [["acquire"], ["release"]]);
+    // Also after others waited, here and elsewhere.
+    let other = bed.client().await.mutex(&name).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let waiters = [in_line(&mutex), in_line(&other)];
+    guard.release().await.unwrap();
+    for waiter in
+        waiters.map(|waiter| tokio::spawn(async move { waiter.await.unwrap().release().await }))
+    {
+        soon(waiter).await.unwrap();
+    }
+    let last = mutex.try_lock().await.unwrap().unwrap();
+    last.release().await.unwrap();
+}
+
+pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(bed: Bed) {
+    let (client, tap) = bed.tapped(Client::builder()).await;
+    let mutex = client.mutex(fresh_name("own")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let waiters = [in_line(&mutex), in_line(&mutex)];
+    tap.clear();
+    for _ in 0..100 {
+        assert!(mutex.try_lock().await.unwrap().is_none());
+    }
+    assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        let guard = soon(waiter).await;
+        tap.clear();
+        assert!(mutex.try_lock().await.unwrap().is_none());
+        assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+        guard.release().await.unwrap();
+    }
+}
+
+/// The lock is free at many moments, but never for one who does not wait.
+pub(super) async fn nobody_who_waits_is_overtaken(bed: Bed) {
+    let name = fresh_name("barge");
+    let stranger = bed.client().await;
+    let (holder, holder_tap) = bed.tapped(Client::builder()).await;
+    let (waiter, waiter_tap) = bed.tapped(Client::builder()).await;
+    // On their own, beside each other, and beside one who waits.
+    let barging = [&stranger, &stranger, &waiter].map(|client| client.mutex(&name).unwrap());
+    let sides = [(holder, holder_tap), (waiter, waiter_tap)];
+    let sides = sides.map(|(client, tap)| (client.mutex(&name).unwrap(), tap));
+    let mut guard = sides[0].0.lock().await.unwrap();
+    let barging = barging.map(|mutex| {
+        tokio::spawn(async move {
+            loop {
+                if let Some(guard) = mutex.try_lock().await.unwrap() {
+                    break guard.release().await.unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    // Two who wait in turn: whenever one releases, the other is in the queue.
+    for round in 1..=100 {
+        let (mutex, tap) = &sides[round % 2];
+        let waiting = in_line(mutex);
+        tap.until_queued(round.div_ceil(2)).await;
+        guard.release().await.unwrap();
+        guard = soon(waiting).await;
+        assert!(barging.iter().all(|task| !task.is_finished()), "{round}");
+    }
+    // In the end it is free, and they get it.
+    guard.release().await.unwrap();
+    for task in barging {
+        soon(task).await;
+    }
+}
+
+/// A task that is next in line may not have had its turn yet when another comes and tries.
+pub(super) async fn nobody_whose_turn_comes_is_overtaken(bed: Bed) {
+    let client = bed.client().await;
+    let mutex = client.mutex(fresh_name("turn")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    // In line, but it does not run until the test lets it.
+    let next = mutex.clone();
+    let mut waiting = Box::pin(async move { next.lock().await.unwrap() });
+    assert!(poll_once(&mut waiting).is_pending());
+    mutex.force_release().await.unwrap();
+    guard.lost().await;
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    let waiting = tokio::spawn(waiting);
+    soon(waiting).await.release().await.unwrap();
+    drop(guard);
+}

@@ -1,0 +1,29 @@
+//! Waiting between real processes, which are killed and stopped.
+//!
+//! A test starts its own program anew as its children. They do what they are told on their standard
+//! input, and say what became of it. The test is the judge; it knows nothing of the store.
+
+/// Makes a test of each story and store that processes share.
+macro_rules! over_shared_stores {
+    ($($story:ident),+ $(,)?) => {
+        over_shared_stores!(@store sqlite, $($story),+);
+        over_shared_stores!(@store redis, $($story),+);
+    };
+    (@store $store:ident, $($story:ident),+) => {
+        mod $store {
+            $(
+                #[test]
+                fn $story() {
+                    // As the test harness names it.
+                    let path = concat!(module_path!(), "::", stringify!($story));
+                    let (_, test) = path.split_once("::").unwrap();
+                    super::$story(test, crate::bed::Bed::$store);
+                }
+            )+
+        }
+    };
+}
+
+mod child;
+mod crowd;
+mod deaths;

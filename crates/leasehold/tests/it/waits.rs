@@ -1,0 +1,381 @@
+//! How long waiters wait and how often they ask, on a clock that the tests drive.
+
+use std::time::Duration;
+
+use leasehold::clock::Clock as _;
+use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
+use leasehold_core::Op;
+use tokio::task::JoinHandle;
+
+use crate::bad_store::{TIMEOUT, Weather};
+use crate::stage::{SECOND, Stage, TTL, settle};
+use crate::tap::Tap;
+use crate::waiters::{begun, in_line, poll_once, soon};
+
+/// How long a waiter has a grant that it was told, until it says more.
+const ACCEPTANCE: Duration = Duration::from_secs(3);
+
+/// The ttls that were asked for in renewals.
+fn renewals(tap: &Tap) -> Vec<Duration> {
+    let ops = tap.all_batches().into_iter().flat_map(|batch| batch.ops);
+    let ttls = ops.filter_map(|op| match op {
+        Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+        _ => None,
+    });
+    ttls.collect()
+}
+
+/// A guard that was granted by a message, ten seconds after its question.
+async fn told(stage: &Stage) -> (Stage, Guard) {
+    let guard = stage.mutex().lock().await.unwrap();
+    let waiter = stage.another();
+    let waiting = in_line(&waiter.mutex());
+    waiter.tap.until_queued(1).await;
+    stage.go_on(SECOND * 10).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let guard = soon(waiting).await;
+    assert!(guard.token() > token);
+    assert_eq!(waiter.tap.questions(), 1, "it was asked for, not told");
+    (waiter, guard)
+}
+
+#[tokio::test]
+async fn a_grant_that_was_told_is_held_for_the_acceptance_ttl_and_then_for_the_full_one() {
+    let stage = Stage::new();
+    let (waiter, guard) = told(&stage).await;
+    assert!(guard.state().is_held());
+    let left = guard.time_left();
+    // The drift of the ten seconds of waiting is taken off, too.
+    assert!(
+        (ACCEPTANCE * 9 / 10..ACCEPTANCE).contains(&left),
+        "{left:?}"
+    );
+    let State::Held { until } = guard.state() else {
+        panic!("{:?}", guard.state());
+    };
+    assert!(stage.clock.now().until(until) <= left - ACCEPTANCE / 3);
+    let in_store = stage.mutex().time_left().await.unwrap().unwrap();
+    assert_eq!(in_store, ACCEPTANCE);
+
+    stage.go_on(SECOND * 8 / 10).await;
+    assert!(renewals(&waiter.tap).is_empty());
+    stage.go_on(SECOND * 2 / 10).await;
+    assert_eq!(renewals(&waiter.tap), [TTL]);
+    assert!(guard.state().is_held());
+    assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
+    assert_eq!(stage.mutex().time_left().await.unwrap(), Some(TTL));
+    // From here on it is renewed as any other.
+    for _ in 0..9 {
+        stage.go_on(SECOND).await;
+        assert_eq!(renewals(&waiter.tap), [TTL]);
+        assert!(guard.state().is_held());
+    }
+    stage.go_on(SECOND).await;
+    assert_eq!(renewals(&waiter.tap), [TTL; 2]);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_critical_section_after_a_grant_that_was_told_costs_no_renewal() {
+    let stage = Stage::new();
+    let (waiter, guard) = told(&stage).await;
+    stage.go_on(SECOND / 2).await;
+    guard.release().await.unwrap();
+    assert_eq!(waiter.tap.verbs(), [["acquire"], ["release"]]);
+    assert!(renewals(&waiter.tap).is_empty());
+    assert!(!stage.mutex().is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_grant_that_was_told_and_cannot_be_renewed_is_lost_before_it_ends() {
+    let stage = Stage::new();
+    let (waiter, guard) = told(&stage).await;
+    waiter.store.set(Weather::Unreachable);
+    let jeopardy = stage.until(&guard, |state| !state.is_held()).await;
+    assert!(jeopardy <= ACCEPTANCE / 3 + SECOND / 5, "{jeopardy:?}");
+    stage.until(&guard, |state| state.is_lost()).await;
+    assert_eq!(guard.state(), State::Lost(Cause::Unreachable));
+    let left = stage.mutex().time_left().await.unwrap().unwrap();
+    assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
+}
+
+/// A stopped process cannot take what it is granted. The next one has it after three seconds, and
+/// the one that was stopped is not deceived.
+#[tokio::test]
+async fn a_grant_that_nobody_takes_costs_three_seconds() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let stopped = stage.another();
+    let mutex = stopped.mutex();
+    let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
+    assert!(poll_once(&mut waiting).is_pending());
+    assert_eq!(stopped.tap.queued(), 1);
+    let next = stage.another();
+    let follower = in_line(&next.mutex());
+    next.tap.until_queued(1).await;
+    guard.release().await.unwrap();
+    let granted = stage.mutex().holder().await.unwrap().unwrap();
+
+    let mut waited = Duration::ZERO;
+    while !follower.is_finished() {
+        assert!(waited < ACCEPTANCE + SECOND, "not served");
+        waited += SECOND / 10;
+        stage.go_on(SECOND / 10).await;
+    }
+    assert!(waited >= ACCEPTANCE, "{waited:?}");
+    let second = soon(follower).await;
+    assert!(Some(second.token()) > granted.token);
+    // It goes on: nobody has told it that its time is over.
+    let waiting = tokio::spawn(waiting);
+    settle().await;
+    assert!(!waiting.is_finished());
+    assert!(second.state().is_held());
+    let token = second.token();
+    second.release().await.unwrap();
+    let first = soon(waiting).await;
+    assert!(first.token() > token);
+    first.release().await.unwrap();
+    assert!(!stage.mutex().is_locked().await.unwrap());
+}
+
+/// A hundred clients wait for a holder that renews: about one question each in a ttl.
+#[tokio::test]
+async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
+    const CLIENTS: usize = 100;
+    const TTLS: u32 = 5;
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| stage.another()).collect();
+    let (mut fronts, mut others) = (Vec::new(), Vec::new());
+    for (client, number) in clients.iter().zip(0..) {
+        fronts.push(passing(client));
+        client.tap.until_queued(1).await;
+        // Some have others behind them, who ask nothing.
+        others.extend((0..number % 3).map(|_| passing(client)));
+        stage.go_on(TTL / 150).await;
+    }
+    for client in &clients {
+        client.tap.clear();
+    }
+    for _ in 0..TTLS * 30 {
+        stage.go_on(TTL / 30).await;
+        assert!(guard.state().is_held());
+    }
+    let questions: Vec<_> = clients
+        .iter()
+        .map(|client| client.tap.questions())
+        .collect();
+    let most = usize::try_from(TTLS).unwrap() + 1;
+    assert!(
+        questions.iter().all(|count| *count <= most),
+        "{questions:?}"
+    );
+    let all: usize = questions.iter().sum();
+    assert!(all <= CLIENTS * most - CLIENTS / 2, "{all}");
+    // They still have their places, in their order, and then the others have theirs.
+    guard.release().await.unwrap();
+    let mut tokens = Vec::new();
+    for front in fronts {
+        tokens.push(soon(front).await);
+    }
+    assert!(tokens.is_sorted());
+    for other in others {
+        assert!(Some(&soon(other).await) > tokens.last());
+    }
+}
+
+/// A waiter that holds the lock for no time, and its token.
+fn passing(stage: &Stage) -> JoinHandle<Token> {
+    let mutex = stage.mutex();
+    begun(async move {
+        let guard = mutex.lock().await.unwrap();
+        let token = guard.token();
+        guard.release().await.unwrap();
+        token
+    })
+}
+
+/// Only the head asks when the holder's time is over; the others give it time.
+#[tokio::test]
+async fn a_holder_that_died_is_succeeded_by_the_head() {
+    let stage = Stage::new();
+    let lease = SECOND * 10;
+    let mutex = stage.mutex().lease(lease).unwrap();
+    std::mem::forget(mutex.lock().await.unwrap());
+    let clients: Vec<_> = (0..5).map(|_| stage.another()).collect();
+    let mut waiters = Vec::new();
+    for client in &clients {
+        waiters.push(in_line(&client.mutex()));
+        client.tap.until_queued(1).await;
+    }
+    let mut waited = Duration::ZERO;
+    while !waiters[0].is_finished() {
+        assert!(waited < lease + SECOND / 2, "not served");
+        waited += SECOND / 10;
+        stage.go_on(SECOND / 10).await;
+    }
+    assert!(waited >= lease);
+    let questions: Vec<_> = clients
+        .iter()
+        .map(|client| client.tap.questions())
+        .collect();
+    assert_eq!(questions, [2, 1, 1, 1, 1]);
+    for waiter in waiters {
+        soon(waiter).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
+    let stage = Stage::new();
+    let span = Duration::from_millis(20);
+    let mutex = stage.mutex();
+    let alone = mutex.lock().await.unwrap();
+    let mut waiters: Vec<_> = (0..6).map(|_| in_line(&mutex)).collect();
+    alone.release().await.unwrap();
+    for _ in 0..2 {
+        let first = soon(waiters.remove(0)).await;
+        let lease = first.lease_id();
+        stage.clock.advance(span - Duration::from_millis(1));
+        first.release().await.unwrap();
+        let second = soon(waiters.remove(0)).await;
+        assert_eq!(second.lease_id(), lease);
+        stage.clock.advance(Duration::from_millis(1));
+        stage.tap.clear();
+        second.release().await.unwrap();
+        // The time of the next one counts from its own grant.
+        assert_eq!(stage.tap.verbs(), [["release", "acquire"]]);
+    }
+}
+
+type Outcome<T> = JoinHandle<Result<T>>;
+
+fn waiting(stage: &Stage) -> Outcome<Guard> {
+    let mutex = stage.mutex();
+    begun(async move { mutex.lock().await })
+}
+
+fn waiting_for(stage: &Stage, span: Duration) -> Outcome<Option<Guard>> {
+    let mutex = stage.mutex();
+    begun(async move { mutex.lock_timeout(span).await })
+}
+
+/// Everybody in a line has its error when a ttl has passed without an answer, not one after the
+/// other.
+#[tokio::test]
+async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
+    for weather in [Weather::Unreachable, Weather::TimesOut] {
+        let stage = Stage::new();
+        stage.store.set(weather);
+        let mut waiters: Vec<_> = (0..50).map(|_| waiting(&stage)).collect();
+        let begun = stage.clock.now();
+        while waiters.iter().any(|waiter| !waiter.is_finished()) {
+            let waited = stage.clock.now().since(begun);
+            let left = waiters
+                .iter()
+                .filter(|waiter| !waiter.is_finished())
+                .count();
+            assert!(waited < TTL + TIMEOUT * 2, "{weather:?}: {left} left");
+            stage.go_on(SECOND / 2).await;
+        }
+        assert!(stage.clock.now().since(begun) >= TTL);
+        for waiter in waiters.drain(..) {
+            let error = soon(waiter).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unreachable);
+        }
+        // One who came later has its own time, and is served when all is well in time.
+        let early = waiting(&stage);
+        stage.go_on(TTL / 2).await;
+        let late = waiting(&stage);
+        for _ in 0..12 {
+            stage.go_on(TTL / 20).await;
+        }
+        assert!(early.is_finished() && !late.is_finished());
+        soon(early).await.unwrap_err();
+        stage.store.set(Weather::Fine);
+        for _ in 0..5 {
+            stage.go_on(SECOND).await;
+        }
+        soon(late).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
+    let stage = Stage::new();
+    // Behind one who asks in vain.
+    stage.store.set(Weather::Unreachable);
+    let front = waiting(&stage);
+    let limited = waiting_for(&stage, SECOND);
+    settle().await;
+    stage.go_on(SECOND).await;
+    let error = soon(limited).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    stage.store.set(Weather::Fine);
+    stage.go_on(SECOND).await;
+    let guard = soon(front).await.unwrap();
+
+    // Behind one who holds it, whatever the weather.
+    for weather in [Weather::Fine, Weather::Unreachable, Weather::Silent] {
+        stage.store.set(weather);
+        let limited = waiting_for(&stage, SECOND);
+        stage.go_on(SECOND).await;
+        assert!(soon(limited).await.unwrap().is_none());
+    }
+    stage.store.set(Weather::Fine);
+
+    // Behind one who was refused.
+    let other = stage.another();
+    let waiter = waiting(&other);
+    let limited = waiting_for(&other, SECOND);
+    other.tap.until_queued(1).await;
+    stage.go_on(SECOND).await;
+    assert!(soon(limited).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    soon(waiter).await.unwrap().release().await.unwrap();
+}
+
+/// The lock was held by a task of this process until a moment ago, and the next in line has not had
+/// its answer yet: that is no outage.
+#[tokio::test]
+async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let waiters = [waiting(&stage), waiting(&stage)];
+    let limited = [SECOND, SECOND].map(|span| waiting_for(&stage, span));
+    settle().await;
+    stage.store.set(Weather::TimesOut);
+    let releasing = begun(guard.release());
+    settle().await;
+    stage.go_on(SECOND).await;
+    for limited in limited {
+        assert!(soon(limited).await.unwrap().is_none());
+    }
+    stage.store.set(Weather::Fine);
+    for _ in 0..5 {
+        stage.go_on(SECOND).await;
+    }
+    // The release was not answered in time.
+    soon(releasing).await.unwrap_err();
+    for waiter in waiters {
+        soon(waiter).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// As one with a limit is at the front itself when its time is over.
+#[tokio::test]
+async fn a_timeout_at_the_front_that_has_no_answer_yet_is_no_outage_if_the_process_held_it() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let limited = waiting_for(&stage, SECOND);
+    let behind = waiting_for(&stage, SECOND);
+    settle().await;
+    stage.store.set(Weather::TimesOut);
+    let releasing = begun(guard.release());
+    settle().await;
+    stage.go_on(SECOND).await;
+    assert!(soon(limited).await.unwrap().is_none());
+    assert!(soon(behind).await.unwrap().is_none());
+    drop(releasing);
+}
