@@ -3,15 +3,22 @@
 //! An operation travels at once when none is under way, otherwise with all others that came up
 //! meanwhile: no delay for one caller, one round trip (and one transaction) for many. Operations
 //! reach the store in the order in which they were handed in.
+//!
+//! A caller makes its call itself as long as it is the only one. It may stop being polled at any
+//! moment, so as soon as another comes, a task of ours goes on with the call.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 
-use crate::store::{Reply, Request, Store};
+use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
 /// How many operations travel together at most: enough to make the round trip's share small,
@@ -32,6 +39,15 @@ struct Shared {
 struct Queue {
     under_way: bool,
     waiting: VecDeque<(Request, oneshot::Sender<Reply>)>,
+    /// The call under way, if its caller makes it and is not at it in this moment.
+    lone: Option<Lone>,
+}
+
+/// The call of one caller. Who has it has the turn.
+struct Lone {
+    call: BoxFuture<'static, Vec<Reply>>,
+    replies: oneshot::Sender<Vec<Reply>>,
+    turn: Turn,
 }
 
 impl Submitter {
@@ -47,22 +63,30 @@ impl Submitter {
     ///
     /// Dropped before it is answered, the operation may or may not be applied.
     pub(crate) async fn submit(&self, request: Request) -> Reply {
-        let queued = {
-            let mut queue = self.0.queue();
-            if queue.under_way {
-                Some(queue.push(request.clone()))
-            } else {
-                queue.under_way = true;
-                None
+        match self.begin(request) {
+            Begun::Queued(reply) => answer(reply).await,
+            Begun::Alone(mut caller) => {
+                metrics::counter!("leasehold_round_trips_total").increment(1);
+                let mut replies = poll_fn(|context| caller.poll(context)).await;
+                replies.pop().unwrap_or_else(unanswered)
             }
-        };
-        if let Some(reply) = queued {
-            return answer(reply).await;
         }
-        let _turn = Turn(&self.0);
-        metrics::counter!("leasehold_round_trips_total").increment(1);
-        let mut replies = self.0.store.apply(vec![request]).await;
-        replies.pop().unwrap_or_else(unanswered)
+    }
+
+    fn begin(&self, request: Request) -> Begun<'_> {
+        let mut queue = self.0.queue();
+        if queue.under_way {
+            let reply = queue.push(request);
+            self.0.see_to(queue);
+            return Begun::Queued(reply);
+        }
+        queue.under_way = true;
+        let (lone, replies) = Lone::new(&self.0, request);
+        queue.lone = Some(lone);
+        Begun::Alone(Caller {
+            shared: &self.0,
+            replies,
+        })
     }
 
     /// Puts an operation into the queue without waiting: what is handed in after it reaches the
@@ -110,33 +134,45 @@ impl Shared {
 
     /// Sees to it that somebody sends what is in the queue.
     fn see_to(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
-        if !queue.under_way {
+        if let Some(lone) = queue.lone.take() {
+            drop(queue);
+            self.go_on(lone);
+        } else if !queue.under_way {
             queue.under_way = true;
             drop(queue);
             self.drain_later();
         }
     }
 
-    fn drain_later(self: &Arc<Self>) {
-        let shared = Arc::clone(self);
-        self.runtime.spawn(async move { shared.drain().await });
+    /// Lays a call aside until its caller is polled again, or gives it to a task if others wait.
+    fn lay_aside(self: &Arc<Self>, lone: Lone) {
+        let mut queue = self.queue();
+        if queue.waiting.is_empty() {
+            queue.lone = Some(lone);
+        } else {
+            drop(queue);
+            self.go_on(lone);
+        }
     }
 
-    async fn drain(self: Arc<Self>) {
-        let turn = Turn(&self);
-        loop {
-            let (requests, replies) = self.next_batch();
-            if requests.is_empty() {
-                break;
-            }
-            metrics::counter!("leasehold_round_trips_total").increment(1);
-            let answers = self.store.apply(requests).await;
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // The caller may have left; its operation was applied all the same.
-                let _ = reply.send(answer);
-            }
-        }
-        drop(turn);
+    fn go_on(self: &Arc<Self>, lone: Lone) {
+        self.runtime.spawn(async move {
+            let Lone {
+                call,
+                replies,
+                turn,
+            } = lone;
+            // The caller may have left; its operation was applied all the same.
+            let _ = replies.send(call.await);
+            turn.drain().await;
+        });
+    }
+
+    fn drain_later(self: &Arc<Self>) {
+        let shared = Arc::clone(self);
+        // The turn begins with the task: one that never runs, as the runtime ends, passes on nothing.
+        self.runtime
+            .spawn(async move { Turn(shared).drain().await });
     }
 
     fn next_batch(&self) -> (Vec<Request>, Vec<oneshot::Sender<Reply>>) {
@@ -146,10 +182,91 @@ impl Shared {
     }
 }
 
-/// The right to talk to the store; passed on when dropped, also by a panic or a cancelled caller.
-struct Turn<'a>(&'a Arc<Shared>);
+/// How an operation was handed in.
+enum Begun<'a> {
+    Queued(oneshot::Receiver<Reply>),
+    Alone(Caller<'a>),
+}
 
-impl Drop for Turn<'_> {
+impl Lone {
+    fn new(shared: &Arc<Shared>, request: Request) -> (Self, oneshot::Receiver<Vec<Reply>>) {
+        let (replies, receiver) = oneshot::channel();
+        let store = Arc::clone(&shared.store);
+        let lone = Self {
+            call: Box::pin(async move { store.apply(vec![request]).await }),
+            replies,
+            turn: Turn(Arc::clone(shared)),
+        };
+        (lone, receiver)
+    }
+}
+
+impl fmt::Debug for Lone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lone").finish_non_exhaustive()
+    }
+}
+
+/// One whose call is under way, made by itself or by the task that took it over.
+struct Caller<'a> {
+    shared: &'a Arc<Shared>,
+    replies: oneshot::Receiver<Vec<Reply>>,
+}
+
+impl Caller<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Reply>> {
+        let lone = {
+            let mut queue = self.shared.queue();
+            if let Poll::Ready(replies) = Pin::new(&mut self.replies).poll(context) {
+                return Poll::Ready(replies.unwrap_or_default());
+            }
+            // Ours: as long as our replies are to come, nobody else has the turn.
+            queue.lone.take()
+        };
+        let Some(mut lone) = lone else {
+            return Poll::Pending;
+        };
+        let polled = lone.call.as_mut().poll(context);
+        if polled.is_pending() {
+            self.shared.lay_aside(lone);
+        }
+        polled
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let lone = {
+            let mut queue = self.shared.queue();
+            let to_come = matches!(self.replies.try_recv(), Err(TryRecvError::Empty));
+            queue.lone.take_if(|_| to_come)
+        };
+        drop(lone);
+    }
+}
+
+/// The right to talk to the store; passed on when dropped, also by a panic or a cancelled caller.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    /// Sends what waits, until nothing does.
+    async fn drain(self) {
+        loop {
+            let (requests, replies) = self.0.next_batch();
+            if requests.is_empty() {
+                break;
+            }
+            metrics::counter!("leasehold_round_trips_total").increment(1);
+            let answers = self.0.store.apply(requests).await;
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                // The caller may have left; its operation was applied all the same.
+                let _ = reply.send(answer);
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         if queue.waiting.is_empty() {
