@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::{RecvError, TryRecvError};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
@@ -24,6 +24,11 @@ use crate::{Error, ErrorKind};
 /// How many operations travel together at most: enough to make the round trip's share small,
 /// few enough that a batch never keeps a store busy for more than about a millisecond.
 const BATCH_MAX: usize = 256;
+
+/// How many callers may have handed in an operation that is not answered. The others wait their
+/// turn, first come first served, so that a slow store costs no more memory than this. What is posted
+/// goes in always: it gives back what somebody holds.
+const CALLERS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Submitter(Arc<Shared>);
@@ -33,6 +38,7 @@ struct Shared {
     store: Arc<dyn Store>,
     runtime: Handle,
     queue: Mutex<Queue>,
+    room: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +62,7 @@ impl Submitter {
             store,
             runtime,
             queue: Mutex::default(),
+            room: Semaphore::new(CALLERS_MAX),
         }))
     }
 
@@ -63,6 +70,8 @@ impl Submitter {
     ///
     /// Dropped before it is answered, the operation may or may not be applied.
     pub(crate) async fn submit(&self, request: Request) -> Reply {
+        // It is never closed.
+        let _room = self.0.room.acquire().await;
         match self.begin(request) {
             Begun::Queued(reply) => answer(reply).await,
             Begun::Alone(mut caller) => {
