@@ -100,6 +100,21 @@ async fn a_grant_that_was_told_and_cannot_be_renewed_is_lost_before_it_ends() {
     assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
 }
 
+/// Not at the next renewal: no time goes by.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once() {
+    let stage = Stage::new();
+    let guard = stage.mutex().lock().await.unwrap();
+    let next = in_line(&stage.mutex());
+    let operator = stage.another().mutex();
+    operator.force_release().await.unwrap().unwrap();
+    settle().await;
+    assert_eq!(guard.state(), State::Lost(Cause::NotHeld));
+    let next = soon(next).await;
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}
+
 /// A stopped process cannot take what it is granted. The next one has it after three seconds, and
 /// the one that was stopped is not deceived.
 #[tokio::test]

@@ -7,7 +7,8 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::bed::{Bed, fresh_name};
-use crate::waiters::{SOON, in_line, soon};
+use crate::tap::Valve;
+use crate::waiters::{SOON, in_line, poll_once, soon};
 
 /// A client that hands its leases off however long that takes.
 fn patient() -> ClientBuilder {
@@ -195,6 +196,37 @@ pub(super) async fn a_lease_goes_on_after_its_last_hold(bed: Bed) {
     assert_eq!(behind.lease_id(), lease);
     behind.release().await.unwrap();
     eventually_async(SOON, async || !stranger.is_locked().await.unwrap()).await;
+}
+
+/// A task of the owner is about to enter, and has its turn when the lease is another's.
+pub(super) async fn a_lease_that_went_on_is_not_entered_again(bed: Bed) {
+    let (client, tap) = bed.tapped(patient()).await;
+    let stranger = client.mutex(fresh_name("late")).unwrap();
+    let owned = stranger.owned_by(&Owner::new());
+    let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
+    // One enters; its question is on the way. Another waits for that.
+    tap.set(Valve::ClosedBefore);
+    let entering = in_line(&owned);
+    tap.until_stopped().await;
+    let mutex = owned.clone();
+    let mut late = Box::pin(async move { mutex.lock().await.unwrap() });
+    assert!(poll_once(&mut late).is_pending());
+    tap.set(Valve::Open);
+    let inner = soon(entering).await;
+    assert_eq!(inner.lease_id(), outer.lease_id());
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    let next = soon(waiters.remove(0)).await;
+    let token = next.token();
+
+    assert!(poll_once(&mut late).is_pending());
+    let late = tokio::spawn(late);
+    next.release().await.unwrap();
+    let late = soon(late).await;
+    assert!(late.token() > token);
+    assert_eq!(stranger.holder().await.unwrap().unwrap().count, 1);
+    late.release().await.unwrap();
+    assert!(!stranger.is_locked().await.unwrap());
 }
 
 /// The lease is deleted while it is on its way through the tasks of a process.

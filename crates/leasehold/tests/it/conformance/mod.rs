@@ -82,6 +82,7 @@ conformance! {
     handoff::it_can_be_switched_off,
     handoff::only_a_renewed_lease_goes_to_one_who_wants_the_same,
     handoff::a_lease_goes_on_after_its_last_hold,
+    handoff::a_lease_that_went_on_is_not_entered_again,
     handoff::a_forced_release_ends_the_chain,
     order::tasks_of_a_client_are_served_in_the_order_they_came,
     order::clients_are_served_in_the_order_of_the_queue,
