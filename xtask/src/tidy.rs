@@ -25,12 +25,14 @@ const UNDONE: [&str; 5] = [
 ];
 
 /// Folders that hold no source.
-const SKIPPED: [&str; 5] = [
+const SKIPPED: [&str; 7] = [
     ".git",
     "target",
     "corpus",
     "artifacts",
     "proptest-regressions",
+    "node_modules",
+    "venv",
 ];
 
 /// Checks every file of the workspace and tells all that break a rule.

@@ -83,7 +83,7 @@ impl Peer {
                 in_folder("node")?;
                 run(in_folder("npm")?.args(["ci", "--silent"]))
             }
-            Language::Go => run(in_folder("go")?.args(["build", "-o", "runner", "."])),
+            Language::Go => run(in_folder("go")?.args(["build", "-o", "target/runner", "."])),
             Language::Java => {
                 in_folder("java")?;
                 run(in_folder("mvn")?.args(["--quiet", "--batch-mode", "package"]))
@@ -106,7 +106,7 @@ impl Peer {
                 node.arg(folder.join("runner.js"));
                 node
             }
-            Language::Go => Command::new(folder.join("runner")),
+            Language::Go => Command::new(folder.join("target/runner")),
             Language::Java => {
                 let mut java = Command::new("java");
                 java.arg("-jar").arg(folder.join("target/runner.jar"));
