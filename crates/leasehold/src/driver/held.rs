@@ -116,6 +116,11 @@ impl Held {
         self.change(now, |lease| (lease.poll(now), lease.next_event(now)))
     }
 
+    /// When to look at the lease next. `None`: never, it is lost.
+    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.change(now, |lease| lease.next_event(now))
+    }
+
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |lease| lease.lose(cause));
     }

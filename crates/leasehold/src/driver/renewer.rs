@@ -57,9 +57,7 @@ impl Renewer {
 
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
-        let now = self.shared.clock.now();
-        let due = held.lock().lease.next_event(now);
-        if let Some(due) = due {
+        if let Some(due) = held.next_event(self.shared.clock.now()) {
             let mut table = self.shared.table();
             table.schedule.insert(held.id.number, due, Arc::clone(held));
             self.shared.wake_for(&mut table, due);
@@ -69,8 +67,11 @@ impl Renewer {
     /// Looks at a lease anew because one of its holds came or went.
     pub(crate) fn revisit(&self, held: &Held) {
         let now = self.shared.clock.now();
-        let next = held.lock().lease.next_event(now);
-        self.shared.move_on(held.id.number, next);
+        let next = held.next_event(now);
+        let over = self.shared.move_on(held.id.number, next);
+        if over {
+            report(held, now);
+        }
     }
 
     /// Asks the store soon whether it still knows a lease.
@@ -168,16 +169,17 @@ impl Shared {
         }
     }
 
-    fn move_on(&self, id: u64, next: Option<Instant>) {
+    /// Looks at a lease at another instant, or never again. Answers whether it was looked after
+    /// until now and is not any more.
+    fn move_on(&self, id: u64, next: Option<Instant>) -> bool {
         let mut table = self.table();
         match next {
             Some(next) => {
                 table.schedule.reschedule(id, next);
                 self.wake_for(&mut table, next);
+                false
             }
-            None => {
-                table.schedule.remove(id);
-            }
+            None => table.schedule.remove(id).is_some(),
         }
     }
 
