@@ -166,10 +166,12 @@ impl Shared {
 
     fn go_on(self: &Arc<Self>, lone: Lone) {
         self.runtime.spawn(async move {
+            // Should this end early, the turn is dropped last: the next call must not be taken for this
+            // one by a caller that still hopes for its reply.
             let Lone {
-                call,
-                replies,
                 turn,
+                replies,
+                call,
             } = lone;
             // The caller may have left; its operation was applied all the same.
             let _ = replies.send(call.await);
