@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Ttl};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::announcer::Announcer;
@@ -13,6 +12,7 @@ use super::contender::{self, Ask, Contender, Wait};
 use super::handoff::hand_off;
 use super::held::Held;
 use super::owners::Place;
+use super::primitives::AbortHandle;
 use super::release::Echo;
 use super::{Driver, submitter};
 use crate::store::{Reply, Request};

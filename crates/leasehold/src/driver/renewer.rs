@@ -4,15 +4,14 @@
 //! renewals in batches. It waits for no answer: a slow batch delays no other. What an answer means
 //! is decided by [`leasehold_core::Lease`]; what a silence means, too.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Action, Instant, Schedule, State, Ttl};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 use super::clock::Clock;
 use super::held::Held;
+use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock};
 use crate::store::Store;
 
 /// How many leases one renewal request carries: at 256 the cost per lease has flattened out.
@@ -29,7 +28,7 @@ pub(crate) struct Renewer {
 struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    runtime: Handle,
+    runtime: Runtime,
     table: Mutex<Table>,
     earlier: Notify,
 }
@@ -43,7 +42,7 @@ struct Table {
 }
 
 impl Renewer {
-    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: &Handle) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: &Runtime) -> Self {
         let shared = Arc::new(Shared {
             store,
             clock,
@@ -109,7 +108,7 @@ impl Drop for Renewer {
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     async fn run(self: Arc<Self>) {

@@ -1,10 +1,9 @@
 //! Where a waiting attempt hears from the store.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use leasehold_core::{Grant, Instant, LeaseId, Ttl, time};
 use tokio::sync::Notify;
 
+use super::primitives::{Mutex, MutexGuard, lock};
 use crate::Error;
 
 /// One attempt's ear. It keeps what was told until somebody asks.
@@ -136,7 +135,7 @@ impl Slot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.heard)
     }
 }
 
