@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{ClientId, Policy};
-use tokio::runtime::Handle;
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
-use crate::driver::Driver;
+use crate::driver::{Driver, Runtime};
 use crate::store::{self, About, Space, Store};
 use crate::{Error, ErrorKind, LockInfo, Mutex, Result};
 
@@ -223,7 +222,7 @@ impl ClientBuilder {
     pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
         let policy = self.config.policy()?;
         let space = self.config.space()?;
-        let runtime = Handle::try_current().map_err(|error| {
+        let runtime = Runtime::try_current().map_err(|error| {
             let message = "a client must be built inside a Tokio runtime; \
                            see leasehold::blocking for programs without one";
             Error::new(ErrorKind::InvalidConfig, message).with_source(error)

@@ -1,12 +1,12 @@
 //! Writes down who this client is, so that people who look can see who holds a lock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use tokio::task::JoinHandle;
 
 use super::Driver;
+use super::primitives::{JoinHandle, Mutex, lock};
 use crate::store::{About, Space};
 
 /// How often it is written again while the client lives.
@@ -45,10 +45,7 @@ impl Announcer {
     /// Costs a look at a number; only the first lease and longer ones than before start anything.
     pub(crate) fn note(driver: &Arc<Driver>, ttl: Duration) {
         let announcer = &driver.announcer;
-        let mut work = announcer
-            .work
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut work = lock(&announcer.work);
         if work.task.is_some() && ttl <= work.longest {
             return;
         }

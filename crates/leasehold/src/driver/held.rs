@@ -1,7 +1,5 @@
 //! One lease that this process holds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use leasehold_core::{
     Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, Term, Token,
     TokenCount, Ttl,
@@ -11,6 +9,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::contender::Mutexes;
 use super::lines::Front;
+use super::primitives::{Mutex, MutexGuard, lock};
 use crate::store::{Key, Reply, Request};
 
 #[derive(Debug)]
@@ -60,7 +59,7 @@ impl Held {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Changes the lease and tells those who watch it. Once it is lost, the next in line contends
@@ -114,6 +113,11 @@ impl Held {
 
     pub(crate) fn poll(&self, now: Instant) -> (Action, Option<Instant>) {
         self.change(now, |lease| (lease.poll(now), lease.next_event(now)))
+    }
+
+    /// When to look at the lease next. `None`: never, it is lost.
+    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.change(now, |lease| lease.next_event(now))
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Ttl};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::announcer::Announcer;
@@ -13,6 +12,7 @@ use super::contender::{self, Ask, Contender, Wait};
 use super::handoff::hand_off;
 use super::held::Held;
 use super::owners::Place;
+use super::primitives::AbortHandle;
 use super::release::Echo;
 use super::{Driver, submitter};
 use crate::store::{Reply, Request};
@@ -199,6 +199,7 @@ impl Hold {
         let Some((request, posted)) = self.leave(false) else {
             return Ok(());
         };
+        let last = is_last(&request);
         let reply = {
             // If this future is dropped, the release goes on in the background.
             let mut unfinished = Unfinished {
@@ -215,15 +216,15 @@ impl Hold {
             }
             reply
         };
+        if last && matches!(reply, Reply::Applied { .. }) {
+            self.release_echo();
+        }
         match (reply, before) {
             (_, State::Lost(cause)) => Err(self.lost(cause)),
-            (Reply::Applied { outcome, .. }, _) => {
-                self.release_echo();
-                match outcome {
-                    Outcome::Released { .. } => Ok(()),
-                    _ => Err(self.lost(Cause::NotHeld)),
-                }
-            }
+            (Reply::Applied { outcome, .. }, _) => match outcome {
+                Outcome::Released { .. } => Ok(()),
+                _ => Err(self.lost(Cause::NotHeld)),
+            },
             (Reply::Rejected(error) | Reply::Unknown(error), _) => {
                 Err(self.driver.name_error(error, &self.held.key))
             }
@@ -303,11 +304,14 @@ impl Hold {
     }
 
     fn see_through(&self, request: Request, reply: oneshot::Receiver<Reply>, over: Instant) {
-        let echo = self.held.echo.map(|at| Echo { at, single: false });
+        // As long as other holds are left, nothing takes the lease from them.
+        let echo = self.held.echo.filter(|_| is_last(&request));
+        let echo = echo.map(|at| Echo { at, single: false });
         self.driver.finish_release(request, reply, over, echo);
     }
 
-    /// If an earlier request of this id may still come alive, releases it again in time.
+    /// If an earlier request of this id may still come alive, releases it again in time. Only after
+    /// the last hold was left.
     fn release_echo(&self) {
         let now = self.driver.clock.now();
         if self.held.echo.is_some_and(|at| now < at) {
@@ -325,6 +329,11 @@ impl Drop for Hold {
             }
         }
     }
+}
+
+/// Whether a release frees the lock.
+fn is_last(release: &Request) -> bool {
+    matches!(release.op, Op::Release { count: 0, .. })
 }
 
 /// A token and the task that cancels it, which ends with this.

@@ -29,7 +29,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Handoff, LeaseId};
-use tokio::runtime::Handle;
 
 use self::announcer::Announcer;
 pub(crate) use self::attempt::Terms;
@@ -37,6 +36,7 @@ use self::clock::Clock;
 use self::contender::Mutexes;
 use self::lines::Lines;
 use self::owners::Owners;
+pub(crate) use self::primitives::Runtime;
 use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
@@ -48,7 +48,7 @@ use crate::store::{About, Key, Space, Store};
 pub(crate) struct Driver {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) submitter: Submitter,
     pub(crate) renewer: Renewer,
     pub(crate) announcer: Announcer,
@@ -65,7 +65,7 @@ impl Driver {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        runtime: Handle,
+        runtime: Runtime,
         client: ClientId,
         space: Space,
         about: About,

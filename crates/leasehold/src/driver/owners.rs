@@ -1,12 +1,13 @@
 //! Which lease an owner holds under which key, so that it can enter again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use leasehold_core::OwnerId;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::held::Held;
+use super::primitives::{Mutex, lock};
 use crate::store::Key;
 
 /// The places of all owners. A place exists as long as someone waits at it or holds through it.
@@ -52,10 +53,6 @@ impl Drop for Place {
             places.remove(&self.id);
         }
     }
-}
-
-fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
-    places.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

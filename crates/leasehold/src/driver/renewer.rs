@@ -4,15 +4,14 @@
 //! renewals in batches. It waits for no answer: a slow batch delays no other. What an answer means
 //! is decided by [`leasehold_core::Lease`]; what a silence means, too.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Action, Instant, Schedule, State, Ttl};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 use super::clock::Clock;
 use super::held::Held;
+use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock};
 use crate::store::Store;
 
 /// How many leases one renewal request carries: at 256 the cost per lease has flattened out.
@@ -29,7 +28,7 @@ pub(crate) struct Renewer {
 struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    runtime: Handle,
+    runtime: Runtime,
     table: Mutex<Table>,
     earlier: Notify,
 }
@@ -43,7 +42,7 @@ struct Table {
 }
 
 impl Renewer {
-    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: &Handle) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: &Runtime) -> Self {
         let shared = Arc::new(Shared {
             store,
             clock,
@@ -57,9 +56,7 @@ impl Renewer {
 
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
-        let now = self.shared.clock.now();
-        let due = held.lock().lease.next_event(now);
-        if let Some(due) = due {
+        if let Some(due) = held.next_event(self.shared.clock.now()) {
             let mut table = self.shared.table();
             table.schedule.insert(held.id.number, due, Arc::clone(held));
             self.shared.wake_for(&mut table, due);
@@ -69,8 +66,11 @@ impl Renewer {
     /// Looks at a lease anew because one of its holds came or went.
     pub(crate) fn revisit(&self, held: &Held) {
         let now = self.shared.clock.now();
-        let next = held.lock().lease.next_event(now);
-        self.shared.move_on(held.id.number, next);
+        let next = held.next_event(now);
+        let over = self.shared.move_on(held.id.number, next);
+        if over {
+            report(held, now);
+        }
     }
 
     /// Asks the store soon whether it still knows a lease.
@@ -108,7 +108,7 @@ impl Drop for Renewer {
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     async fn run(self: Arc<Self>) {
@@ -168,16 +168,17 @@ impl Shared {
         }
     }
 
-    fn move_on(&self, id: u64, next: Option<Instant>) {
+    /// Looks at a lease at another instant, or never again. Answers whether it was looked after
+    /// until now and is not any more.
+    fn move_on(&self, id: u64, next: Option<Instant>) -> bool {
         let mut table = self.table();
         match next {
             Some(next) => {
                 table.schedule.reschedule(id, next);
                 self.wake_for(&mut table, next);
+                false
             }
-            None => {
-                table.schedule.remove(id);
-            }
+            None => table.schedule.remove(id).is_some(),
         }
     }
 

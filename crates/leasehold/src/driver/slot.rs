@@ -1,10 +1,9 @@
 //! Where a waiting attempt hears from the store.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use leasehold_core::{Grant, Instant, LeaseId, Ttl, time};
 use tokio::sync::Notify;
 
+use super::primitives::{Mutex, MutexGuard, lock};
 use crate::Error;
 
 /// One attempt's ear. It keeps what was told until somebody asks.
@@ -21,7 +20,9 @@ struct Heard {
     ask_again: bool,
     /// When to ask again although the timer has not rung.
     ask_at: Option<Instant>,
-    /// Whether a change of the record is a reason to ask again.
+    /// Whether the record was changed since the last question.
+    changed: bool,
+    /// Whether that is a reason to ask again.
     heeds_changes: bool,
     /// What the store answered last.
     last: Option<Answered>,
@@ -73,8 +74,11 @@ impl Slot {
 
     /// The record was changed by somebody else.
     pub(crate) fn changed(&self) {
-        if self.lock().heeds_changes {
-            self.ask_again();
+        let mut heard = self.lock();
+        heard.changed = true;
+        if heard.heeds_changes {
+            heard.ask_again = true;
+            self.news.notify_one();
         }
     }
 
@@ -84,9 +88,15 @@ impl Slot {
         self.news.notify_one();
     }
 
-    /// Whether changes of the record are of interest from now on.
+    /// Whether changes of the record are of interest, from the last question on: one may have been
+    /// told before its answer was read.
     pub(crate) fn heed_changes(&self, heed: bool) {
-        self.lock().heeds_changes = heed;
+        let mut heard = self.lock();
+        heard.heeds_changes = heed;
+        if heed && heard.changed {
+            heard.ask_again = true;
+            self.news.notify_one();
+        }
     }
 
     /// A question is about to be asked: earlier wishes for one are met.
@@ -94,6 +104,7 @@ impl Slot {
         let mut heard = self.lock();
         heard.ask_again = false;
         heard.ask_at = None;
+        heard.changed = false;
     }
 
     /// Waits for news. Dropping it loses none.
@@ -124,6 +135,47 @@ impl Slot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use leasehold_core::ClientId;
+
+    use super::*;
+
+    fn slot() -> Slot {
+        Slot::new(LeaseId {
+            client: ClientId::from_random([1; 16]),
+            number: 1,
+        })
+    }
+
+    fn news(slot: &Slot) -> Poll<News> {
+        pin!(slot.news()).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// The store told of the change right behind its answer, and before anybody has read that.
+    #[test]
+    fn a_change_between_a_refusal_and_its_reading_is_news() {
+        let slot = slot();
+        slot.asking();
+        slot.changed();
+        slot.heed_changes(true);
+        assert!(matches!(news(&slot), Poll::Ready(News::AskAgain)));
+        assert!(news(&slot).is_pending());
+        // One from before the question is none, and who is told its grant needs none.
+        slot.changed();
+        slot.asking();
+        slot.heed_changes(true);
+        assert!(news(&slot).is_pending());
+        slot.asking();
+        slot.heed_changes(false);
+        slot.changed();
+        assert!(news(&slot).is_pending());
     }
 }

@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::primitives::{Mutex, MutexGuard, Runtime, lock};
 use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
@@ -36,7 +36,7 @@ pub(crate) struct Submitter(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     store: Arc<dyn Store>,
-    runtime: Handle,
+    runtime: Runtime,
     queue: Mutex<Queue>,
     room: Semaphore,
 }
@@ -57,7 +57,7 @@ struct Lone {
 }
 
 impl Submitter {
-    pub(crate) fn new(store: Arc<dyn Store>, runtime: Handle) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, runtime: Runtime) -> Self {
         Self(Arc::new(Shared {
             store,
             runtime,
@@ -138,7 +138,7 @@ impl Queue {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Sees to it that somebody sends what is in the queue.
@@ -166,10 +166,12 @@ impl Shared {
 
     fn go_on(self: &Arc<Self>, lone: Lone) {
         self.runtime.spawn(async move {
+            // Should this end early, the turn is dropped last: the next call must not be taken for this
+            // one by a caller that still hopes for its reply.
             let Lone {
-                call,
-                replies,
                 turn,
+                replies,
+                call,
             } = lone;
             // The caller may have left; its operation was applied all the same.
             let _ = replies.send(call.await);

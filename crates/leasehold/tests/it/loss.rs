@@ -2,10 +2,11 @@
 
 use std::pin::pin;
 
-use leasehold::{Cause, ErrorKind, State};
+use leasehold::{Cause, ErrorKind, Owner, State};
 
 use crate::bad_store::Weather;
 use crate::stage::{SECOND, Stage, TTL, poll_once, settle};
+use crate::waiters::{in_line, soon};
 
 #[tokio::test]
 async fn renewals_keep_a_lease_for_a_hundred_ttls() {
@@ -209,4 +210,52 @@ async fn a_release_that_cannot_be_told_is_told_later() {
     stage.store.set(Weather::Fine);
     stage.go_on(SECOND).await;
     assert!(!stage.stranger().is_locked().await.unwrap());
+}
+
+/// The question was asked twice, so a first one may still come alive. Whoever leaves the lease while
+/// another hold is left must not give it away for that.
+#[tokio::test]
+async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
+    for dropped in [false, true] {
+        let stage = Stage::new();
+        let owner = Owner::new();
+        let mutex = stage.mutex().owned_by(&owner);
+        stage.store.set(Weather::ReplyLost);
+        let mut locking = pin!(mutex.lock());
+        poll_once(locking.as_mut()).await;
+        stage.store.set(Weather::Fine);
+        stage.clock.advance(SECOND);
+        let outer = locking.await.unwrap();
+        let inner = mutex.lock().await.unwrap();
+        if dropped {
+            drop(inner);
+        } else {
+            inner.release().await.unwrap();
+        }
+        for _ in 0..90 {
+            stage.go_on(TTL / 30).await;
+            assert!(outer.state().is_held(), "{:?}", outer.state());
+            assert!(stage.stranger().try_lock().await.unwrap().is_none());
+        }
+        outer.release().await.unwrap();
+        assert!(!stage.mutex().is_locked().await.unwrap());
+    }
+}
+
+/// The process was stopped. Before its timers ring, an inner hold is left.
+#[tokio::test]
+async fn a_loss_that_an_inner_release_sees_first_lets_the_waiters_go_on() {
+    let stage = Stage::new();
+    let owner = Owner::new();
+    let mutex = stage.mutex().owned_by(&owner);
+    let outer = mutex.lock().await.unwrap();
+    let inner = mutex.lock().await.unwrap();
+    let waiter = in_line(&stage.mutex());
+    stage.clock.advance(TTL);
+    drop(inner);
+    assert!(outer.state().is_lost());
+    settle().await;
+    let next = soon(waiter).await;
+    assert!(next.state().is_held());
+    assert!(next.token() > outer.token());
 }
