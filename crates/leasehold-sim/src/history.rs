@@ -21,6 +21,12 @@ const LEASES: usize = 5;
 /// How many clients they belong to: fewer, so that one client waits with two leases.
 const CLIENTS: usize = 4;
 
+/// A lease that never holds anything.
+const NOBODY: LeaseId = LeaseId {
+    client: ClientId::from_random([0; 16]),
+    number: 0,
+};
+
 /// What histories must look like to suit the clock of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -39,7 +45,8 @@ pub enum Shape {
 /// The histories of some names that share a clock.
 ///
 /// Every name gets an operation in every round: a store may forget an expired lease at once or
-/// when it is asked, and a clock that is set back in between would tell which.
+/// when it is asked, and a clock that is set back in between would tell which. Queues need not be
+/// looked at while the lock is held, so before that somebody asks who holds nothing.
 #[derive(Clone, Debug)]
 pub struct Histories {
     /// The number they were made from.
@@ -90,12 +97,17 @@ impl Histories {
                 &[1, 3, 16]
             },
         );
-        let rounds = (0..rng.usize(2..=ROUNDS_MAX))
-            .map(|_| Round {
-                step_ms: shape.step_ms(&mut rng),
+        let mut rounds: Vec<Round> = Vec::new();
+        for _ in 0..rng.usize(2..=ROUNDS_MAX) {
+            let step_ms = shape.step_ms(&mut rng);
+            if let Some(before) = rounds.last_mut().filter(|_| step_ms < 0) {
+                before.batches.extend(look(names, batch_max));
+            }
+            rounds.push(Round {
+                step_ms,
                 batches: batches(&mut rng, shape, &leases, batch_max),
-            })
-            .collect();
+            });
+        }
         Self {
             seed,
             clients,
@@ -215,6 +227,16 @@ fn batches(
     batches
 }
 
+/// A question about each name that makes a store look at its record and its queue.
+fn look(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
+    let renew = Op::Renew {
+        lease: NOBODY,
+        ttl: Ttl::USER_MIN,
+    };
+    let asked: Vec<_> = (0..names).map(|name| (name, renew)).collect();
+    asked.chunks(batch_max).map(<[_]>::to_vec).collect()
+}
+
 fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
     let waiter = *pick(rng, leases);
     let lease = waiter.lease;
@@ -323,9 +345,10 @@ mod tests {
             for round in &histories.rounds {
                 now += round.step_ms;
                 for (_, op) in round.batches.iter().flatten() {
-                    if let Op::Acquire { ttl, .. }
-                    | Op::Renew { ttl, .. }
-                    | Op::Release { ttl, .. } = op
+                    if let Op::Acquire { lease, ttl, .. }
+                    | Op::Renew { lease, ttl }
+                    | Op::Release { lease, ttl, .. } = op
+                        && *lease != NOBODY
                     {
                         let lasting = [
                             ttl.as_duration(),
