@@ -2,16 +2,24 @@
 //!
 //! They share no code with the rule, only the types of questions and answers. What they know of a
 //! lease is what a reader of the promises knows: it begins with its grant, ends at its ttl and may
-//! be renewed, released or revoked before.
+//! be renewed, released or revoked before. And who was refused and wants to wait is served in the
+//! order of coming, by a grant that is told.
+
+mod waiting;
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Ttl};
+use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime, Ttl};
+
+use self::waiting::{Waiter, Waiting};
 
 /// The largest number that is exact in a Lua number, and so the largest token.
 const TOKEN_MAX: u64 = (1 << 53) - 1;
+
+/// How long a waiter that was granted the lock has it until it says more, in milliseconds.
+const ACCEPTANCE_MS: u64 = 3_000;
 
 /// A promise that a judge watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +36,13 @@ pub enum Promise {
     Loss,
     /// An answer is one that the question can have.
     Answer,
+    /// Those who wait and can be told are served in the order of coming, and learn their place in it.
+    Order,
+    /// Whoever waits and can be told is granted the lock as soon as it is free, and is told so; and
+    /// nobody is told what concerns another.
+    Wake,
+    /// A grant that is told is for the time in which a waiter can take it, no more and no less.
+    Acceptance,
 }
 
 /// A broken promise.
@@ -47,6 +62,19 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
+/// What a store did with one operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// What was asked.
+    pub op: &'a Op,
+    /// What was answered.
+    pub outcome: &'a Outcome,
+    /// What was told to those who wait, in this order, and could be told.
+    pub told: &'a [Notice],
+    /// The store's time.
+    pub now: StoreTime,
+}
+
 /// The time of one holder, as the answers tell it.
 #[derive(Clone, Copy, Debug)]
 struct Tenure {
@@ -59,6 +87,7 @@ struct Tenure {
 #[derive(Clone, Debug)]
 pub struct Judge {
     tenure: Option<Tenure>,
+    waiting: Waiting,
     last_token: u64,
     slack: u64,
 }
@@ -69,18 +98,45 @@ impl Judge {
     pub fn new(slack: Duration) -> Self {
         Self {
             tenure: None,
+            waiting: Waiting::default(),
             last_token: 0,
             slack: u64::try_from(slack.as_micros()).unwrap_or(u64::MAX),
         }
     }
 
-    /// Reads one operation, its answer and the store's time at which it was applied.
+    /// Reads what was done with one operation. `reaches` says which clients can be told at this
+    /// moment.
     ///
     /// # Errors
     ///
-    /// The promise that it broke.
-    pub fn see(&mut self, op: &Op, outcome: &Outcome, now: StoreTime) -> Result<(), Violation> {
-        let now = now.as_micros();
+    /// The promise that was broken.
+    pub fn see(
+        &mut self,
+        seen: Seen<'_>,
+        reaches: impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let now = seen.now.as_micros();
+        self.waiting.forget(now);
+        // A question finds the lock free and lets those before it go first; every other operation
+        // leaves it free and lets the next one in.
+        if matches!(seen.op, Op::Acquire { .. }) {
+            self.told(seen.told, now, &reaches)?;
+            self.answered(seen.op, seen.outcome, now, &reaches)?;
+        } else {
+            self.answered(seen.op, seen.outcome, now, &reaches)?;
+            self.told(seen.told, now, &reaches)?;
+        }
+        self.nobody_forgotten(now, &reaches)
+    }
+
+    /// Reads the answer to an operation.
+    fn answered(
+        &mut self,
+        op: &Op,
+        outcome: &Outcome,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
         let (surely, maybe) = self.tenures(now);
         match (*op, *outcome) {
             (
@@ -89,7 +145,7 @@ impl Judge {
                     count,
                     ttl,
                     tokens,
-                    wait: false,
+                    ..
                 },
                 Outcome::Granted { first },
             ) => {
@@ -97,14 +153,17 @@ impl Judge {
                 let block = (first.get(), u64::from(tokens.get()));
                 self.token_order(surely, maybe, lease, block)?;
                 self.last_token = self.last_token.max(block.0 + block.1 - 1);
+                if !held_by(surely, lease) {
+                    self.serve(lease, now, reaches)?;
+                }
                 self.begin(lease, count, now, ttl);
             }
-            (Op::Acquire { lease, .. }, Outcome::Refused { left, .. }) => {
+            (Op::Acquire { lease, .. }, Outcome::Refused { left, place }) => {
                 self.refusal(maybe, lease, left, now)?;
+                self.place(op, place, now)?;
             }
             (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {
-                let next = now.max(self.last_token + 1);
-                if next + u64::from(tokens.get()) - 1 <= TOKEN_MAX {
+                if !self.exhausted(now, u64::from(tokens.get())) {
                     return broken(Promise::TokenOrder, "exhausted with tokens left".into());
                 }
             }
@@ -128,6 +187,7 @@ impl Judge {
                     return broken(Promise::Loss, what);
                 }
                 self.tenure = self.tenure.filter(|tenure| tenure.lease != lease);
+                self.waiting.leave(lease);
             }
             (Op::Revoke, Outcome::Revoked { cut_off }) => {
                 let known = cut_off.is_none_or(|cut_off| held_by(maybe, cut_off));
@@ -144,6 +204,139 @@ impl Judge {
             }
         }
         Ok(())
+    }
+
+    /// Reads what was told to those who wait.
+    fn told(
+        &mut self,
+        told: &[Notice],
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let mut expected = None;
+        for notice in told {
+            match notice {
+                Notice::Granted(grant) => {
+                    self.granted(grant, now, reaches)?;
+                    let next = self.waiting.head();
+                    expected = next.filter(|next| reaches(next.client)).map(|lease| {
+                        let ttl = grant.ttl;
+                        Notice::Next { lease, ttl }
+                    });
+                }
+                Notice::Next { .. } if expected == Some(*notice) => expected = None,
+                Notice::Next { .. } => {
+                    let what = format!("{notice:?} was told, not {expected:?}");
+                    return broken(Promise::Wake, what);
+                }
+            }
+        }
+        match expected {
+            Some(missed) => broken(Promise::Wake, format!("{missed:?} was not told")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a grant that was told.
+    fn granted(
+        &mut self,
+        grant: &Grant,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let (surely, maybe) = self.tenures(now);
+        let lease = grant.lease;
+        if let Some(other) = surely {
+            let what = format!("{grant:?} told, but held: {other:?}");
+            return broken(Promise::Exclusion, what);
+        }
+        let Some(Waiter { ttl, tokens, .. }) = self.waiting.find(lease) else {
+            return broken(
+                Promise::Wake,
+                format!("{grant:?} told, but it does not wait"),
+            );
+        };
+        if !reaches(lease.client) || grant.now.as_micros() != now {
+            return broken(Promise::Wake, format!("{grant:?} told at {now} to nobody"));
+        }
+        if grant.ttl.as_millis() != ttl.as_millis().min(ACCEPTANCE_MS) {
+            return broken(Promise::Acceptance, format!("{grant:?} for {ttl:?}"));
+        }
+        let block = (grant.first.get(), tokens);
+        self.token_order(surely, maybe, lease, block)?;
+        self.last_token = self.last_token.max(block.0 + block.1 - 1);
+        self.serve(lease, now, reaches)?;
+        self.begin(lease, NonZeroU32::MIN, now, grant.ttl);
+        Ok(())
+    }
+
+    /// Somebody is granted the lock: all who came before and can be told have been.
+    fn serve(
+        &mut self,
+        lease: LeaseId,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let mut before = self.waiting.serve(lease).into_iter();
+        match before.find(|before| reaches(before.client)) {
+            Some(overtaken) => broken(
+                Promise::Order,
+                format!("{lease} was granted at {now} before {overtaken}, who came first"),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the place of somebody who was refused.
+    fn place(&mut self, op: &Op, told: Option<u32>, now: u64) -> Result<(), Violation> {
+        let Op::Acquire {
+            lease,
+            ttl,
+            tokens,
+            wait,
+            ..
+        } = *op
+        else {
+            return Ok(());
+        };
+        let place = wait.then(|| {
+            let tokens = u64::from(tokens.get());
+            self.waiting.ask(Waiter { lease, ttl, tokens }, now)
+        });
+        if told.map(u64::from) == place {
+            return Ok(());
+        }
+        let what = format!("{lease} refused at {now} with {told:?} before it, not {place:?}");
+        broken(Promise::Order, what)
+    }
+
+    /// A lock is not free while somebody waits for it who can be told. Those who cannot are not
+    /// waited for.
+    fn nobody_forgotten(
+        &mut self,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        if self.tenures(now).1.is_some() {
+            return Ok(());
+        }
+        let mut waiters = self.waiting.all().iter();
+        match waiters
+            .find(|waiter| reaches(waiter.lease.client) && !self.exhausted(now, waiter.tokens))
+        {
+            Some(waiter) => broken(
+                Promise::Wake,
+                format!("free at {now}, but {} waits for it", waiter.lease),
+            ),
+            None => {
+                self.waiting = Waiting::default();
+                Ok(())
+            }
+        }
+    }
+
+    fn exhausted(&self, now: u64, tokens: u64) -> bool {
+        now.max(self.last_token + 1) + tokens - 1 > TOKEN_MAX
     }
 
     /// Reads who is shown as the holder at `now`, and with how many holds.

@@ -30,7 +30,7 @@ use self::event::{Event, Letter};
 use self::network::Network;
 pub use self::outcome::{Failure, Report, Wrong};
 pub use self::setup::{Broken, Leases, Setup};
-use crate::judge::Judge;
+use crate::judge::{Judge, Seen};
 
 /// When the store's clock starts, in microseconds: some day in 2023.
 const STORE_START: u64 = 1_700_000_000_000_000;
@@ -217,8 +217,14 @@ impl World {
         if self.setup.broken == Some(Broken::ShortenedLease) {
             shorten(&mut self.record, op, &outcome, now);
         } else {
+            let seen = Seen {
+                op,
+                outcome: &outcome,
+                told: &[],
+                now,
+            };
             self.judge
-                .see(op, &outcome, now)
+                .see(seen, |_| false)
                 .map_err(|broken| Wrong::Broken(broken.promise))?;
         }
         if let Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } | Op::Release { ttl, .. } = op {

@@ -1,14 +1,16 @@
-//! Plays random histories to a store and to the rule, and compares the answers.
+//! Plays random histories to a store and to the rule, and compares the answers and what is told.
 
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::{Entry, Key, Reply, Request, Space, Store};
+use leasehold::store::{Entry, Key, Reply, Request, Space, Store, Wakes};
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{Name, Op, Outcome, Scope, StoreTime};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl};
 use leasehold_sim::history::{Histories, Shape};
-use leasehold_sim::judge::Judge;
+use leasehold_sim::judge::{Judge, Seen};
 use leasehold_sim::seed;
+
+use super::ears::Ears;
 
 /// How many names share a batch at most.
 const NAMES_MAX: usize = 32;
@@ -27,6 +29,8 @@ pub(super) struct Subject<'a> {
     pub(super) shape: Shape,
     /// By how much it may round the time that a lease has left.
     pub(super) slack: Duration,
+    /// How long after an answer what it told may be under way.
+    pub(super) patience: Duration,
     /// How many histories to play.
     pub(super) histories: usize,
 }
@@ -91,6 +95,7 @@ impl Subject<'_> {
 struct Player<'a> {
     subject: Subject<'a>,
     names: Vec<Played>,
+    ears: Ears<'a>,
     now: Option<StoreTime>,
     /// How far the clock was moved since the last answer, in microseconds.
     moved: i64,
@@ -108,7 +113,10 @@ impl<'a> Player<'a> {
         let space = Space::new(scope("differential"), scope("default"));
         // A name that no earlier run has used, also when a seed is played again.
         let run = fastrand::u64(..);
-        let names = (0..histories.names).map(|name| Played {
+        let ears = Ears::new(subject.store, &space, histories, subject.patience);
+        // The last ones are for the farewell.
+        let names = histories.names + ears.clients().count();
+        let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
             judge: Judge::new(subject.slack),
@@ -116,6 +124,7 @@ impl<'a> Player<'a> {
         Self {
             subject,
             names: names.collect(),
+            ears,
             now: None,
             moved: 0,
         }
@@ -130,6 +139,9 @@ impl<'a> Player<'a> {
                 played.map_err(|(name, what)| Difference::new(histories, name, what))?;
             }
         }
+        let last = self.farewell(histories.names);
+        let played = self.batch(&last).await;
+        played.map_err(|(name, what)| Difference::new(histories, name, what))?;
         for name in 0..self.names.len() {
             let looked = self.look(name).await;
             looked.map_err(|what| Difference::new(histories, name, what))?;
@@ -137,7 +149,29 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Plays one batch and compares its answers.
+    /// Tells each client one thing more: if it was told anything that it should not, it hears that
+    /// before.
+    fn farewell(&self, names: usize) -> Vec<(usize, Op)> {
+        let ask = |client, wait| Op::Acquire {
+            lease: LeaseId {
+                client,
+                number: u64::MAX,
+            },
+            count: TokenCount::MIN,
+            ttl: Ttl::MAX,
+            tokens: TokenCount::MIN,
+            wait,
+        };
+        let nobody = ClientId::from_random([0; 16]);
+        let told = self.ears.clients().zip(names..);
+        let told = told.map(|(client, name)| {
+            let ops = [ask(nobody, false), ask(client, true), Op::Revoke];
+            ops.map(|op| (name, op))
+        });
+        told.flatten().collect()
+    }
+
+    /// Plays one batch and compares its answers and what it told.
     async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
         let requests = batch.iter().map(|(name, op)| Request {
             key: self.names[*name].key.clone(),
@@ -151,7 +185,14 @@ impl<'a> Player<'a> {
         for ((name, op), reply) in batch.iter().zip(replies) {
             self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
-        Ok(())
+        let wakes = self.subject.store.wakes();
+        if wakes != Wakes::Grants {
+            return Err((batch[0].0, format!("those who wait: {wakes}")));
+        }
+        self.ears.compare().await.map_err(|(key, what)| {
+            let name = self.names.iter().position(|played| played.key == key);
+            (name.unwrap_or_default(), what)
+        })
     }
 
     fn reply(&mut self, name: usize, op: &Op, reply: Reply) -> Result<(), String> {
@@ -160,13 +201,26 @@ impl<'a> Player<'a> {
         };
         self.pace(now)?;
         let played = &mut self.names[name];
-        let expected = mutex::apply(&mut played.record, op, now, |_| false);
+        let mut told = Vec::new();
+        let expected = mutex::apply(&mut played.record, op, now, |notice| {
+            let reached = self.ears.expect(&played.key, notice);
+            told.extend(reached.then_some(*notice));
+            reached
+        });
         if !alike(outcome, expected, self.subject.slack) {
             return Err(format!(
                 "{op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
             ));
         }
-        let judged = played.judge.see(op, &outcome, now);
+        let seen = Seen {
+            op,
+            outcome: &outcome,
+            // What is told is compared with what the rule tells.
+            told: &told,
+            now,
+        };
+        let reaches = |client| self.ears.clients().any(|other| other == client);
+        let judged = played.judge.see(seen, reaches);
         judged.map_err(|violation| violation.to_string())
     }
 
@@ -225,9 +279,13 @@ impl<'a> Player<'a> {
 
 fn alike(answered: Outcome, expected: Outcome, slack: Duration) -> bool {
     match (answered, expected) {
-        (Outcome::Refused { left, .. }, Outcome::Refused { left: expected, .. }) => {
-            left.abs_diff(expected) <= slack
-        }
+        (
+            Outcome::Refused { left, place },
+            Outcome::Refused {
+                left: expected,
+                place: expected_place,
+            },
+        ) => left.abs_diff(expected) <= slack && place == expected_place,
         _ => answered == expected,
     }
 }

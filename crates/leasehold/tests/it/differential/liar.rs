@@ -1,14 +1,14 @@
 //! A store that follows the rule except in one point.
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Event, Key, Listener, MemoryStore, Reply, Request, Space, Store, Wakes,
 };
-use leasehold_core::{ClientId, LeaseId, Op, Outcome, Token, Ttl};
+use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
 
 /// What a [`Liar`] does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,22 @@ pub(super) enum Lie {
     Reply,
     /// One hold too many is shown.
     Shown,
+    /// Nobody waits in a queue.
+    Wait,
+    /// One too many is said to wait before somebody.
+    Place,
+    /// Some cannot be told what they are granted.
+    Deaf,
+    /// Grants are not told.
+    Silence,
+    /// Grants are told twice.
+    Echo,
+    /// Grants are told with a token of one more.
+    ToldToken,
+    /// Grants are told for longer than they are for.
+    ToldTtl,
+    /// The next in the queue is not told so.
+    Next,
 }
 
 /// A memory store that lies.
@@ -36,10 +52,38 @@ pub(super) enum Lie {
 pub(super) struct Liar {
     store: MemoryStore,
     lie: Lie,
+    tongues: Mutex<Vec<Arc<Tongue>>>,
+}
+
+/// Tells a listener what is not so.
+#[derive(Debug)]
+struct Tongue {
+    listener: Weak<dyn Listener>,
+    lie: Lie,
+}
+
+impl Listener for Tongue {
+    fn hear(&self, event: Event) {
+        let Some(listener) = self.listener.upgrade() else {
+            return;
+        };
+        let mut event = event;
+        match (self.lie, &mut event) {
+            (Lie::Silence, Event::Told(_, Notice::Granted(_)))
+            | (Lie::Next, Event::Told(_, Notice::Next { .. })) => return,
+            (Lie::Echo, Event::Told(_, Notice::Granted(_))) => listener.hear(event.clone()),
+            (Lie::ToldToken, Event::Told(_, Notice::Granted(grant))) => {
+                grant.first = one_more(grant.first);
+            }
+            (Lie::ToldTtl, Event::Told(_, Notice::Granted(grant))) => grant.ttl = Ttl::MAX,
+            _ => {}
+        }
+        listener.hear(event);
+    }
 }
 
 impl Lie {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Token,
         Self::Left,
         Self::Count,
@@ -48,11 +92,24 @@ impl Lie {
         Self::Order,
         Self::Reply,
         Self::Shown,
+        Self::Wait,
+        Self::Place,
+        Self::Deaf,
+        Self::Silence,
+        Self::Echo,
+        Self::ToldToken,
+        Self::ToldTtl,
+        Self::Next,
     ];
 
     fn twist(self, mut batch: Vec<Request>) -> Vec<Request> {
         if self == Self::Order && batch.len() > 1 {
             batch.swap(0, 1);
+        }
+        for request in &mut batch {
+            if let (Self::Wait, Op::Acquire { wait, .. }) = (self, &mut request.op) {
+                *wait = false;
+            }
         }
         batch
     }
@@ -85,20 +142,32 @@ impl Lie {
     fn answer(self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
-                first: Token::new(first.get() + 1).unwrap(),
+                first: one_more(first),
             },
-            Outcome::Refused { left, .. } if self == Self::Left => Outcome::Refused {
+            Outcome::Refused { left, place } if self == Self::Left => Outcome::Refused {
                 left: left + Duration::from_millis(10),
-                place: None,
+                place,
+            },
+            Outcome::Refused { left, place } if self == Self::Place => Outcome::Refused {
+                left,
+                place: place.map(|place| place + 1),
             },
             _ => outcome,
         }
     }
 }
 
+fn one_more(token: Token) -> Token {
+    Token::new(token.get() + 1).unwrap()
+}
+
 impl Liar {
-    pub(super) const fn new(store: MemoryStore, lie: Lie) -> Self {
-        Self { store, lie }
+    pub(super) fn new(store: MemoryStore, lie: Lie) -> Self {
+        Self {
+            store,
+            lie,
+            tongues: Mutex::default(),
+        }
     }
 }
 
@@ -124,7 +193,15 @@ impl Store for Liar {
     }
 
     fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
-        self.store.listen(space, client, listener);
+        let mut tongues = self.tongues.lock().unwrap();
+        let lie = self.lie;
+        if lie == Lie::Deaf && tongues.len() % 2 == 1 {
+            return;
+        }
+        let tongue = Arc::new(Tongue { listener, lie });
+        let told = Arc::downgrade(&tongue) as Weak<dyn Listener>;
+        tongues.push(tongue);
+        self.store.listen(space, client, told);
     }
 
     fn forget(&self, client: ClientId) {
