@@ -1,23 +1,21 @@
 //! A client that waits for its grant: the manners of the real driver, and none of its means.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{
-    Action, Cause, ClientId, Grant, Instant, Lease, LeaseId, Notice, Op, Outcome, Policy,
-    StoreTime, Term, Token, TokenCount, Ttl, contention, queue, time,
+    Action, Cause, ClientId, Grant, Instant, Lease, LeaseId, Notice, Op, Outcome, StoreTime, Token,
+    Ttl,
 };
 
+use super::asking::{Asking, Step};
+use super::counts::Counts;
 use super::setup::Broken;
 use crate::world::belief::Belief;
+use crate::world::client::{Call, Caller};
+use crate::world::farewell::Farewell;
 
-/// A request that is waited for.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    number: u64,
-    sent: Instant,
-    ttl: Ttl,
-}
+/// How long a client waits for an answer: the library's default for longer ttls.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a client is told.
 #[derive(Clone, Copy, Debug)]
@@ -30,67 +28,23 @@ pub(super) enum Letter {
     Notice(Notice),
 }
 
-/// How often something happened that a run must show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Grants that were told and taken.
-    pub accepted: u64,
-    /// Grants that were told and came too late to be of use.
-    pub too_late: u64,
-    /// Grants for which nobody waited any more.
-    pub strays: u64,
-    /// Questions because a timer rang.
-    pub timers: u64,
-    /// Questions on a new connection.
-    pub asked_again: u64,
-    /// Waiters that gave up.
-    pub gave_up: u64,
-}
-
-impl Counts {
-    pub(super) const fn plus(self, other: &Self) -> Self {
-        Self {
-            accepted: self.accepted + other.accepted,
-            too_late: self.too_late + other.too_late,
-            strays: self.strays + other.strays,
-            timers: self.timers + other.timers,
-            asked_again: self.asked_again + other.asked_again,
-            gave_up: self.gave_up + other.gave_up,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Client {
     id: ClientId,
     ttl: Ttl,
     broken: Option<Broken>,
     leases: u64,
-    calls: u64,
-    pub(super) outbox: Vec<(u64, Op)>,
+    caller: Caller,
     pub(super) counts: Counts,
     phase: Phase,
-    /// Leases to be released: until an answer comes, and once more after their ttl.
     farewells: Vec<Farewell>,
 }
 
 #[derive(Debug)]
 enum Phase {
     Idle,
-    Asking(Asking),
-    Holding(Holding),
-}
-
-#[derive(Debug)]
-struct Asking {
-    lease: LeaseId,
-    call: Option<Call>,
-    /// The question that was answered last: before it was sent, and the store's time then.
-    queued: Option<(Instant, StoreTime)>,
-    told: Option<(Grant, Instant)>,
-    ask_at: Option<Instant>,
-    gives_up: Instant,
-    hold_for: Duration,
+    Asking(Box<Asking>),
+    Holding(Box<Holding>),
 }
 
 #[derive(Debug)]
@@ -100,13 +54,8 @@ struct Holding {
     machine: Lease,
     renewal: Option<Call>,
     until: Instant,
-}
-
-#[derive(Debug)]
-struct Farewell {
-    lease: LeaseId,
-    call: Option<u64>,
-    again_at: Instant,
+    /// Whether a question for it may still run late.
+    unsure: bool,
 }
 
 impl Client {
@@ -116,15 +65,14 @@ impl Client {
             ttl,
             broken,
             leases: 0,
-            calls: 0,
-            outbox: Vec::new(),
+            caller: Caller::new(TIMEOUT.min(ttl.as_duration() / 6)),
             counts: Counts::default(),
             phase: Phase::Idle,
             farewells: Vec::new(),
         }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(super) const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
     }
 
@@ -138,7 +86,7 @@ impl Client {
 
     /// Whether a question of it is under way.
     pub(super) fn asks(&self) -> bool {
-        matches!(&self.phase, Phase::Asking(asking) if asking.call.is_some())
+        matches!(&self.phase, Phase::Asking(asking) if asking.asks())
     }
 
     pub(super) fn belief(&self, now: Instant) -> Option<Belief> {
@@ -151,86 +99,55 @@ impl Client {
         }
     }
 
+    /// What it wants to send.
+    pub(super) fn outbox(&mut self) -> Vec<(u64, Op)> {
+        std::mem::take(&mut self.caller.outbox)
+    }
+
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let phase = match &self.phase {
             Phase::Idle => None,
-            Phase::Asking(asking) => {
-                let ask_at = asking.ask_at.filter(|_| asking.call.is_none());
-                Some(ask_at.map_or(asking.gives_up, |at| at.min(asking.gives_up)))
-            }
-            Phase::Holding(holding) => {
-                let event = holding.machine.next_event(now);
-                Some(event.map_or(holding.until, |event| event.min(holding.until)))
-            }
+            Phase::Asking(asking) => Some(asking.next_wake()),
+            Phase::Holding(holding) => Some(holding.next_wake(now)),
         };
-        let farewells = self.farewells.iter().map(|farewell| farewell.again_at);
+        let farewells = self.farewells.iter().map(Farewell::next_wake);
         farewells.chain(phase).min()
     }
 
     /// Begins to want the lock.
     pub(super) fn want(&mut self, now: Instant, patience: Duration, hold_for: Duration) {
-        self.leases += 1;
-        let lease = LeaseId {
-            client: self.id,
-            number: self.leases,
-        };
-        self.phase = Phase::Asking(Asking {
-            lease,
-            call: None,
-            queued: None,
-            told: None,
-            ask_at: Some(now),
-            gives_up: now.after(patience),
-            hold_for,
-        });
-        self.wake(now);
+        self.begin(now, (now.after(patience), hold_for));
     }
 
     /// Gives up what it waits for, or back what it holds.
     pub(super) fn leave(&mut self, now: Instant) {
-        let lease = match &self.phase {
-            Phase::Idle => return,
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => {}
             Phase::Asking(asking) => {
                 self.counts.gave_up += 1;
-                asking.lease
+                if asking.is_known() && self.broken != Some(Broken::NoLeave) {
+                    self.release(asking.lease, asking.is_unsure(), now);
+                }
             }
-            Phase::Holding(holding) => holding.lease,
-        };
-        self.phase = Phase::Idle;
-        self.release(lease, now);
+            Phase::Holding(holding) => self.release(holding.lease, holding.unsure, now),
+        }
     }
 
     /// Its timer rang.
     pub(super) fn wake(&mut self, now: Instant) {
-        let again: Vec<_> = self
-            .farewells
-            .iter()
-            .filter(|farewell| now >= farewell.again_at)
-            .map(|farewell| farewell.lease)
-            .collect();
-        self.farewells.retain(|farewell| now < farewell.again_at);
-        for lease in again {
-            self.send(release(lease, self.ttl), now);
-        }
+        let caller = &mut self.caller;
+        self.farewells
+            .retain_mut(|farewell| farewell.wake(caller, now));
         match &mut self.phase {
             Phase::Idle => {}
             Phase::Asking(asking) if now >= asking.gives_up => self.leave(now),
             Phase::Asking(asking) => {
-                if asking.call.is_none() && asking.ask_at.is_some_and(|at| now >= at) {
-                    self.counts.timers += u64::from(asking.queued.is_some());
-                    self.ask(now);
-                }
+                let step = asking.wake(&mut self.caller, &mut self.counts, now);
+                self.go_on(step, now);
             }
             Phase::Holding(holding) => {
-                let action = holding.machine.poll(now);
-                let lease = holding.lease;
-                if now >= holding.until || holding.machine.state(now).is_lost() {
+                if holding.wake(&mut self.caller, now) {
                     self.leave(now);
-                } else if let Action::Renew(ttl) = action {
-                    let call = self.send(Op::Renew { lease, ttl }, now);
-                    if let Phase::Holding(holding) = &mut self.phase {
-                        holding.renewal = Some(call);
-                    }
                 }
             }
         }
@@ -238,27 +155,11 @@ impl Client {
 
     /// Its connection broke, and it has a new one: what was under way is not answered any more.
     pub(super) fn interrupted(&mut self, now: Instant) {
-        // Releases without an answer are sent again.
-        for nth in 0..self.farewells.len() {
-            let Farewell { lease, call, .. } = self.farewells[nth];
-            if call.is_some() {
-                let call = self.send(release(lease, self.ttl), now);
-                self.farewells[nth].call = Some(call.number);
-            }
-        }
         match &mut self.phase {
             Phase::Idle => {}
             Phase::Asking(asking) => {
-                let asked = asking.call.take().is_some();
-                if let Some(told) = asking.told.take() {
-                    self.accept(told, now);
-                } else if self.broken != Some(Broken::NoQuestionAfterReconnect) {
-                    self.counts.asked_again += 1;
-                    self.ask(now);
-                } else if asked {
-                    // As a request that timed out.
-                    self.ask(now);
-                }
+                let step = asking.interrupted(&mut self.caller, &mut self.counts, now);
+                self.go_on(step, now);
             }
             Phase::Holding(holding) => {
                 if holding.renewal.take().is_some() {
@@ -273,173 +174,129 @@ impl Client {
     pub(super) fn read(&mut self, letter: Letter, now: Instant) {
         match letter {
             Letter::Notice(Notice::Granted(grant)) => self.granted(grant, now),
-            Letter::Notice(Notice::Next { lease, ttl }) => {
-                if let Phase::Asking(asking) = &mut self.phase
-                    && asking.lease == lease
-                    && self.broken != Some(Broken::NoNext)
-                {
-                    let span = ttl.as_duration();
-                    let at = now.after(span + time::drift(span));
-                    asking.ask_at = Some(asking.ask_at.map_or(at, |before| before.min(at)));
-                }
-            }
+            Letter::Notice(Notice::Next { lease, ttl }) => match &mut self.phase {
+                Phase::Asking(asking) if asking.lease == lease => asking.is_next(ttl, now),
+                _ => {}
+            },
             Letter::Answer {
                 number,
                 outcome,
                 now: at,
-            } => self.answered(number, outcome, at, now),
+            } => self.answered(number, (outcome, at), now),
         }
     }
 
     fn granted(&mut self, grant: Grant, now: Instant) {
         match &mut self.phase {
             Phase::Asking(asking) if asking.lease == grant.lease => {
-                if asking.call.is_some() {
-                    asking.told = Some((grant, now));
-                } else {
-                    self.accept((grant, now), now);
+                let step = asking.told(grant, &mut self.caller, &mut self.counts, now);
+                return self.go_on(step, now);
+            }
+            Phase::Holding(holding) if holding.lease == grant.lease => {
+                // A later question was answered first: it is the same grant.
+                if holding.token == grant.first {
+                    return;
                 }
+                // It had ended in the store, and a question that came late has revived its id.
+                holding.machine.lose(Cause::NotHeld);
             }
-            Phase::Holding(holding) if holding.lease == grant.lease => {}
-            _ => {
-                self.counts.strays += 1;
-                self.release(grant.lease, now);
-            }
+            _ => {}
+        }
+        self.counts.strays += 1;
+        if self.broken != Some(Broken::KeepsStrays) {
+            self.release(grant.lease, false, now);
         }
     }
 
-    fn answered(&mut self, number: u64, outcome: Outcome, at: StoreTime, now: Instant) {
-        for farewell in &mut self.farewells {
-            farewell.call = farewell.call.filter(|call| *call != number);
-        }
+    fn answered(&mut self, number: u64, answer: (Outcome, StoreTime), now: Instant) {
+        self.farewells
+            .retain_mut(|farewell| farewell.answer(number));
         match &mut self.phase {
-            Phase::Asking(asking) => {
-                let Some(call) = asking.call.filter(|call| call.number == number) else {
-                    return;
-                };
-                asking.call = None;
-                match outcome {
-                    Outcome::Granted { first } => {
-                        let policy = Policy::of(call.ttl);
-                        let (machine, _) =
-                            Lease::granted(policy, call.ttl, Term::Renewed, call.sent);
-                        self.hold(machine, first, now);
-                    }
-                    Outcome::Refused { left, place } => {
-                        asking.queued = Some((call.sent, at));
-                        let place = place.unwrap_or_default();
-                        let span = contention::ask_again_after(left, place, call.ttl);
-                        asking.ask_at =
-                            (self.broken != Some(Broken::NoTimer)).then(|| now.after(span));
-                        if let Some(told) = asking.told.take() {
-                            self.accept(told, now);
-                        }
-                    }
-                    _ => asking.ask_at = Some(now.after(self.ttl.as_duration())),
-                }
-            }
-            Phase::Holding(holding) => {
-                let Some(call) = holding.renewal.filter(|call| call.number == number) else {
-                    return;
-                };
-                holding.renewal = None;
-                match outcome {
-                    Outcome::Renewed => holding.machine.renewed(call.sent, call.ttl, now),
-                    _ => holding.machine.lose(Cause::NotHeld),
-                }
-            }
             Phase::Idle => {}
+            Phase::Asking(asking) => {
+                let (caller, counts) = (&mut self.caller, &mut self.counts);
+                let step = asking.answered(number, answer, caller, counts, now);
+                self.go_on(step, now);
+            }
+            Phase::Holding(holding) => holding.answered(number, answer.0, now),
         }
     }
 
-    /// Takes a grant that was told, if it is still of use.
-    fn accept(&mut self, (grant, heard): (Grant, Instant), now: Instant) {
+    fn go_on(&mut self, step: Step, now: Instant) {
         let Phase::Asking(asking) = &self.phase else {
             return;
         };
-        let Some((asked, answered)) = asking.queued else {
-            return self.ask(now);
-        };
-        if grant.now < answered && self.broken != Some(Broken::TakesOldGrants) {
-            // Refused since: it is long over.
-            self.counts.too_late += 1;
-            return;
+        match step {
+            Step::Wait => {}
+            Step::Granted(machine, token) => {
+                self.phase = Phase::Holding(Box::new(Holding {
+                    lease: asking.lease,
+                    token,
+                    machine: *machine,
+                    renewal: None,
+                    until: now.after(asking.hold_for),
+                    unsure: asking.is_unsure(),
+                }));
+                self.wake(now);
+            }
+            Step::Dead => {
+                let wants = (asking.gives_up, asking.hold_for);
+                let (lease, unsure) = (asking.lease, asking.is_unsure());
+                self.release(lease, unsure, now);
+                self.begin(now, wants);
+            }
         }
-        let ttl = queue::acceptance(self.ttl).min(grant.ttl);
-        let waited = answered.until(grant.now);
-        let times = match self.broken {
-            Some(Broken::DeadlineFromMessage) => (heard, time::deadline(heard, ttl)),
-            _ => time::granted(asked, waited, heard, ttl),
-        };
-        let policy = Policy::of(self.ttl);
-        let (machine, _) = Lease::accepted(policy, ttl, Term::Renewed, times);
-        if machine.state(now).is_lost() {
-            self.counts.too_late += 1;
-            return self.ask(now);
-        }
-        self.counts.accepted += 1;
-        self.hold(machine, grant.first, now);
     }
 
-    fn hold(&mut self, machine: Lease, token: Token, now: Instant) {
-        let Phase::Asking(asking) = &self.phase else {
-            return;
+    fn begin(&mut self, now: Instant, wants: (Instant, Duration)) {
+        self.leases += 1;
+        let lease = LeaseId {
+            client: self.id,
+            number: self.leases,
         };
-        if machine.state(now).is_lost() {
-            return self.leave(now);
-        }
-        self.phase = Phase::Holding(Holding {
-            lease: asking.lease,
-            token,
-            machine,
-            renewal: None,
-            until: now.after(asking.hold_for),
-        });
+        let asking = Asking::new(lease, self.ttl, self.broken, now, wants);
+        self.phase = Phase::Asking(Box::new(asking));
         self.wake(now);
     }
 
-    fn ask(&mut self, now: Instant) {
-        let Phase::Asking(asking) = &self.phase else {
-            return;
-        };
-        let op = Op::Acquire {
-            lease: asking.lease,
-            count: NonZeroU32::MIN,
-            ttl: self.ttl,
-            tokens: TokenCount::MIN,
-            wait: true,
-        };
-        let call = self.send(op, now);
-        if let Phase::Asking(asking) = &mut self.phase {
-            asking.call = Some(call);
-            asking.ask_at = None;
-        }
-    }
-
-    fn release(&mut self, lease: LeaseId, now: Instant) {
-        let call = self.send(release(lease, self.ttl), now);
-        self.farewells.push(Farewell {
-            lease,
-            call: Some(call.number),
-            again_at: now.after(self.ttl.as_duration()),
-        });
-    }
-
-    fn send(&mut self, op: Op, now: Instant) -> Call {
-        self.calls += 1;
-        self.outbox.push((self.calls, op));
-        Call {
-            number: self.calls,
-            sent: now,
-            ttl: self.ttl,
-        }
+    fn release(&mut self, lease: LeaseId, unsure: bool, now: Instant) {
+        let farewell = Farewell::say(&mut self.caller, lease, self.ttl, unsure, now);
+        self.farewells.push(farewell);
     }
 }
 
-fn release(lease: LeaseId, ttl: Ttl) -> Op {
-    Op::Release {
-        lease,
-        count: 0,
-        ttl,
+impl Holding {
+    fn next_wake(&self, now: Instant) -> Instant {
+        let event = self.machine.next_event(now);
+        let answer = self.renewal.map(|call| call.gives_up);
+        let next = event.into_iter().chain(answer).min();
+        next.map_or(self.until, |next| next.min(self.until))
+    }
+
+    /// Tells it the time. `true`: the lease is over or no longer wanted.
+    fn wake(&mut self, caller: &mut Caller, now: Instant) -> bool {
+        if self.renewal.is_some_and(|call| now >= call.gives_up) {
+            self.renewal = None;
+            self.machine.renewal_failed(now, Cause::Unreachable);
+        }
+        if now >= self.until || self.machine.state(now).is_lost() {
+            return true;
+        }
+        if let Action::Renew(ttl) = self.machine.poll(now) {
+            let lease = self.lease;
+            self.renewal = Some(caller.call(Op::Renew { lease, ttl }, ttl, now));
+        }
+        false
+    }
+
+    fn answered(&mut self, number: u64, outcome: Outcome, now: Instant) {
+        let Some(call) = self.renewal.filter(|call| call.number == number) else {
+            return;
+        };
+        self.renewal = None;
+        match outcome {
+            Outcome::Renewed => self.machine.renewed(call.sent, call.ttl, now),
+            _ => self.machine.lose(Cause::NotHeld),
+        }
     }
 }

@@ -24,6 +24,11 @@ pub enum Story {
     DeadHolder,
     /// The connection of the first in the queue breaks when its grant is under way.
     LostGrant,
+    /// The first in the queue gives up; then the holder releases.
+    LeavingHead,
+    /// A question of one that gave up reaches the store after its farewell; then the holder
+    /// releases.
+    LateQuestion,
 }
 
 /// A part of the protocol that is taken out.
@@ -33,14 +38,33 @@ pub enum Broken {
     NoSkip,
     /// A grant that was told lasts until it is released.
     NoAcceptance,
+    /// A grant that was told lasts for all the ttl that was asked for.
+    FullAcceptance,
     /// The next in the queue does not look after the grant of the one before.
     NoNext,
     /// Waiters have no timer.
     NoTimer,
     /// Waiters do not ask again on a new connection.
     NoQuestionAfterReconnect,
+    /// Waiters that give up do not say so.
+    NoLeave,
+    /// A grant for which nobody waits any more is kept.
+    KeepsStrays,
     /// A grant counts although the lease was refused since.
     TakesOldGrants,
+    /// A grant counts for all the ttl that was asked for.
+    TakesFullTtl,
     /// The deadline of a grant counts from the arrival of its message.
     DeadlineFromMessage,
+}
+
+impl Broken {
+    /// Whether it is the store that is broken. Its judge would see that at once; here it is to be
+    /// missed by those who wait.
+    pub(super) const fn is_of_store(self) -> bool {
+        matches!(
+            self,
+            Self::NoSkip | Self::NoAcceptance | Self::FullAcceptance
+        )
+    }
 }

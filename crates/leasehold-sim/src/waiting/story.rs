@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, queue, time};
+use leasehold_core::{queue, time};
 
+use super::asking::question;
 use super::client::Client;
-use super::{Event, Story, World, Wrong, nanos};
-
-/// How many ttls after the faults everybody must have been served. A dead holder and a deaf head
-/// cost less than one each, but several may follow each other.
-const CALM_TTLS: u32 = 12;
+use super::{Event, Request, Story, World, Wrong, nanos};
 
 impl World {
     pub(super) fn live(&mut self) -> Result<(), Wrong> {
@@ -18,9 +15,12 @@ impl World {
         }
         match self.setup.story {
             Story::Chaos(events) => {
+                let ttl = self.ttl.as_duration();
                 for seat in 0..self.seats.len() {
-                    self.schedule(self.ttl.as_duration(), Event::Fate { seat });
+                    self.schedule(ttl, Event::Fate { seat });
                 }
+                let stop = self.part(ttl * 10);
+                self.schedule(stop, Event::Stop);
                 for _ in 0..events {
                     self.step()?;
                 }
@@ -29,80 +29,6 @@ impl World {
             story => self.play(story)?,
         }
         self.die_out()
-    }
-
-    /// A process begins its life, connected.
-    pub(super) fn start(&mut self, seat: usize) {
-        let id = ClientId::from_random(self.rng.u128(..).to_be_bytes());
-        let client = Client::new(id, self.ttl, self.setup.broken);
-        let machine = &mut self.seats[seat];
-        machine.id = id;
-        machine.client = Some(client);
-        machine.stopped = false;
-        machine.mailbox.clear();
-        self.connect(seat);
-        if matches!(self.setup.story, Story::Chaos(_)) {
-            let soon = self.part(self.ttl.as_duration());
-            self.schedule(soon, Event::Want { seat });
-        }
-    }
-
-    pub(super) fn connect(&mut self, seat: usize) {
-        let machine = &mut self.seats[seat];
-        machine.connection += 1;
-        machine.connected = true;
-        machine.store_open = true;
-        machine.arrives = [self.time; 2];
-        if machine.stopped {
-            // Its kernel has the connection; it learns of it when it goes on.
-            return;
-        }
-        self.with(seat, |client, now| client.interrupted(now));
-    }
-
-    /// A connection breaks: all that is under way is lost. The store sees it at once, or later.
-    pub(super) fn cut(&mut self, seat: usize, unseen_for: Option<Duration>) {
-        let machine = &mut self.seats[seat];
-        machine.connection += 1;
-        machine.connected = false;
-        let connection = machine.connection;
-        match unseen_for {
-            None => machine.store_open = false,
-            Some(span) => self.schedule(span, Event::Noticed { seat, connection }),
-        }
-    }
-
-    pub(super) fn kill(&mut self, seat: usize, unseen_for: Option<Duration>) {
-        if let Some(client) = self.seats[seat].client.take() {
-            self.gone = self.gone.plus(&client.counts);
-        }
-        self.cut(seat, unseen_for);
-    }
-
-    /// A stopped process goes on: its timers ring and its letters are read, in either order.
-    pub(super) fn resume(&mut self, seat: usize) {
-        if !self.seats[seat].stopped {
-            return;
-        }
-        self.seats[seat].stopped = false;
-        let letters = std::mem::take(&mut self.seats[seat].mailbox);
-        let timers_first = self.rng.bool();
-        if timers_first {
-            self.with(seat, Client::wake);
-        }
-        let current = self.seats[seat].connection;
-        let interrupted = letters.iter().any(|(connection, _)| *connection != current);
-        for (connection, letter) in letters {
-            if connection == current {
-                self.with(seat, |client, now| client.read(letter, now));
-            }
-        }
-        if interrupted {
-            self.with(seat, |client, now| client.interrupted(now));
-        }
-        if !timers_first {
-            self.with(seat, Client::wake);
-        }
     }
 
     /// A client that wants nothing begins to; after some time it will again.
@@ -154,91 +80,41 @@ impl World {
         self.schedule(long + rest + Duration::from_millis(1), Event::Fate { seat });
     }
 
-    /// Stops all faults. Everybody who wants the lock then must get it.
-    fn calm_down(&mut self) -> Result<(), Wrong> {
-        self.events.retain(|_, event| {
-            matches!(
-                event,
-                Event::Request { .. } | Event::Letter { .. } | Event::Wake { .. }
-            )
-        });
-        for seat in 0..self.seats.len() {
-            if self.seats[seat].client.is_none() {
-                self.start(seat);
-            } else {
-                if !self.seats[seat].connected {
-                    self.connect(seat);
-                }
-                self.resume(seat);
-            }
-        }
-        self.events
-            .retain(|_, event| !matches!(event, Event::Want { .. }));
-        let mut waiting: Vec<_> = (0..self.seats.len()).collect();
-        for seat in waiting.clone() {
-            let (forever, short) = (self.ttl.as_duration() * 100, self.ttl.as_duration() / 50);
-            self.with(seat, |client, now| {
-                client.leave(now);
-                client.want(now, forever, short);
-            });
-        }
-        let until = self.time + nanos(self.ttl.as_duration() * CALM_TTLS);
-        while !waiting.is_empty() {
-            if !self.step()? || self.time > until {
-                return Err(Wrong::NotServed);
-            }
-            waiting.retain(|seat| !self.relies(*seat));
-        }
-        Ok(())
-    }
-
-    /// One holds, all others queue up in order; then the story, and the one that must be served.
+    /// One holds, others queue up in order; then the story, and the one that must be served.
     fn play(&mut self, story: Story) -> Result<(), Wrong> {
         let ttl = self.ttl.as_duration();
-        let forever = ttl * 100;
-        for seat in 0..self.seats.len() {
-            self.with(seat, |client, now| client.want(now, forever, forever));
-            while self.record.queue.waiters().len() < seat || self.record.hold.is_none() {
-                self.step()?;
-            }
+        let waiters = match story {
+            Story::LateQuestion => 1,
+            _ => self.seats.len() - 1,
+        };
+        for seat in 0..=waiters {
+            self.line_up(seat, seat)?;
         }
         // Some way into somebody's ttl.
-        let until = self.time + nanos(self.part(ttl));
-        while self.time < until {
-            self.step()?;
-        }
+        let some = self.part(ttl);
+        self.pass(some)?;
+        let delay = self.longest_delay();
         // The release and the grant are under way, and perhaps a question and its answer.
-        let delay = self.longest_delay() * 4 + Duration::from_millis(2);
-        let accepted = queue::acceptance(self.ttl).as_duration();
+        let soon = delay * 4 + Duration::from_millis(2);
         let (next, within) = match story {
             Story::Chaos(_) => return Ok(()),
             Story::DeadHeads => {
                 self.kill(1, None);
                 self.kill(2, None);
                 self.with(0, Client::leave);
-                (3, delay)
+                (3, soon)
             }
             Story::DeafHead => {
-                // A question that is under way would be granted for the full ttl.
-                while self.seats[1].client.as_ref().is_some_and(Client::asks) {
-                    self.step()?;
-                }
-                if self.rng.bool() {
-                    self.seats[1].stopped = true;
-                } else {
-                    self.cut(1, Some(forever));
-                }
+                self.deafen_head()?;
                 self.with(0, Client::leave);
-                (2, delay + sure(accepted))
+                let accepted = queue::acceptance(self.ttl).as_duration();
+                (2, soon + sure(accepted))
             }
             Story::DeadHolder => {
-                let left = self.record.hold.map_or(Duration::ZERO, |hold| {
-                    let now = super::STORE_START + self.time / 1_000;
-                    Duration::from_micros(hold.expires_at.as_micros().saturating_sub(now))
-                });
+                let left = self.left();
                 self.kill(0, None);
                 // Asked for at its renewal at the latest, which may have been just before.
-                (1, delay + sure(sure(left.max(self.ttl.as_duration()))))
+                (1, soon + sure(sure(left.max(ttl))))
             }
             Story::LostGrant => {
                 self.with(0, Client::leave);
@@ -247,31 +123,91 @@ impl World {
                     self.step()?;
                 }
                 self.cut(1, Some(ttl));
-                self.schedule(self.longest_delay(), Event::Reconnected { seat: 1 });
-                (1, delay)
+                self.schedule(delay, Event::Reconnected { seat: 1 });
+                (1, soon)
+            }
+            Story::LeavingHead => {
+                self.with(1, Client::leave);
+                self.pass(delay)?;
+                self.with(0, Client::leave);
+                // The release and the grant, and nothing else.
+                (2, delay * 2 + Duration::from_millis(1))
+            }
+            Story::LateQuestion => {
+                self.ask_late()?;
+                self.line_up(2, 2)?;
+                self.with(0, Client::leave);
+                (2, soon)
             }
         };
         let until = self.time + nanos(within);
         while !self.relies(next) {
-            if !self.step()? || self.time > until {
+            // A grant waits for the answer to a question that is under way.
+            let over = self.time > until && !self.asks(next);
+            if over || !self.step()? {
                 return Err(Wrong::NotServed);
             }
         }
         Ok(())
     }
 
-    fn relies(&self, seat: usize) -> bool {
-        let Some(client) = &self.seats[seat].client else {
-            return false;
-        };
-        client
-            .belief(self.seats[seat].clock.read(self.time))
-            .is_some()
+    /// A client wants the lock for as long as it can have it, and has it or waits behind so many.
+    fn line_up(&mut self, seat: usize, place: usize) -> Result<(), Wrong> {
+        let forever = self.ttl.as_duration() * 100;
+        self.with(seat, |client, now| client.want(now, forever, forever));
+        while self.record.queue.waiters().len() < place || self.record.hold.is_none() {
+            self.step()?;
+        }
+        Ok(())
     }
 
-    /// A random part of a span.
-    fn part(&mut self, span: Duration) -> Duration {
-        span.mul_f64(self.rng.f64())
+    fn asks(&self, seat: usize) -> bool {
+        self.seats[seat].client.as_ref().is_some_and(Client::asks)
+    }
+
+    fn pass(&mut self, span: Duration) -> Result<(), Wrong> {
+        let until = self.time + nanos(span);
+        while self.time < until {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// The head hears nothing any more, and nobody knows.
+    fn deafen_head(&mut self) -> Result<(), Wrong> {
+        // A question that is under way would be granted for the full ttl.
+        while self.asks(1) {
+            self.step()?;
+        }
+        if self.rng.bool() {
+            self.seats[1].stopped = true;
+        } else {
+            self.cut(1, Some(self.ttl.as_duration() * 100));
+        }
+        Ok(())
+    }
+
+    /// The head gives up, and is in the queue again by a question that it asked before.
+    fn ask_late(&mut self) -> Result<(), Wrong> {
+        let waits = self.seats[1].client.as_ref().and_then(Client::waits_with);
+        self.with(1, Client::leave);
+        while !self.record.queue.is_empty() {
+            self.step()?;
+        }
+        if let Some(lease) = waits {
+            let request = Request {
+                seat: 1,
+                connection: 0,
+                number: 0,
+                op: question(lease, self.ttl),
+                late: true,
+            };
+            self.schedule(Duration::ZERO, Event::Request(request));
+        }
+        while self.record.queue.is_empty() {
+            self.step()?;
+        }
+        Ok(())
     }
 }
 

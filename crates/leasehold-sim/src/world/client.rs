@@ -21,24 +21,33 @@ pub(super) const TOKENS: TokenCount = NonZeroU32::MIN.saturating_add(7);
 
 /// A request that was sent and is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) number: u64,
-    pub(super) sent: Instant,
-    pub(super) ttl: Ttl,
-    pub(super) gives_up: Instant,
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    pub(crate) sent: Instant,
+    pub(crate) ttl: Ttl,
+    pub(crate) gives_up: Instant,
 }
 
 /// Sends requests and numbers them.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     calls: u64,
     timeout: Duration,
-    pub(super) outbox: Vec<(u64, Op)>,
+    pub(crate) outbox: Vec<(u64, Op)>,
 }
 
 impl Caller {
+    /// Waits for each answer for as long.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            calls: 0,
+            timeout,
+            outbox: Vec::new(),
+        }
+    }
+
     /// Sends an operation. `ttl` is what it asks for.
-    pub(super) fn call(&mut self, op: Op, ttl: Ttl, now: Instant) -> Call {
+    pub(crate) fn call(&mut self, op: Op, ttl: Ttl, now: Instant) -> Call {
         self.calls += 1;
         self.outbox.push((self.calls, op));
         Call {
@@ -86,11 +95,7 @@ impl Client {
             setup: *setup,
             policy: Policy::of(ttl),
             leases: 0,
-            caller: Caller {
-                calls: 0,
-                timeout: ttl.as_duration() / 8,
-                outbox: Vec::new(),
-            },
+            caller: Caller::new(ttl.as_duration() / 8),
             phase: Phase::Idle {
                 until: now.after(part(rng, ttl, 4)),
             },

@@ -7,7 +7,7 @@ use super::client::{Call, Caller};
 /// The release of one lease: now, until it is answered, and once more after its ttl if a request
 /// about it may still run late.
 #[derive(Debug)]
-pub(super) struct Farewell {
+pub(crate) struct Farewell {
     lease: LeaseId,
     ttl: Ttl,
     unsure: bool,
@@ -16,7 +16,7 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    pub(super) fn say(
+    pub(crate) fn say(
         caller: &mut Caller,
         lease: LeaseId,
         ttl: Ttl,
@@ -32,13 +32,13 @@ impl Farewell {
         }
     }
 
-    pub(super) fn next_wake(&self) -> Instant {
+    pub(crate) fn next_wake(&self) -> Instant {
         let gives_up = self.call.map(|call| call.gives_up);
         gives_up.map_or(self.over, |gives_up| gives_up.min(self.over))
     }
 
     /// Tells it the time. `false`: it is done.
-    pub(super) fn wake(&mut self, caller: &mut Caller, now: Instant) -> bool {
+    pub(crate) fn wake(&mut self, caller: &mut Caller, now: Instant) -> bool {
         if now >= self.over {
             if self.unsure {
                 caller.call(release(self.lease, self.ttl), self.ttl, now);
@@ -52,7 +52,7 @@ impl Farewell {
     }
 
     /// A request was answered. `false`: it is done.
-    pub(super) fn answer(&mut self, number: u64) -> bool {
+    pub(crate) fn answer(&mut self, number: u64) -> bool {
         if self.call.is_some_and(|call| call.number == number) {
             self.call = None;
         }

@@ -6,10 +6,10 @@
 //! the lock; then everybody dies and nothing may stay behind.
 
 pub(crate) mod belief;
-mod client;
+pub(crate) mod client;
 pub(crate) mod clock;
 mod event;
-mod farewell;
+pub(crate) mod farewell;
 mod holding;
 mod network;
 mod outcome;
