@@ -126,7 +126,7 @@ impl Mutex {
         }
     }
 
-    /// Takes the lock if it is free. `None`: another holds it.
+    /// Takes the lock if it is free. `None`: another holds it, or waited for it before.
     ///
     /// # Errors
     ///
