@@ -18,10 +18,20 @@ pub enum Term {
 }
 
 /// The holds of one lease, in the order of entry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Holds {
     entries: Vec<(HoldId, Term)>,
     entered: u64,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self {
+            // Nearly always there is one, and there may be a million leases.
+            entries: Vec::with_capacity(1),
+            entered: 0,
+        }
+    }
 }
 
 impl Holds {

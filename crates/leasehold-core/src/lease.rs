@@ -10,104 +10,10 @@
 //! depends on the time alone if no answer comes, so a process that was stopped reads `Lost` before
 //! it does anything else.
 
-use std::fmt;
-use std::time::Duration;
-
 use crate::holds::{HoldId, Holds, Term};
+use crate::policy::{Pace, Policy};
+use crate::state::{Cause, State};
 use crate::time::{self, Instant, Ttl};
-
-/// When a lease is renewed and when it is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// The ttl that each renewal asks for.
-    pub ttl: Ttl,
-    /// The time from one renewal to the next: a third of the ttl.
-    pub interval: Duration,
-    /// The time before the deadline at which the lease is given up: a third of the ttl.
-    pub margin: Duration,
-    /// The pause after a failed renewal: a thirtieth of the ttl.
-    pub retry: Duration,
-}
-
-impl Policy {
-    /// The policy of a renewed lease of this ttl.
-    ///
-    /// A renewal is due after a third of the ttl and, while it fails, is tried again every thirtieth.
-    /// With another third as margin, the second renewal in a row that failed ends the lease with a
-    /// third of its ttl left to stop the work.
-    #[must_use]
-    pub fn of(ttl: Ttl) -> Self {
-        let third = ttl.as_duration() / 3;
-        Self {
-            ttl,
-            interval: third,
-            margin: third,
-            retry: (third / 10).max(Duration::from_millis(5)),
-        }
-    }
-}
-
-/// What a holder may believe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The lock is held.
-    Held {
-        /// It is, at least until here.
-        until: Instant,
-    },
-    /// The lock is held, but it may soon not be: a renewal failed or is overdue.
-    Jeopardy {
-        /// It is given up here unless a renewal succeeds.
-        until: Instant,
-        /// What went wrong.
-        cause: Cause,
-    },
-    /// The lock must not be relied on. This is final.
-    Lost(Cause),
-}
-
-impl State {
-    /// Whether the lease is over.
-    #[must_use]
-    pub const fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost(_))
-    }
-
-    /// Whether all is well.
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
-    }
-}
-
-/// Why a lease is in jeopardy or lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The fixed lease ran to its end.
-    Expired,
-    /// The store says that the lease does not hold the lock: it expired there, was deleted, was
-    /// revoked by an operator, or another holds it now.
-    NotHeld,
-    /// The store could not be reached, or did not answer, or could not renew.
-    Unreachable,
-    /// The renewal is overdue: this process was paused, or too busy to send it.
-    Overdue,
-    /// The client of this process was shut down and released all its leases.
-    Released,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its fixed lease has ended",
-            Self::NotHeld => "the store does not know the lease any more",
-            Self::Unreachable => "the store did not confirm a renewal",
-            Self::Released => "its client was shut down",
-            Self::Overdue => "the renewal was not sent in time: the process was paused or too busy",
-        })
-    }
-}
 
 /// What the machine wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +27,13 @@ pub enum Action {
 /// One lease, as its holder sees it.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    policy: Policy,
-    /// The policy of the ttl that the store keeps now: of a shorter one, at first, if it was granted
-    /// to a waiter.
-    pace: Policy,
+    /// The ttl that each renewal asks for, and the pace that goes with it.
+    ttl: Ttl,
+    whole: Pace,
+    /// The shorter ttl that the store keeps it for at first, if it was granted to a waiter.
+    short: Option<Ttl>,
+    /// From when on it is not renewed any more.
+    max_hold: Option<Instant>,
     holds: Holds,
     /// The instant until which the store is sure to keep the lease.
     deadline: Instant,
@@ -146,7 +55,7 @@ impl Lease {
     #[must_use]
     pub fn granted(policy: Policy, ttl: Ttl, term: Term, sent: Instant) -> (Self, HoldId) {
         let deadline = time::deadline(sent, ttl);
-        Self::start(policy, policy, term, sent, deadline)
+        Self::start(policy, None, term, sent, deadline)
     }
 
     /// A lease that the store granted to its waiter by a message: at `granted`, for `ttl` until
@@ -161,33 +70,48 @@ impl Lease {
         term: Term,
         (granted, deadline): (Instant, Instant),
     ) -> (Self, HoldId) {
-        let pace = Policy::of(ttl.min(policy.ttl));
-        Self::start(policy, pace, term, granted, deadline)
+        let short = Some(ttl).filter(|ttl| *ttl < policy.ttl);
+        Self::start(policy, short, term, granted, deadline)
     }
 
     fn start(
         policy: Policy,
-        pace: Policy,
+        short: Option<Ttl>,
         term: Term,
         confirmed: Instant,
         deadline: Instant,
     ) -> (Self, HoldId) {
         let mut holds = Holds::default();
         let hold = holds.enter(term);
-        let lease = Self {
-            policy,
-            pace,
+        let mut lease = Self {
+            ttl: policy.ttl,
+            whole: policy.pace(),
+            short,
+            max_hold: policy.max_hold.map(|span| confirmed.after(span)),
             holds,
             deadline,
             confirmed,
-            due: confirmed.after(pace.interval),
+            due: confirmed,
             under_way: false,
             doubted: None,
             checked: None,
             trouble: None,
             lost: None,
         };
+        lease.due = lease.pace().due(confirmed, deadline);
         (lease, hold)
+    }
+
+    /// Whether it is renewed as this policy says.
+    #[must_use]
+    pub fn suits(&self, policy: Policy) -> bool {
+        self.ttl == policy.ttl && self.whole == policy.pace()
+    }
+
+    /// It goes to the next holder, whose longest hold begins now.
+    pub fn hand_on(&mut self, policy: Policy, now: Instant) -> HoldId {
+        self.max_hold = policy.max_hold.map(|span| now.after(span));
+        self.holds.enter(Term::Renewed)
     }
 
     /// What the lease is worth at `now`.
@@ -197,21 +121,32 @@ impl Lease {
             return State::Lost(cause);
         }
         let until = self.given_up();
-        if now >= until {
-            return State::Lost(match self.trouble {
-                Some(cause) => cause,
-                None if self.holds.renewed() => Cause::Overdue,
-                None => Cause::Expired,
-            });
+        let cause = self.trouble.or_else(|| self.silence(now));
+        match cause {
+            Some(cause) if now < until => State::Jeopardy { until, cause },
+            None if now < until => State::Held { until },
+            Some(cause) => State::Lost(cause),
+            None => State::Lost(Cause::Expired),
         }
-        match self.trouble {
-            Some(cause) => State::Jeopardy { until, cause },
-            None if self.holds.renewed() && now >= self.overdue() => State::Jeopardy {
-                until,
-                cause: Cause::Overdue,
-            },
-            None => State::Held { until },
+    }
+
+    /// What is wrong with a lease of which nothing was heard.
+    fn silence(&self, now: Instant) -> Option<Cause> {
+        if !self.holds.renewed() {
+            return None;
         }
+        if self.is_held_too_long(now) {
+            return Some(Cause::HeldTooLong);
+        }
+        let cause = match self.under_way {
+            true => Cause::Unreachable,
+            false => Cause::Paused,
+        };
+        (now >= self.overdue().min(self.given_up())).then_some(cause)
+    }
+
+    fn is_held_too_long(&self, now: Instant) -> bool {
+        self.max_hold.is_some_and(|end| now >= end)
     }
 
     /// What one hold of the lease is worth at `now`: a fixed hold ends at its own instant.
@@ -240,12 +175,6 @@ impl Lease {
         self.deadline
     }
 
-    /// How it is renewed.
-    #[must_use]
-    pub const fn policy(&self) -> Policy {
-        self.policy
-    }
-
     /// The holds over this lease.
     #[must_use]
     pub const fn holds(&self) -> &Holds {
@@ -260,14 +189,25 @@ impl Lease {
     /// The ttl that an operation sent at `now` must ask for.
     #[must_use]
     pub fn ttl(&self, now: Instant) -> Ttl {
-        self.holds.ttl(now, self.policy.ttl)
+        let renewal = match self.is_held_too_long(now) {
+            false => self.ttl,
+            // As long as it has, and no longer.
+            true => Ttl::remainder(now.until(self.deadline)).min(self.ttl),
+        };
+        self.holds.ttl(now, renewal)
+    }
+
+    /// When the next renewal is due, or was.
+    #[must_use]
+    pub const fn due(&self) -> Instant {
+        self.due
     }
 
     /// When [`Lease::poll`] must be called next. `None`: never again.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let change = self.next_change(now)?;
-        if self.wants_renewal() && !self.under_way {
+        if self.wants_renewal(now) && !self.under_way {
             return Some(change.min(self.due));
         }
         Some(change)
@@ -279,11 +219,13 @@ impl Lease {
         if self.state(now).is_lost() {
             return None;
         }
-        let overdue = self.overdue();
-        if self.holds.renewed() && self.trouble.is_none() && now < overdue {
-            return Some(overdue.min(self.given_up()));
+        let mut next = self.given_up();
+        if self.holds.renewed() && self.trouble.is_none() {
+            let changes = [Some(self.overdue()), self.max_hold];
+            let changes = changes.into_iter().flatten().filter(|at| now < *at);
+            next = changes.fold(next, Ord::min);
         }
-        Some(self.given_up())
+        Some(next)
     }
 
     /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final.
@@ -305,7 +247,7 @@ impl Lease {
             self.lost = Some(cause);
             return Action::Wait;
         }
-        if self.wants_renewal() && !self.under_way && now >= self.due {
+        if self.wants_renewal(now) && !self.under_way && now >= self.due {
             self.under_way = true;
             return Action::Renew(self.ttl(now));
         }
@@ -321,7 +263,7 @@ impl Lease {
     /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
     pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
         self.under_way = false;
-        self.due = now.after(self.pace.retry);
+        self.due = now.after(self.pace().retry());
         self.trouble.get_or_insert(cause);
         self.settle(now);
     }
@@ -337,12 +279,12 @@ impl Lease {
         self.deadline = self.deadline.max(time::deadline(sent, ttl));
         if sent >= self.confirmed {
             self.confirmed = sent;
-            self.pace = self.policy;
+            self.short = None;
             // What was sent before the doubt arose does not end it.
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
                 self.trouble = None;
-                self.due = sent.after(self.policy.interval);
+                self.due = self.whole.due(sent, self.due);
             }
         }
         self.settle(now);
@@ -351,7 +293,7 @@ impl Lease {
     /// There is a hint that the lease may not hold the lock any more: the store is asked at once, or
     /// as soon as the last such question is a retry's pause ago. Hints may come without need.
     pub fn check(&mut self, now: Instant) {
-        let next = self.checked.map_or(now, |at| at.after(self.pace.retry));
+        let next = self.checked.map_or(now, |at| at.after(self.pace().retry()));
         let at = next.max(now);
         self.checked = Some(at);
         self.doubt(now, at);
@@ -366,7 +308,7 @@ impl Lease {
     }
 
     fn doubt(&mut self, now: Instant, ask_at: Instant) {
-        self.due = if self.wants_renewal() {
+        self.due = if self.wants_renewal(now) {
             self.due.min(ask_at)
         } else {
             ask_at
@@ -374,8 +316,9 @@ impl Lease {
         self.doubted = Some(now);
     }
 
-    fn wants_renewal(&self) -> bool {
-        self.holds.renewed() || self.doubted.is_some()
+    fn wants_renewal(&self, now: Instant) -> bool {
+        let renewed = self.holds.renewed() && !self.is_held_too_long(now);
+        renewed || self.doubted.is_some()
     }
 
     /// The store said that the lease does not hold the lock.
@@ -392,16 +335,22 @@ impl Lease {
 
     fn given_up(&self) -> Instant {
         if self.holds.renewed() {
-            self.deadline.before(self.pace.margin)
+            self.deadline.before(self.pace().margin())
         } else {
             self.deadline
         }
     }
 
     fn overdue(&self) -> Instant {
-        self.confirmed
-            .after(self.pace.interval)
-            .after(self.pace.retry)
+        let pace = self.pace();
+        self.confirmed.after(pace.interval()).after(pace.retry())
+    }
+
+    fn pace(&self) -> Pace {
+        match self.short {
+            Some(ttl) => self.whole.part(ttl, self.ttl),
+            None => self.whole,
+        }
     }
 }
 

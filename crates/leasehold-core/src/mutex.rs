@@ -120,7 +120,7 @@ pub enum Outcome {
         count: u32,
     },
     /// The lease does not hold the lock (any more).
-    Lost,
+    Lost(Loss),
     /// The lock is free now.
     Revoked {
         /// The lease that was cut off, if there was one.
@@ -128,6 +128,15 @@ pub enum Outcome {
     },
     /// There is no larger token left: somebody else has written the counter.
     Exhausted,
+}
+
+/// How the store finds the lock of a lease that does not hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nobody holds it.
+    Gone,
+    /// Another lease holds it.
+    TakenOver,
 }
 
 /// A grant to a waiter, as it is told.
@@ -143,18 +152,23 @@ pub struct Grant {
     pub now: StoreTime,
 }
 
-/// What a store tells a waiter without being asked.
+/// What a store tells a client without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It holds the lock.
+    /// A waiter holds the lock.
     Granted(Grant),
-    /// It is the next: another was granted the lock, and has it for `ttl` unless it says more. If it
+    /// A waiter is the next: another was granted the lock, and has it for `ttl` unless it says more. If it
     /// cannot, nobody else would notice.
     Next {
         /// The lease that waits.
         lease: LeaseId,
         /// How long the other's grant is.
         ttl: Ttl,
+    },
+    /// A holder was cut off by an operator.
+    Revoked {
+        /// The lease that held the lock.
+        lease: LeaseId,
     },
 }
 
@@ -164,15 +178,15 @@ impl Notice {
     pub const fn lease(&self) -> LeaseId {
         match self {
             Self::Granted(grant) => grant.lease,
-            Self::Next { lease, .. } => *lease,
+            Self::Next { lease, .. } | Self::Revoked { lease } => *lease,
         }
     }
 }
 
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `tell` takes a notice to the waiter it is for and answers whether that can be reached. One that
-/// cannot be told its grant is passed over. What was told counts only if the record is kept: a store
+/// `tell` takes a notice to the client it is for and answers whether that can be reached. A waiter
+/// that cannot be told its grant is passed over. What was told counts only if the record is kept: a store
 /// that may still fail holds it back until it cannot.
 pub fn apply(
     record: &mut Record,
@@ -195,23 +209,19 @@ pub fn apply(
             acquire(record, now, asker, count, wait)
         }
         Op::Renew { lease, ttl } => {
-            let outcome = match own(record, lease) {
-                Some(hold) => {
-                    hold.keep(now, ttl);
-                    Outcome::Renewed
-                }
-                None => lost(record, lease),
-            };
-            pass_on(record, now, None, &mut tell);
-            outcome
+            let own = own(record, lease).map(|hold| hold.keep(now, ttl));
+            let outcome = own.map(|()| Outcome::Renewed);
+            pass_on_without(record, now, lease, outcome, &mut tell)
         }
         Op::Release { lease, count, ttl } => {
             let outcome = release(record, now, lease, count, ttl);
-            pass_on(record, now, None, &mut tell);
-            outcome
+            pass_on_without(record, now, lease, outcome, &mut tell)
         }
         Op::Revoke => {
             let cut_off = record.hold.take().map(|hold| hold.lease);
+            if let Some(lease) = cut_off {
+                tell(&Notice::Revoked { lease });
+            }
             pass_on(record, now, None, &mut tell);
             Outcome::Revoked { cut_off }
         }
@@ -290,10 +300,34 @@ fn acquire(
     Outcome::Granted { first }
 }
 
-fn release(record: &mut Record, now: StoreTime, lease: LeaseId, count: u32, ttl: Ttl) -> Outcome {
-    let Some(hold) = own(record, lease) else {
-        return lost(record, lease);
-    };
+/// Only a holder renews and releases. Whoever did, and was none, waits for nothing any more. Then a
+/// free lock is passed on.
+fn pass_on_without(
+    record: &mut Record,
+    now: StoreTime,
+    lease: LeaseId,
+    outcome: Option<Outcome>,
+    tell: &mut impl FnMut(&Notice) -> bool,
+) -> Outcome {
+    if outcome.is_none() {
+        record.queue.leave(lease);
+    }
+    pass_on(record, now, None, tell);
+    outcome.unwrap_or(Outcome::Lost(match record.hold {
+        Some(_) => Loss::TakenOver,
+        None => Loss::Gone,
+    }))
+}
+
+/// `None`: the lease holds nothing.
+fn release(
+    record: &mut Record,
+    now: StoreTime,
+    lease: LeaseId,
+    count: u32,
+    ttl: Ttl,
+) -> Option<Outcome> {
+    let hold = own(record, lease)?;
     match NonZeroU32::new(count) {
         Some(count) => {
             hold.count = count;
@@ -301,13 +335,7 @@ fn release(record: &mut Record, now: StoreTime, lease: LeaseId, count: u32, ttl:
         }
         None => record.hold = None,
     }
-    Outcome::Released { count }
-}
-
-/// Only a holder renews and releases. Whoever does and is none waits for nothing any more.
-fn lost(record: &mut Record, lease: LeaseId) -> Outcome {
-    record.queue.leave(lease);
-    Outcome::Lost
+    Some(Outcome::Released { count })
 }
 
 /// Takes the next block of tokens.

@@ -124,7 +124,8 @@ impl Judge {
             self.answered(seen.op, seen.outcome, now, &reaches)?;
         } else {
             self.answered(seen.op, seen.outcome, now, &reaches)?;
-            self.told(seen.told, now, &reaches)?;
+            let told = Self::cut_off(seen, &reaches)?;
+            self.told(told, now, &reaches)?;
         }
         self.nobody_forgotten(now, &reaches)
     }
@@ -181,7 +182,7 @@ impl Judge {
                     None => self.tenure = None,
                 }
             }
-            (Op::Renew { lease, .. } | Op::Release { lease, .. }, Outcome::Lost) => {
+            (Op::Renew { lease, .. } | Op::Release { lease, .. }, Outcome::Lost(_)) => {
                 if let Some(own) = surely.filter(|tenure| tenure.lease == lease) {
                     let what = format!("{op:?} at {now} called lost, but held: {own:?}");
                     return broken(Promise::Loss, what);
@@ -206,6 +207,27 @@ impl Judge {
         Ok(())
     }
 
+    /// Reads what was told to a holder that was cut off, and answers what else was told.
+    fn cut_off<'a>(
+        seen: Seen<'a>,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<&'a [Notice], Violation> {
+        let Outcome::Revoked {
+            cut_off: Some(lease),
+        } = *seen.outcome
+        else {
+            return Ok(seen.told);
+        };
+        match seen.told {
+            [Notice::Revoked { lease: told }, rest @ ..] if *told == lease => Ok(rest),
+            told if !reaches(lease.client) => Ok(told),
+            told => broken(
+                Promise::Wake,
+                format!("{lease} was cut off, and told {told:?}"),
+            ),
+        }
+    }
+
     /// Reads what was told to those who wait.
     fn told(
         &mut self,
@@ -225,7 +247,7 @@ impl Judge {
                     });
                 }
                 Notice::Next { .. } if expected == Some(*notice) => expected = None,
-                Notice::Next { .. } => {
+                Notice::Next { .. } | Notice::Revoked { .. } => {
                     let what = format!("{notice:?} was told, not {expected:?}");
                     return broken(Promise::Wake, what);
                 }

@@ -132,6 +132,29 @@ impl ClientBuilder {
         self
     }
 
+    /// How often a lease is renewed: a third of the ttl if not set. A renewal may come a tenth earlier,
+    /// so that not all come at once.
+    pub fn renew_every(mut self, interval: Duration) -> Self {
+        self.config.renew_every = Some(interval);
+        self
+    }
+
+    /// How long before its deadline a renewed lease is given up, so that its holder has time to stop:
+    /// a third of the ttl if not set. With the default interval, too, that is after the second renewal
+    /// in a row that failed.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.config.margin = Some(margin);
+        self
+    }
+
+    /// The longest time a lease is renewed, at least the ttl; without end if not set. A holder that
+    /// hangs does not keep the lock for ever then: the lease is in jeopardy after this time, and lost
+    /// when its ttl has run out but for the margin.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.config.max_hold = Some(max_hold);
+        self
+    }
+
     /// What the keys in the store start with: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold`
     /// if not set. Clients in different namespaces know nothing of each other.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
@@ -170,7 +193,7 @@ impl ClientBuilder {
     }
 
     /// How long to wait for an answer of the store: at most a third of the ttl; 2 s, or a sixth of
-    /// the ttl if that is less, if not set.
+    /// the ttl if that is less, if not set. Other intervals and margins leave other times.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = Some(timeout);
         self

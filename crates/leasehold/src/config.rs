@@ -14,6 +14,9 @@ const CONNECT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) ttl: Duration,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) margin: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) namespace: String,
     pub(crate) tenant: String,
     pub(crate) label: String,
@@ -28,6 +31,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(30),
+            renew_every: None,
+            margin: None,
+            max_hold: None,
             namespace: "leasehold".into(),
             tenant: "default".into(),
             label: String::new(),
@@ -42,7 +48,17 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn policy(&self) -> Result<Policy> {
-        Ok(Policy::of(ttl("ttl", self.ttl)?))
+        let default = Policy::of(ttl("ttl", self.ttl)?);
+        let policy = Policy {
+            interval: self.renew_every.unwrap_or(default.interval),
+            margin: self.margin.unwrap_or(default.margin),
+            max_hold: self.max_hold,
+            ..default
+        };
+        match policy.check() {
+            Ok(()) => Ok(policy),
+            Err(error) => Err(invalid(error.to_string())),
+        }
     }
 
     pub(crate) fn space(&self) -> Result<Space> {
@@ -53,10 +69,18 @@ impl Config {
     }
 
     pub(crate) fn open_options(&self) -> Result<OpenOptions> {
-        let interval = self.policy()?.interval;
+        let Policy {
+            ttl,
+            interval,
+            margin,
+            ..
+        } = self.policy()?;
+        // A renewal without an answer shall be told before the lease is given up.
+        let response_max = ttl.as_duration().saturating_sub(interval + margin);
+        let response_max = response_max.min(interval);
         let response_timeout = self
             .response_timeout
-            .unwrap_or_else(|| (interval / 2).min(OpenOptions::default().response_timeout));
+            .unwrap_or_else(|| (response_max / 2).min(OpenOptions::default().response_timeout));
         // A renewal may have to connect first, and must still be able to fail in time.
         let connect_timeout = self.connect_timeout.unwrap_or_else(|| {
             interval.clamp(CONNECT_TIMEOUT_MIN, OpenOptions::default().connect_timeout)
@@ -64,10 +88,11 @@ impl Config {
         if response_timeout.is_zero() || connect_timeout.is_zero() {
             return Err(invalid("a timeout must be longer than zero"));
         }
-        if response_timeout > interval {
+        if response_timeout > response_max {
             return Err(invalid(format!(
-                "the response timeout of {response_timeout:?} must not be longer than a third \
-                 of the ttl, {interval:?}: a renewal could not fail in time"
+                "the response timeout of {response_timeout:?} must not be longer than \
+                 {response_max:?}, which is the interval of renewals ({interval:?}), or what a ttl of \
+                 {ttl:?} leaves beside it and the margin ({margin:?}): a renewal could not fail in time"
             )));
         }
         Ok(OpenOptions {
@@ -108,6 +133,6 @@ fn scope(what: &str, text: &str) -> Result<Scope> {
     })
 }
 
-fn invalid(message: impl Into<String>) -> Error {
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }

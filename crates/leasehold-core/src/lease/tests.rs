@@ -19,8 +19,10 @@ fn a_renewed_lease_is_held_as_long_as_renewals_succeed() {
     let mut lease = renewed();
     let mut now = 0.0;
     for _ in 0..10 {
-        now += 10.0;
-        assert_eq!(lease.next_event(at(now - 0.1)), Some(at(now)));
+        let due = lease.next_event(at(now + 0.1)).unwrap().as_nanos() as f64 / 1e9;
+        assert!((now + 8.7..=now + 10.0).contains(&due), "{due} after {now}");
+        now = due;
+        assert_eq!(lease.poll(at(now - 0.001)), Action::Wait);
         assert_eq!(lease.poll(at(now)), Action::Renew(ttl(30)));
         assert_eq!(lease.poll(at(now + 0.001)), Action::Wait);
         lease.renewed(at(now), ttl(30), at(now + 0.01));
@@ -71,7 +73,7 @@ fn an_unanswered_renewal_is_jeopardy_when_overdue() {
     assert!(matches!(
         lease.state(at(11.0)),
         State::Jeopardy {
-            cause: Cause::Overdue,
+            cause: Cause::Unreachable,
             ..
         }
     ));
@@ -80,10 +82,10 @@ fn an_unanswered_renewal_is_jeopardy_when_overdue() {
 #[test]
 fn a_process_that_was_stopped_reads_lost_and_no_answer_revives_it() {
     let mut lease = renewed();
-    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Overdue));
+    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Paused));
     lease.confirmed(at(0.1), ttl(30), at(40.0));
     lease.renewed(at(39.9), ttl(30), at(40.0));
-    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Overdue));
+    assert_eq!(lease.state(at(40.0)), State::Lost(Cause::Paused));
     assert_eq!(lease.poll(at(40.0)), Action::Wait);
 }
 
@@ -99,9 +101,9 @@ fn a_renewal_answered_after_the_margin_is_too_late() {
 fn not_held_is_lost_at_once_and_for_ever() {
     let mut lease = renewed();
     lease.poll(at(10.0));
-    lease.lose(Cause::NotHeld);
+    lease.lose(Cause::Deleted);
     lease.renewed(at(10.0), ttl(30), at(10.1));
-    assert_eq!(lease.state(at(10.1)), State::Lost(Cause::NotHeld));
+    assert_eq!(lease.state(at(10.1)), State::Lost(Cause::Deleted));
 }
 
 #[test]
@@ -164,11 +166,13 @@ fn a_lease_granted_by_message_lives_at_the_pace_of_its_acceptance() {
             until: times.1.before(seconds(1.0))
         }
     );
-    assert_eq!(lease.next_event(at(20.5)), Some(at(21.0)));
+    let due = lease.next_event(at(20.5)).unwrap();
+    assert!((at(20.86)..=at(21.0)).contains(&due), "{due:?}");
     let mut lease = lease;
     assert_eq!(lease.poll(at(21.0)), Action::Renew(ttl(30)));
     lease.renewed(at(21.0), ttl(30), at(21.1));
-    assert_eq!(lease.next_event(at(21.1)), Some(at(31.0)));
+    let due = lease.next_event(at(21.1)).unwrap();
+    assert!((at(29.7)..=at(31.0)).contains(&due), "{due:?}");
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn a_hint_asks_the_store_at_once_but_not_over_and_over() {
     assert_eq!(lease.next_event(at(2.2)), Some(at(3.0)));
     lease.check(at(2.3));
     lease.poll(at(4.0));
-    lease.lose(Cause::NotHeld);
+    lease.lose(Cause::Deleted);
     assert!(lease.state(at(4.0)).is_lost());
 }
 
@@ -215,4 +219,57 @@ fn an_interrupted_connection_is_jeopardy_until_the_store_confirms() {
     lease.renewed(at(20.0), ttl(9), at(20.1));
     assert!(lease.state(at(20.1)).is_held());
     assert_eq!(lease.next_event(at(20.1)), Some(lease.deadline()));
+}
+
+#[test]
+fn a_lease_held_too_long_is_in_jeopardy_and_then_lost() {
+    let policy = Policy {
+        max_hold: Some(seconds(60.0)),
+        ..Policy::of(ttl(30))
+    };
+    let (mut lease, _) = Lease::granted(policy, ttl(30), Term::Renewed, at(0.0));
+    let mut now = at(0.0);
+    let mut jeopardy = None;
+    while let Some(next) = lease.next_event(now) {
+        now = next;
+        if let Action::Renew(ttl) = lease.poll(now) {
+            assert!(now < at(60.0));
+            lease.renewed(now, ttl, now);
+        }
+        if let State::Jeopardy { cause, until } = lease.state(now) {
+            assert_eq!(cause, Cause::HeldTooLong);
+            jeopardy.get_or_insert((now, until));
+        }
+    }
+    assert_eq!(lease.state(now), State::Lost(Cause::HeldTooLong));
+    assert_eq!(jeopardy, Some((at(60.0), now)));
+    assert!(now < at(60.0 + 20.0));
+}
+
+#[test]
+fn no_check_makes_a_lease_longer_that_was_held_too_long() {
+    let policy = Policy {
+        max_hold: Some(seconds(30.0)),
+        ..Policy::of(ttl(30))
+    };
+    let (mut lease, _) = Lease::granted(policy, ttl(30), Term::Renewed, at(0.0));
+    for now in [10.0, 25.0] {
+        lease.poll(at(now));
+        lease.renewed(at(now), ttl(30), at(now + 0.1));
+    }
+    lease.interrupted(at(35.0));
+    let before = lease.deadline();
+    let Action::Renew(ttl) = lease.poll(at(35.0)) else {
+        panic!("it does not ask");
+    };
+    lease.renewed(at(35.0), ttl, at(35.1));
+    assert_eq!(lease.deadline(), before);
+    assert!(matches!(
+        lease.state(at(35.2)),
+        State::Jeopardy {
+            cause: Cause::HeldTooLong,
+            ..
+        }
+    ));
+    assert_eq!(lease.poll(at(36.0)), Action::Wait);
 }

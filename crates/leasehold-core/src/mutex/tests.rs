@@ -88,7 +88,10 @@ fn a_lease_ends_exactly_at_its_ttl() {
         apply(&mut record.clone(), &acquire(2, 1), at(1_000)),
         Outcome::Granted { .. }
     ));
-    assert_eq!(apply(&mut record, &renew(1), at(1_000)), Outcome::Lost);
+    assert_eq!(
+        apply(&mut record, &renew(1), at(1_000)),
+        Outcome::Lost(Loss::Gone)
+    );
 }
 
 #[test]
@@ -128,8 +131,14 @@ fn a_stranger_changes_nothing() {
     let mut record = Record::default();
     apply(&mut record, &acquire(1, 1), at(0));
     let before = record.clone();
-    assert_eq!(apply(&mut record, &release(2, 0), at(1)), Outcome::Lost);
-    assert_eq!(apply(&mut record, &renew(2), at(1)), Outcome::Lost);
+    assert_eq!(
+        apply(&mut record, &release(2, 0), at(1)),
+        Outcome::Lost(Loss::TakenOver)
+    );
+    assert_eq!(
+        apply(&mut record, &renew(2), at(1)),
+        Outcome::Lost(Loss::TakenOver)
+    );
     assert_eq!(record, before);
 }
 
@@ -142,7 +151,10 @@ fn a_revoked_lease_is_named_and_gone() {
         apply(&mut record, &Op::Revoke, at(1)),
         Outcome::Revoked { cut_off }
     );
-    assert_eq!(apply(&mut record, &renew(1), at(2)), Outcome::Lost);
+    assert_eq!(
+        apply(&mut record, &renew(1), at(2)),
+        Outcome::Lost(Loss::Gone)
+    );
     assert_eq!(
         apply(&mut record, &Op::Revoke, at(3)),
         Outcome::Revoked { cut_off: None }
@@ -246,7 +258,7 @@ fn nobody_overtakes_the_queue() {
         let mut record = contended();
         let outcome = apply(&mut record, &op, expired);
         assert!(
-            matches!(outcome, Outcome::Refused { .. } | Outcome::Lost),
+            matches!(outcome, Outcome::Refused { .. } | Outcome::Lost(_)),
             "{op:?}: {outcome:?}"
         );
         assert_eq!(record.hold.unwrap().lease, lease(2), "{op:?}");
@@ -269,7 +281,10 @@ fn the_head_that_asks_is_granted_at_once_for_its_ttl() {
 #[test]
 fn a_waiter_that_leaves_is_not_granted() {
     let mut record = contended();
-    assert_eq!(apply(&mut record, &release(2, 0), at(5)), Outcome::Lost);
+    assert_eq!(
+        apply(&mut record, &release(2, 0), at(5)),
+        Outcome::Lost(Loss::TakenOver)
+    );
     assert_eq!(queued(&record), [3, 4]);
     apply(&mut record, &Op::Revoke, at(6));
     assert_eq!(record.hold.unwrap().lease, lease(3));
@@ -330,7 +345,7 @@ proptest! {
                 // It speaks of no lease, so the second one cuts off whom the first one let in.
                 Op::Revoke => continue,
                 // The lock is not its own after the first; the second finds nothing to free.
-                Op::Release { count: 0, .. } => prop_assert_eq!(repeated, Outcome::Lost),
+                Op::Release { count: 0, .. } => prop_assert!(matches!(repeated, Outcome::Lost(_))),
                 _ => prop_assert_eq!(repeated, answer),
             }
             prop_assert_eq!(&again, &record);

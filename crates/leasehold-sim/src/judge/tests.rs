@@ -4,8 +4,8 @@ mod waiting;
 
 use std::num::NonZeroU32;
 
-use leasehold_core::Token;
 use leasehold_core::mutex::{self, Record};
+use leasehold_core::{Loss, Token};
 
 use super::*;
 use crate::history::{Histories, Shape};
@@ -248,7 +248,7 @@ fn a_wrong_time_left_is_seen() {
 #[test]
 fn a_held_lease_that_is_called_lost_is_seen() {
     let broken = convict(|record, op, now, tell| match apply(record, op, now, tell) {
-        Outcome::Renewed => Outcome::Lost,
+        Outcome::Renewed => Outcome::Lost(Loss::Gone),
         outcome => outcome,
     });
     assert!(broken.contains(&Promise::Loss), "{broken:?}");

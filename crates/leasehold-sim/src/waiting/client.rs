@@ -178,6 +178,8 @@ impl Client {
                 Phase::Asking(asking) if asking.lease == lease => asking.is_next(ttl, now),
                 _ => {}
             },
+            // There is no operator here.
+            Letter::Notice(Notice::Revoked { .. }) => {}
             Letter::Answer {
                 number,
                 outcome,
@@ -198,7 +200,7 @@ impl Client {
                     return;
                 }
                 // It had ended in the store, and a question that came late has revived its id.
-                holding.machine.lose(Cause::NotHeld);
+                holding.machine.lose(Cause::Deleted);
             }
             _ => {}
         }
@@ -296,7 +298,7 @@ impl Holding {
         self.renewal = None;
         match outcome {
             Outcome::Renewed => self.machine.renewed(call.sent, call.ttl, now),
-            _ => self.machine.lose(Cause::NotHeld),
+            lost => self.machine.lose(Cause::of(&lost)),
         }
     }
 }

@@ -181,7 +181,7 @@ impl Client {
         }
         let fixed = self.setup.leases == Leases::Fixed || rng.u8(0..4) == 0;
         let ttl = if fixed {
-            Ttl::remainder(part(rng, self.policy.ttl, 1) + self.policy.retry)
+            Ttl::remainder(part(rng, self.policy.ttl, 1) + self.policy.retry())
         } else {
             self.policy.ttl
         };

@@ -141,7 +141,7 @@ impl Holding {
             self.renewal = None;
             match outcome {
                 Outcome::Renewed => self.renewed(call, now),
-                _ => self.lose(Cause::NotHeld),
+                lost => self.lose(Cause::of(&lost)),
             }
         } else if let Some(call) = answers(&self.recount) {
             self.recount = None;
@@ -149,7 +149,7 @@ impl Holding {
                 Outcome::Granted { .. } | Outcome::Released { .. } => {
                     self.machine.confirmed(call.sent, call.ttl, now);
                 }
-                _ => self.lose(Cause::NotHeld),
+                lost => self.lose(Cause::of(&lost)),
             }
         }
     }

@@ -59,7 +59,7 @@ impl Report {
             Outcome::Granted { .. } => self.granted += 1,
             Outcome::Refused { .. } => self.refused += 1,
             Outcome::Renewed => self.renewed += 1,
-            Outcome::Lost => self.called_lost += 1,
+            Outcome::Lost(_) => self.called_lost += 1,
             _ => {}
         }
     }

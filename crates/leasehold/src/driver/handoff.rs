@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Instant, Term};
+use leasehold_core::{Instant, Lease};
 
 use super::contender::Turn;
 use super::held::{Held, Inner};
@@ -25,13 +25,12 @@ pub(super) fn hand_off(
         chain,
         front,
     } = inner;
-    let policy = lease.policy();
-    let suits = |terms: &Terms| terms.fixed.is_none() && terms.policy == policy;
     let Some(front) = front.as_ref().filter(|_| chain.pass(now)) else {
         return false;
     };
-    while let Some(next) = front.next_if(suits) {
-        let id = lease.holds_mut().enter(Term::Renewed);
+    let suits = |lease: &Lease, terms: &Terms| terms.fixed.is_none() && lease.suits(terms.policy);
+    while let Some(next) = front.next_if(|terms| suits(lease, terms)) {
+        let id = lease.hand_on(next.about.policy, now);
         let hold = Hold::handed(driver, held, id, chain.token());
         match next.give(Turn::Hold(hold)) {
             Ok(()) => {

@@ -154,7 +154,7 @@ impl Held {
                     outcome: Outcome::Renewed,
                     ..
                 } => lease.renewed(sent, ttl, now),
-                Reply::Applied { .. } => lease.lose(Cause::NotHeld),
+                Reply::Applied { outcome, .. } => lease.lose(Cause::of(outcome)),
                 Reply::Rejected(_) | Reply::Unknown(_) => {
                     lease.renewal_failed(now, Cause::Unreachable);
                 }

@@ -143,8 +143,8 @@ impl Hold {
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
             }
             // Refused, or granted anew because it had ended in the store: the lease is over.
-            Reply::Applied { .. } => {
-                held.lose(Cause::NotHeld, driver.clock.now());
+            Reply::Applied { outcome, .. } => {
+                held.lose(Cause::of(&outcome), driver.clock.now());
                 Ok(None)
             }
             // The hold is left again by its drop.
@@ -181,8 +181,8 @@ impl Hold {
                 self.driver.renewer.revisit(&self.held);
                 Ok(())
             }
-            Reply::Applied { .. } => {
-                self.held.lose(Cause::NotHeld, self.driver.clock.now());
+            Reply::Applied { outcome, .. } => {
+                self.held.lose(Cause::of(&outcome), self.driver.clock.now());
                 Ok(())
             }
             Reply::Rejected(error) | Reply::Unknown(error) => {
@@ -223,7 +223,7 @@ impl Hold {
             (_, State::Lost(cause)) => Err(self.lost(cause)),
             (Reply::Applied { outcome, .. }, _) => match outcome {
                 Outcome::Released { .. } => Ok(()),
-                _ => Err(self.lost(Cause::NotHeld)),
+                lost => Err(self.lost(Cause::of(&lost))),
             },
             (Reply::Rejected(error) | Reply::Unknown(error), _) => {
                 Err(self.driver.name_error(error, &self.held.key))

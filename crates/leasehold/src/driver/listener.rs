@@ -17,6 +17,15 @@ impl Listener for Driver {
                     slot.next(self.clock.now(), ttl);
                 }
             }
+            Event::Told(key, Notice::Revoked { lease }) => {
+                if let Some(Busy::Holding(held)) = self.lines.busy(&key)
+                    && let Some(held) = held.upgrade()
+                    && held.id == lease
+                {
+                    held.lose(Cause::Revoked, self.clock.now());
+                    self.renewer.revisit(&held);
+                }
+            }
             Event::Changed(key) => match self.lines.busy(&key) {
                 Some(Busy::Holding(held)) => {
                     if let Some(held) = held.upgrade() {
@@ -52,7 +61,7 @@ impl Driver {
                 }
                 // It had ended in the store, and a question that came late has revived its id.
                 if let Some(held) = held {
-                    held.lose(Cause::NotHeld, self.clock.now());
+                    held.lose(Cause::Deleted, self.clock.now());
                 }
             }
             _ => {}

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{ClientId, Instant, Outcome, StoreTime};
+use leasehold_core::{ClientId, Instant, StoreTime};
 
 use super::{About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes};
 use crate::clock::{BootClock, Clock};
@@ -127,13 +127,6 @@ impl Tables {
             news.extend(told.map(|told| (told, Event::Told(request.key.clone(), *notice))));
             reached
         });
-        if let Outcome::Revoked {
-            cut_off: Some(lease),
-        } = outcome
-        {
-            let told = listener(lease.client);
-            news.extend(told.map(|told| (told, Event::Changed(request.key.clone()))));
-        }
         Reply::Applied { outcome, now }
     }
 

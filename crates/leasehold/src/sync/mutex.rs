@@ -65,18 +65,43 @@ impl Mutex {
 
     /// The same lock with another ttl for its renewed leases, from 100 ms to 24 h.
     ///
-    /// A lease is renewed every third of its ttl, and given up when a third of it is left.
+    /// A lease is renewed every third of its ttl, and given up when a third of it is left, whatever
+    /// the client does otherwise.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for a ttl outside these bounds.
+    /// [`ErrorKind::InvalidConfig`] for a ttl outside these bounds, or longer than the longest hold.
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
         let ttl = config::ttl("ttl", ttl).map_err(|error| error.for_lock(&self.key.name))?;
+        self.renewed_by(Policy {
+            max_hold: self.terms.policy.max_hold,
+            ..Policy::of(ttl)
+        })
+    }
+
+    /// The same lock with a longest hold: after this time the lease is not renewed any more, so that a
+    /// holder that hangs does not keep it for ever. It is in jeopardy then, and lost when its ttl has
+    /// run out but for the margin.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] if it is shorter than the ttl.
+    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
+        self.renewed_by(Policy {
+            max_hold: Some(max_hold),
+            ..self.terms.policy
+        })
+    }
+
+    fn renewed_by(&self, policy: Policy) -> Result<Self> {
+        let checked = policy.check();
+        checked.map_err(|error| config::invalid(error.to_string()).for_lock(&self.key.name))?;
+        let terms = Terms {
+            policy,
+            fixed: None,
+        };
         Ok(Self {
-            terms: Terms {
-                policy: Policy::of(ttl),
-                fixed: None,
-            },
+            terms,
             ..self.clone()
         })
     }

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::store::{self, Key, OpenOptions, Reply, Request, Space, Store};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl};
+use leasehold_core::{
+    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl,
+};
 
 /// Longer than any state of these tests takes to come about.
 const SOON: Duration = Duration::from_secs(10);

@@ -24,7 +24,9 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::{self, Key, OpenOptions, Reply, Request, Space, SqliteStore, Store};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl};
+use leasehold_core::{
+    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 

@@ -109,7 +109,7 @@ async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once()
     let operator = stage.another().mutex();
     operator.force_release().await.unwrap().unwrap();
     settle().await;
-    assert_eq!(guard.state(), State::Lost(Cause::NotHeld));
+    assert_eq!(guard.state(), State::Lost(Cause::Revoked));
     let next = soon(next).await;
     assert!(next.token() > guard.token());
     next.release().await.unwrap();

@@ -193,7 +193,7 @@ fn a_waiter_that_left_and_is_kept_is_seen() {
     let broken = convict(|record, op, now, tell| {
         let before = record.clone();
         let outcome = apply(record, op, now, tell);
-        if outcome == Outcome::Lost && record.hold == before.hold {
+        if matches!(outcome, Outcome::Lost(_)) && record.hold == before.hold {
             record.queue = before.queue;
         }
         outcome

@@ -3,7 +3,7 @@
 use std::fmt::Arguments;
 use std::time::Duration;
 
-use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Token, Ttl};
+use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, Ttl};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
@@ -179,7 +179,10 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
             Some(Outcome::Released { count })
         }
-        (LOST, Op::Renew { .. } | Op::Release { .. }) => Some(Outcome::Lost),
+        (LOST, Op::Renew { .. } | Op::Release { .. }) => Some(Outcome::Lost(match number()? {
+            0 => Loss::Gone,
+            _ => Loss::TakenOver,
+        })),
         (REVOKED, Op::Revoke) => {
             let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
             Some(Outcome::Revoked { cut_off })

@@ -169,7 +169,7 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
         (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
-        | (Op::Renew { .. } | Op::Release { .. }, Outcome::Lost)
+        | (Op::Renew { .. } | Op::Release { .. }, Outcome::Lost(_))
         | (Op::Revoke, Outcome::Revoked { .. }) => true,
         _ => false,
     }

@@ -169,7 +169,7 @@ impl Listeners {
 }
 
 /// A notice as the script tells it: number of the lease, first token, ttl in ms, time in microseconds,
-/// record. Who is the next has no token.
+/// record. Who is the next has no token, and who was cut off has no ttl either.
 fn parse_notice(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key, Notice)> {
     let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
     let mut number = || -> Option<u64> {
@@ -182,12 +182,15 @@ fn parse_notice(space: &Space, client: ClientId, message: &[u8]) -> Option<(Key,
         number: number()?,
     };
     let (first, ttl, now) = (number()?, number()?, number()?);
-    let ttl = Ttl::from_millis(ttl)?;
-    let notice = match first {
-        0 => Notice::Next { lease, ttl },
-        first => Notice::Granted(Grant {
+    let notice = match (first, ttl) {
+        (0, 0) => Notice::Revoked { lease },
+        (0, ttl) => Notice::Next {
             lease,
-            ttl,
+            ttl: Ttl::from_millis(ttl)?,
+        },
+        (first, ttl) => Notice::Granted(Grant {
+            lease,
+            ttl: Ttl::from_millis(ttl)?,
             first: Token::new(first)?,
             now: StoreTime::from_micros(now),
         }),

@@ -114,12 +114,8 @@ fn answer(
         *wait &= !news.deaf();
     }
     let outcome = apply(db, key, &op, now, |notice| news.tell(key, notice))?;
-    match outcome {
-        Outcome::Revoked {
-            cut_off: Some(lease),
-        } => news.changed(key, lease.client),
-        Outcome::Refused { place: Some(_), .. } => news.somebody_waits(),
-        _ => {}
+    if let Outcome::Refused { place: Some(_), .. } = outcome {
+        news.somebody_waits();
     }
     Ok(Reply::Applied { outcome, now })
 }

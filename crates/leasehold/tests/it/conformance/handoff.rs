@@ -248,7 +248,7 @@ pub(super) async fn a_forced_release_ends_the_chain(bed: Bed) {
     let competitor = soon(competing).await;
     assert!(competitor.token() > cut_off.token());
     let lost = tokio::time::timeout(SOON, cut_off.lost()).await.unwrap();
-    assert_eq!(lost, Cause::NotHeld);
+    assert_eq!(lost, Cause::Revoked);
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     let mut token = competitor.token();
     competitor.release().await.unwrap();

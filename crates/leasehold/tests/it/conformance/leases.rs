@@ -98,7 +98,7 @@ pub(super) async fn ensure_renews_or_says_why_not(bed: Bed) {
     mutex.force_release().await.unwrap();
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert_eq!(guard.state(), State::Lost(Cause::NotHeld));
+    assert_eq!(guard.state(), State::Lost(Cause::Revoked));
 
     let fixed = mutex.lease(Duration::from_secs(5)).unwrap();
     let guard = fixed.lock().await.unwrap();

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use leasehold::store::{Key, Reply, Request, Space, Store};
 use leasehold_core::{
-    ClientId, LeaseId, Name, Op, Outcome, Scope, StoreTime, Token, TokenCount, Ttl,
+    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, Token, TokenCount, Ttl,
 };
 
 use crate::bed::{Bed, fresh_name};
@@ -95,7 +95,10 @@ pub(super) async fn the_same_operation_twice_equals_once(bed: Bed) {
     assert_eq!(released, [Outcome::Released { count: 1 }; 2]);
     assert_eq!(count().await, Some(1));
     let freed = apply(&*store, &key, &[release(1, 0), release(1, 0)]).await;
-    assert_eq!(freed, [Outcome::Released { count: 0 }, Outcome::Lost]);
+    assert_eq!(
+        freed,
+        [Outcome::Released { count: 0 }, Outcome::Lost(Loss::Gone)]
+    );
     assert_eq!(count().await, None);
 }
 
@@ -108,7 +111,7 @@ pub(super) async fn a_stranger_changes_nothing(bed: Bed) {
         panic!("{answers:?}");
     };
     assert!(left <= ttl().as_duration() && left.as_secs() >= 15);
-    assert_eq!(answers[1..], [Outcome::Lost; 3]);
+    assert_eq!(answers[1..], [Outcome::Lost(Loss::TakenOver); 3]);
     let entry = store.inspect(&key).await.unwrap().unwrap();
     assert_eq!((entry.lease, entry.count), (lease(1), 2));
 }

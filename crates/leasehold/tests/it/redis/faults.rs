@@ -95,7 +95,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     server.cont();
     assert_eq!(
         eventually_applied(&*store, renew("never", 1)).await,
-        Outcome::Lost
+        Outcome::Lost(Loss::Gone)
     );
     works(&*store).await;
     // The server runs what it had received, long after the client gave it up.

@@ -95,7 +95,10 @@ async fn whoever_finds_the_lock_free_passes_it_on() {
         server.cli(&["DEL", "app:{t:a}"]);
         let outcome = c.ask(found).await;
         assert!(
-            matches!(outcome, Outcome::Lost | Outcome::Revoked { cut_off: None }),
+            matches!(
+                outcome,
+                Outcome::Lost(_) | Outcome::Revoked { cut_off: None }
+            ),
             "{outcome:?}"
         );
         b.granted("a", number).await;
@@ -117,9 +120,12 @@ async fn who_gives_up_is_not_granted() {
         b.wait("a", number).await;
     }
     assert_eq!(c.wait("a", 1).await, 4);
-    assert_eq!(b.ask(release("a", 1, 0)).await, Outcome::Lost);
-    assert_eq!(b.ask(renew("a", 3)).await, Outcome::Lost);
-    assert_eq!(b.ask(release("a", 4, 2)).await, Outcome::Lost);
+    assert_eq!(
+        b.ask(release("a", 1, 0)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
+    assert_eq!(b.ask(renew("a", 3)).await, Outcome::Lost(Loss::TakenOver));
+    assert_eq!(b.ask(release("a", 4, 2)).await, Outcome::Lost(Loss::TakenOver));
     assert_eq!(c.wait("a", 1).await, 1);
     a.release("a", 1).await;
     b.granted("a", 2).await;
@@ -290,7 +296,7 @@ async fn after_a_restart_everybody_asks_again_and_is_served() {
             }
             Restart::Empty => {
                 assert_eq!(place, 0);
-                assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost);
+                assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost(Loss::TakenOver));
             }
         }
         b.release("a", 1).await;

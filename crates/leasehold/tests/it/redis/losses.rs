@@ -144,7 +144,7 @@ async fn with_a_server_that_can_watch_one_key_only() {
         "{told:?}"
     );
     for name in ["a", "b", "c"] {
-        assert_eq!(a.ask(renew(name, 1)).await, Outcome::Lost);
+        assert_eq!(a.ask(renew(name, 1)).await, Outcome::Lost(Loss::Gone));
     }
 }
 

@@ -140,7 +140,7 @@ async fn a_server_without_memory_queues_nobody_but_grants_to_who_waits() {
     assert_eq!(server.cli(&["EXISTS", "app:{t:b}"]), "0");
     assert_eq!(server.cli(&["LLEN", "app:{t:b}:queue"]), "2");
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(b.ask(renew("b", 3)).await, Outcome::Lost);
+    assert_eq!(b.ask(renew("b", 3)).await, Outcome::Lost(Loss::TakenOver));
     a.granted("b", 2).await;
 }
 
@@ -159,7 +159,7 @@ async fn without_tokens_nobody_is_granted_the_lock() {
         assert_eq!(server.cli(&["LLEN", QUEUE]), "2");
     }
     server.cli(&["DEL", "app:{t:a}:token"]);
-    assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost);
+    assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost(Loss::TakenOver));
     b.granted("a", 1).await;
 }
 

@@ -85,8 +85,14 @@ async fn a_record_without_an_end_holds_for_ever() {
         applied(&*store, acquire("a", 1)).await,
         Outcome::Refused { left, place: None }
     );
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Lost);
-    assert_eq!(applied(&*store, release("a", 1, 0)).await, Outcome::Lost);
+    assert_eq!(
+        applied(&*store, renew("a", 1)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
+    assert_eq!(
+        applied(&*store, release("a", 1, 0)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
     assert_eq!(server.cli(&["HGETALL", RECORD]), "somebody\n1");
     server.cli(&["PEXPIRE", RECORD, "5000"]);
     let Outcome::Refused { left, .. } = applied(&*store, acquire("a", 1)).await else {

@@ -64,7 +64,10 @@ async fn exactly_these_rights_are_enough() {
     a.take("b", 1).await;
     b.wait("b", 1).await;
     b.wait("b", 2).await;
-    assert_eq!(b.ask(release("b", 1, 0)).await, Outcome::Lost);
+    assert_eq!(
+        b.ask(release("b", 1, 0)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
     a.release("b", 1).await;
     b.granted("b", 2).await;
     a.store.forget(a.lease(1).client);
@@ -145,7 +148,7 @@ async fn a_right_taken_from_a_holder_harms_no_record() {
                         // So that the next one finds what it must not change.
                         server.cli(&["HSET", "app:{t:a}", &lease(1).to_string(), "1"]);
                     }
-                    outcome => assert!(!matches!(outcome, Outcome::Lost), "without {removed}"),
+                    outcome => assert!(!matches!(outcome, Outcome::Lost(_)), "without {removed}"),
                 },
                 other => panic!("without {removed}: {other:?}"),
             }
@@ -187,7 +190,10 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     }
 
     allow(&server, "ltrim");
-    assert_eq!(other.ask(renew("a", 2)).await, Outcome::Lost);
+    assert_eq!(
+        other.ask(renew("a", 2)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
     other.release("a", 1).await;
     let grant = alice.granted("a", 1).await;
     other.wait("a", 3).await;
@@ -198,7 +204,10 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     assert_eq!(server.cli(&["EXISTS", "app:{t:a}"]), "0");
     assert_eq!(queue().lines().count(), 2);
     allow(&server, "");
-    assert_eq!(alice.ask(renew("a", 2)).await, Outcome::Lost);
+    assert_eq!(
+        alice.ask(renew("a", 2)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
     assert!(other.granted("a", 3).await.first > grant.first);
 }
 

@@ -308,8 +308,14 @@ async fn a_lease_ends_when_the_servers_clock_says_so() {
     };
     assert!(left <= Duration::from_secs(10), "{left:?}");
     server.step_clock(10_001);
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Lost);
-    assert_eq!(applied(&*store, release("a", 1, 0)).await, Outcome::Lost);
+    assert_eq!(
+        applied(&*store, renew("a", 1)).await,
+        Outcome::Lost(Loss::Gone)
+    );
+    assert_eq!(
+        applied(&*store, release("a", 1, 0)).await,
+        Outcome::Lost(Loss::Gone)
+    );
     granted(&*store, acquire("a", 2)).await;
 }
 

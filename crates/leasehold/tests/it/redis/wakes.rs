@@ -121,7 +121,7 @@ async fn over_tls_and_a_unix_socket() {
         a.release("a", 1).await;
         b.granted("a", 1).await;
         server.cli(&["DEL", "app:{t:a}"]);
-        assert_eq!(b.ask(renew("a", 1)).await, Outcome::Lost);
+        assert_eq!(b.ask(renew("a", 1)).await, Outcome::Lost(Loss::Gone));
     }
 }
 

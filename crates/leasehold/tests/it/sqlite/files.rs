@@ -220,7 +220,7 @@ async fn holders_learn_that_the_file_was_deleted() {
     assert!(second > first);
 
     let (lost, _) = outcome(&*store, renew("a", lease(1), LONG)).await;
-    assert_eq!(lost, Outcome::Lost);
+    assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
     let (refused, _) = outcome(&*store, acquire("a", lease(3), LONG)).await;
     assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
 
@@ -229,6 +229,6 @@ async fn holders_learn_that_the_file_was_deleted() {
         fs::remove_file(place.folder.path().join(name)).unwrap();
     }
     let (lost, _) = outcome(&*other, renew("a", lease(2), LONG)).await;
-    assert_eq!(lost, Outcome::Lost);
+    assert_eq!(lost, Outcome::Lost(Loss::Gone));
     token(&*store, acquire("a", lease(4), LONG)).await;
 }

@@ -73,7 +73,7 @@ async fn nobody_overtakes_the_queue() {
     }
     // One in the middle has had enough.
     let (left, _) = outcome(&*other, release("a", waiter.lease(125))).await;
-    assert_eq!(left, Outcome::Lost);
+    assert_eq!(left, Outcome::Lost(Loss::TakenOver));
     holder.release("a", 1).await;
     let (refused, _) = outcome(&*one, acquire("a", holder.lease(2), LONG)).await;
     assert!(matches!(refused, Outcome::Refused { place: None, .. }));
@@ -133,7 +133,9 @@ async fn a_revocation_tells_whom_it_cut_off_and_the_next() {
             let cut_off = Some(holder.lease(1));
             let (revoked, _) = outcome(&*waiter.store, revoke).await;
             assert_eq!(revoked, Outcome::Revoked { cut_off });
-            assert_eq!(holder.hears(1).await, [Event::Changed(key("a"))]);
+            let lease = holder.lease(1);
+            let told = Event::Told(key("a"), Notice::Revoked { lease });
+            assert_eq!(holder.hears(1).await, [told]);
             waiter.granted("a", 1).await;
             waiter.release("a", 1).await;
         }
@@ -156,7 +158,7 @@ async fn a_lease_that_ends_by_itself_passes_to_the_head() {
     assert_eq!(waiter.wait("a", 1).await, Some(0));
     clock.advance(second);
     let (lost, _) = outcome(&*one, renew("a", holder.lease(1), LONG)).await;
-    assert_eq!(lost, Outcome::Lost);
+    assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
     waiter.granted("a", 1).await;
 
     // A queue that nobody has asked about for two ttls and a second is forgotten.
@@ -181,7 +183,7 @@ async fn listeners_learn_that_the_file_was_deleted() {
     assert_eq!(holder.hears(1).await, [Event::Interrupted]);
     assert_eq!(waiter.take_heard(), []);
     let (lost, _) = outcome(&*other, renew("b", waiter.lease(2), LONG)).await;
-    assert_eq!(lost, Outcome::Lost);
+    assert_eq!(lost, Outcome::Lost(Loss::Gone));
     assert_eq!(waiter.hears(1).await, [Event::Interrupted]);
 
     // The new file has a queue of its own, and the same bells.

@@ -91,7 +91,7 @@ fn a_process_learns_that_another_replaced_the_file() {
         }
         token(&*store, acquire("a", lease(2), LONG)).await;
         child.0.stdin.take().unwrap().write_all(b"renew\n").unwrap();
-        assert_eq!(answer().as_deref(), Some("child: Lost"));
+        assert_eq!(answer().as_deref(), Some("child: Lost(TakenOver)"));
         assert!(child.0.wait().unwrap().success());
         assert_eq!(store.list(&space("main")).await.unwrap().len(), 101);
     });

@@ -112,7 +112,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     let store = after.open(&place).await;
     assert_eq!(store.list(&space("main")).await.unwrap(), []);
     let (lost, started) = outcome(&store, renew("a", lease(1), LONG)).await;
-    assert_eq!(lost, Outcome::Lost);
+    assert_eq!(lost, Outcome::Lost(Loss::Gone));
     assert!(started > stopped);
     for (name, old) in names.iter().zip(&mut tokens) {
         let new = token(&store, acquire(name, lease(2), LONG)).await;

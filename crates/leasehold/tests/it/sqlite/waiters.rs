@@ -186,7 +186,7 @@ fn a_stopped_waiter_costs_the_acceptance_ttl() {
         stopped.signal(Signal::CONT);
         assert_eq!(stopped.answer(), entry.token.unwrap().to_string());
         let (lost, _) = outcome(&*store, renew("a", entry.lease, LONG)).await;
-        assert_eq!(lost, Outcome::Lost);
+        assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
         stopped.kill();
     });
 }

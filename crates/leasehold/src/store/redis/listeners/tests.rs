@@ -105,7 +105,7 @@ fn what_is_no_grant_is_nobodys_news() {
         "7 1 3000 1 app:{u:n}",
         "7 1 3000 1 app:{t:n}:token",
         "7 1 3000 1 app:{t:n} ",
-        "7 0 0 1 app:{t:n}",
+        "7 0 0 1 app:{u:n}",
         "7 9007199254740992 3000 1 app:{t:n}",
         "7 1 0 1 app:{t:n}",
         "7 1 90000000000 1 app:{t:n}",

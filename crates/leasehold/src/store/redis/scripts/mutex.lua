@@ -18,7 +18,7 @@
 -- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
--- nobody else would notice.
+-- nobody else would notice. A holder that is revoked is told the same with 0 for token and ttl.
 --
 -- KEYS: for each operation its record, its counter and its queue.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
@@ -28,7 +28,7 @@
 -- Answers with a flat list: the server's time in microseconds, then for each operation a code and
 -- a value:
 --
---   0  lost        0
+--   0  lost        1 if another holds the lock, else 0
 --   1  granted     the first of the reserved tokens
 --   2  refused     what is left of the holder's lease in ms, -1 if it has no end; or, if it waits,
 --                  {that, how many wait before it}
@@ -60,6 +60,17 @@ local ACCEPTANCE_MS = 3000
 
 local run, find, match, format, type, tonumber =
     redis.pcall, string.find, string.match, string.format, type, tonumber
+
+-- Tells the client of a lease something about it, and answers how many heard it.
+local function tell(record, lease, first, ttl, now)
+    local client, number = match(lease, '^(%x+):(%d+)')
+    if not client then
+        return 0
+    end
+    local heard = run('PUBLISH', match(record, '^[^:]*') .. ':client:' .. client,
+        format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record))
+    return type(heard) == 'number' and heard or 0
+end
 
 local time = run('TIME')
 if time.err then
@@ -137,7 +148,7 @@ local function pass_on(record, counter, queue, head, asker)
         if type(head) == 'table' then
             return false, -2, FAILED, {'LINDEX', head.err}
         end
-        local lease, client, number, ttl, tokens = match(head, '^((%x+):(%d+)) (%d+) (%d+)$')
+        local lease, ttl, tokens = match(head, '^(%x+:%d+) (%d+) (%d+)$')
         if not lease then
             return false, -2, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
         elseif lease == asker then
@@ -159,17 +170,10 @@ local function pass_on(record, counter, queue, head, asker)
             run('HDEL', record, lease)
             return head, -2, FAILED, {'LTRIM', trimmed.err}
         end
-        local channels = match(record, '^[^:]*') .. ':client:'
-        local told = '%s %.0f %.0f %.0f %s'
-        local heard = run('PUBLISH', channels .. client,
-            format(told, number, first, ttl, now, record))
-        if type(heard) == 'number' and heard > 0 then
+        if tell(record, lease, first, ttl, now) > 0 then
             local following = run('LINDEX', queue, 0)
             if type(following) == 'string' then
-                client, number = match(following, '^(%x+):(%d+)')
-                if client then
-                    run('PUBLISH', channels .. client, format(told, number, 0, ttl, now, record))
-                end
+                tell(record, following, 0, ttl, now)
             end
             return head, ttl
         end
@@ -256,6 +260,9 @@ for i = 1, #KEYS, 3 do
                 break
             end
             code, value, left = REVOKED, fields[1] or false, -2
+            if value then
+                tell(record, value, 0, 0, now)
+            end
         else
             left = run('PTTL', record)
             if type(left) == 'table' then
@@ -323,21 +330,26 @@ for i = 1, #KEYS, 3 do
         -- The lock is free or another's, and whoever finds it free passes it on.
         head = run('LINDEX', queue, 0)
         if not code then
-            code, value = LOST, 0
             if head then
                 -- Whoever renews or releases what it does not hold waits for nothing any more.
-                reply, head = leave(queue, lease)
-                if reply then
-                    code, value = reply, head
+                code, value = leave(queue, lease)
+                if code then
                     break
                 end
                 head = run('LINDEX', queue, 0)
-                left = left or run('PTTL', record)
+            end
+            left = left or run('PTTL', record)
+            if type(left) == 'table' then
+                code, value = FAILED, {'PTTL', left.err}
+                break
             end
         end
         if head and left == -2 then
             -- Should that fail, it changes nothing of what was done before.
-            pass_on(record, counter, queue, head)
+            head, left = pass_on(record, counter, queue, head)
+        end
+        if not code then
+            code, value = LOST, left == -2 and 0 or 1
         end
     until true
     answer[place + 1], answer[place + 2] = code, value

@@ -17,7 +17,7 @@ const LETTERS_MAX: usize = 5;
 const VERSION: u8 = 1;
 const GRANTED: u8 = 1;
 const NEXT: u8 = 2;
-const CHANGED: u8 = 3;
+const REVOKED: u8 = 3;
 const INTERRUPTED: u8 = 4;
 
 /// Writes an event into the last letter, or into a new one if that is full. What would be too much is
@@ -66,8 +66,8 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
         Event::Told(key, Notice::Next { lease, ttl }) => {
             (NEXT, key, vec![lease.number, ttl.as_millis()])
         }
-        Event::Changed(key) => (CHANGED, key, Vec::new()),
-        Event::Interrupted => return None,
+        Event::Told(key, Notice::Revoked { lease }) => (REVOKED, key, vec![lease.number]),
+        Event::Changed(_) | Event::Interrupted => return None,
     };
     let mut bytes = vec![kind];
     let space = &key.space;
@@ -107,7 +107,10 @@ fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
             let (lease, ttl) = (lease(number(rest)?), Ttl::from_millis(number(rest)?)?);
             Some(Event::Told(key, Notice::Next { lease, ttl }))
         }
-        CHANGED => Some(Event::Changed(key)),
+        REVOKED => {
+            let lease = lease(number(rest)?);
+            Some(Event::Told(key, Notice::Revoked { lease }))
+        }
         _ => None,
     }
 }
@@ -159,8 +162,15 @@ mod tests {
         vec![
             Event::Told(key("a"), Notice::Granted(grant)),
             Event::Told(key(&"ü".repeat(256)), next),
-            Event::Changed(key("c d")),
+            Event::Told(key("c d"), revoked(7)),
         ]
+    }
+
+    fn revoked(number: u64) -> Notice {
+        let client = CLIENT;
+        Notice::Revoked {
+            lease: LeaseId { client, number },
+        }
     }
 
     #[test]
@@ -175,7 +185,8 @@ mod tests {
 
     #[test]
     fn many_events_take_several_letters_in_their_order_and_too_many_none() {
-        let event = |number: u32| Event::Changed(key(&format!("{number:0500}")));
+        let event =
+            |number: u32| Event::Told(key(&format!("{number:0500}")), revoked(number.into()));
         let mut letters = Vec::new();
         for number in 0..200 {
             write(&mut letters, &event(number));

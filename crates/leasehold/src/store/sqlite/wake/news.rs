@@ -42,14 +42,9 @@ impl<'a> News<'a> {
         self.ringer.listeners.is_deaf()
     }
 
-    /// Takes a notice to a waiter, and answers whether that can be reached.
+    /// Takes a notice to a client, and answers whether that can be reached.
     pub(in crate::store::sqlite) fn tell(&mut self, key: &Key, notice: &Notice) -> bool {
         self.take(notice.lease().client, Event::Told(key.clone(), *notice))
-    }
-
-    /// Tells a client whose lease was cut off.
-    pub(in crate::store::sqlite) fn changed(&mut self, key: &Key, client: ClientId) {
-        self.take(client, Event::Changed(key.clone()));
     }
 
     /// A client of this store waits from now on.
