@@ -20,7 +20,7 @@ use crate::time::{self, Instant, Ttl};
 pub enum Action {
     /// Nothing, until [`Lease::next_event`].
     Wait,
-    /// Send a renewal of this ttl and report what became of it.
+    /// Send a renewal of this ttl, or a longer one, and report what became of it.
     Renew(Ttl),
 }
 
@@ -239,6 +239,12 @@ impl Lease {
             Some(Term::Fixed(end)) => Some(change.min(end)),
             _ => Some(change),
         }
+    }
+
+    /// Whether a renewal that [`Lease::poll`] asked for is not answered.
+    #[must_use]
+    pub const fn under_way(&self) -> bool {
+        self.under_way
     }
 
     /// Tells the machine the time; it answers what to do.

@@ -7,13 +7,15 @@
 //!
 //! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
 //! * [`queue`] is who waits for a name.
-//! * [`lease`] is the rule of a holder: what its lease is worth at this instant.
+//! * [`lease`] is the rule of a holder: what its lease is worth at this instant, in a [`state`].
+//! * [`policy`] is when it is renewed and when it is given up, [`batching`] how many at once.
 //! * [`contention`] is waiting and handing off inside a process.
 //! * [`holds`] is re-entry: several holds over one lease.
 //! * [`schedule`] orders leases by the instant at which they need attention.
 //! * [`time`] holds all deadline arithmetic and all rounding.
 //! * [`id`], [`name`] and [`token`] are newtypes that can only hold valid values.
 
+pub mod batching;
 pub mod contention;
 pub mod holds;
 pub mod id;
@@ -27,6 +29,7 @@ pub mod state;
 pub mod time;
 pub mod token;
 
+pub use batching::Batching;
 pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
@@ -36,6 +39,6 @@ pub use name::{Name, NameError, Scope};
 pub use policy::{Policy, PolicyError};
 pub use queue::{Queue, Waiter};
 pub use schedule::Schedule;
-pub use state::{Cause, State};
+pub use state::{Cause, Kind, State};
 pub use time::{Instant, StoreTime, Ttl};
 pub use token::{Token, TokenCount};

@@ -24,7 +24,28 @@ pub enum State {
     Lost(Cause),
 }
 
+/// What kind of state it is, whatever its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// As [`State::Held`].
+    Held,
+    /// As [`State::Jeopardy`].
+    Jeopardy(Cause),
+    /// As [`State::Lost`].
+    Lost(Cause),
+}
+
 impl State {
+    /// What kind of state it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match *self {
+            Self::Held { .. } => Kind::Held,
+            Self::Jeopardy { cause, .. } => Kind::Jeopardy(cause),
+            Self::Lost(cause) => Kind::Lost(cause),
+        }
+    }
+
     /// Whether the lease is over.
     #[must_use]
     pub const fn is_lost(&self) -> bool {

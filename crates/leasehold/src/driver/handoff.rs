@@ -24,6 +24,7 @@ pub(super) fn hand_off(
         lease,
         chain,
         front,
+        ..
     } = inner;
     let Some(front) = front.as_ref().filter(|_| chain.pass(now)) else {
         return false;

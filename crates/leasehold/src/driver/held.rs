@@ -1,7 +1,10 @@
 //! One lease that this process holds.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+
 use leasehold_core::{
-    Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, Term, Token,
+    Action, Cause, Chain, HoldId, Instant, Kind, Lease, LeaseId, Op, Outcome, State, Term, Token,
     TokenCount, Ttl,
 };
 use tokio::sync::Notify;
@@ -21,6 +24,8 @@ pub(crate) struct Held {
     pub(crate) tokens: TokenCount,
     /// Until when an earlier request of this id that was never answered could still run.
     pub(crate) echo: Option<Instant>,
+    /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
+    pub(super) scheduled: AtomicU64,
     inner: Mutex<Inner>,
     changed: Notify,
 }
@@ -32,6 +37,20 @@ pub(crate) struct Inner {
     pub(crate) chain: Chain,
     /// The front of the line of its name. It goes on to the next when the lease is released or lost.
     pub(crate) front: Option<Front<Mutexes>>,
+    /// Whether a renewal is on its way to the store or back.
+    renewing: bool,
+    /// The state that was last reported.
+    seen: Kind,
+}
+
+impl Inner {
+    /// The state if it is of another kind than before.
+    fn look(&mut self, now: Instant) -> Option<Kind> {
+        let kind = self.lease.state(now).kind();
+        let new = kind != self.seen;
+        self.seen = kind;
+        new.then_some(kind)
+    }
 }
 
 impl Held {
@@ -49,10 +68,13 @@ impl Held {
             first: chain.token(),
             tokens,
             echo,
+            scheduled: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 lease,
                 chain,
                 front: None,
+                renewing: false,
+                seen: Kind::Held,
             }),
             changed: Notify::new(),
         }
@@ -62,17 +84,53 @@ impl Held {
         lock(&self.inner)
     }
 
+    /// Changes the lease, tells those who watch it, and reports what must be known.
+    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let (answer, news) = self.change_quietly(now, change);
+        if let Some(kind) = news {
+            self.report(kind);
+        }
+        answer
+    }
+
     /// Changes the lease and tells those who watch it. Once it is lost, the next in line contends
-    /// anew, whether the holder has noticed or not.
-    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Lease) -> T) -> T {
+    /// anew, whether the holder has noticed or not. Answers what is to be reported, too.
+    fn change_quietly<T>(
+        &self,
+        now: Instant,
+        change: impl FnOnce(&mut Inner) -> T,
+    ) -> (T, Option<Kind>) {
         let mut inner = self.lock();
-        let answer = change(&mut inner.lease);
-        let lost = inner.lease.state(now).is_lost();
+        let answer = change(&mut inner);
+        let news = inner.look(now);
+        let lost = matches!(inner.seen, Kind::Lost(_));
         let front = if lost { inner.front.take() } else { None };
         drop(inner);
         self.changed.notify_waiters();
         drop(front);
-        answer
+        (answer, news)
+    }
+
+    /// Logs and counts a change of state.
+    pub(super) fn report(&self, kind: Kind) {
+        // What listens to logs and metrics is not ours: its panic is none of the lease.
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            let (lock, lease) = (self.key.name.as_str(), self.id);
+            match kind {
+                Kind::Held => tracing::info!(lock, %lease, "lease held again"),
+                Kind::Jeopardy(cause) => {
+                    metrics::counter!("leasehold_jeopardy_total", "cause" => cause.name())
+                        .increment(1);
+                    tracing::warn!(lock, %lease, %cause, "lease in jeopardy");
+                }
+                Kind::Lost(Cause::Released) => tracing::debug!(lock, %lease, "lease released"),
+                Kind::Lost(cause) => {
+                    metrics::counter!("leasehold_lost_total", "cause" => cause.name()).increment(1);
+                    tracing::error!(lock, %lease, %cause, "lease lost");
+                }
+            }
+        }));
+        drop(told);
     }
 
     pub(crate) fn state(&self, hold: HoldId, now: Instant) -> State {
@@ -97,7 +155,7 @@ impl Held {
                     lease.next_hold_change(hold, now),
                 )
             };
-            if !last.is_some_and(|last| same_kind(last, state)) {
+            if last.is_none_or(|last| last.kind() != state.kind()) {
                 return state;
             }
             match next {
@@ -111,61 +169,111 @@ impl Held {
         }
     }
 
-    pub(crate) fn poll(&self, now: Instant) -> (Action, Option<Instant>) {
-        self.change(now, |lease| (lease.poll(now), lease.next_event(now)))
+    /// Tells the lease the time. Answers what to do, when to look again, and what to report.
+    pub(super) fn poll(&self, now: Instant) -> (Action, Option<Instant>, Option<Kind>) {
+        let ((action, next), news) = self.change_quietly(now, |inner| {
+            let action = inner.lease.poll(now);
+            (action, inner.lease.next_event(now))
+        });
+        (action, next, news)
     }
 
     /// When to look at the lease next. `None`: never, it is lost.
     pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |lease| lease.next_event(now))
+        self.change(now, |inner| inner.lease.next_event(now))
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
-        self.change(now, |lease| lease.lose(cause));
+        self.change(now, |inner| inner.lease.lose(cause));
     }
 
     /// The store hinted that the lease may be over. Answers when to look at it.
     pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |lease| {
-            lease.check(now);
-            lease.next_event(now)
+        self.change(now, |inner| {
+            inner.lease.check(now);
+            inner.lease.next_event(now)
         })
     }
 
     /// The connection to the store was interrupted. Answers when to look at the lease.
     pub(crate) fn interrupted(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |lease| {
-            lease.interrupted(now);
-            lease.next_event(now)
+        self.change(now, |inner| {
+            inner.lease.interrupted(now);
+            inner.lease.next_event(now)
         })
     }
 
+    /// The renewal that is to be sent now. `None`: it was released or lost in the meantime, and
+    /// nothing is sent for it any more.
+    pub(super) fn begin_renewal(&self, now: Instant) -> Option<Request> {
+        let mut inner = self.lock();
+        let lease = &inner.lease;
+        if lease.holds().count() == 0 || lease.state(now).is_lost() {
+            return None;
+        }
+        let ttl = lease.ttl(now);
+        inner.renewing = true;
+        drop(inner);
+        Some(self.renewal(ttl))
+    }
+
     /// Takes in the reply to a renewal, and answers when to look at the lease again.
-    pub(crate) fn renewal_answered(
+    pub(super) fn renewal_answered(
         &self,
         reply: &Reply,
         sent: Instant,
         ttl: Ttl,
         now: Instant,
     ) -> Option<Instant> {
-        self.change(now, |lease| {
-            match reply {
-                Reply::Applied {
-                    outcome: Outcome::Renewed,
-                    ..
-                } => lease.renewed(sent, ttl, now),
-                Reply::Applied { outcome, .. } => lease.lose(Cause::of(outcome)),
-                Reply::Rejected(_) | Reply::Unknown(_) => {
-                    lease.renewal_failed(now, Cause::Unreachable);
+        self.change(
+            now,
+            |Inner {
+                 lease, renewing, ..
+             }| {
+                *renewing = false;
+                match reply {
+                    Reply::Applied {
+                        outcome: Outcome::Renewed,
+                        ..
+                    } => lease.renewed(sent, ttl, now),
+                    Reply::Applied { outcome, .. } => lease.lose(Cause::of(outcome)),
+                    Reply::Rejected(_) | Reply::Unknown(_) => {
+                        lease.renewal_failed(now, Cause::Unreachable);
+                    }
                 }
+                lease.next_event(now)
+            },
+        )
+    }
+
+    /// A renewal was given up. Answers when to look at the lease again.
+    pub(super) fn renewal_given_up(&self, now: Instant) -> Option<Instant> {
+        self.change(
+            now,
+            |Inner {
+                 lease, renewing, ..
+             }| {
+                *renewing = false;
+                lease.renewal_failed(now, Cause::Unreachable);
+                lease.next_event(now)
+            },
+        )
+    }
+
+    /// Waits until no renewal is on its way.
+    pub(super) async fn no_renewal(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.lock().renewing {
+                return;
             }
-            lease.next_event(now)
-        })
+            changed.await;
+        }
     }
 
     /// The store confirmed an operation of a hold.
     pub(crate) fn confirmed(&self, sent: Instant, ttl: Ttl, now: Instant) {
-        self.change(now, |lease| lease.confirmed(sent, ttl, now));
+        self.change(now, |inner| inner.lease.confirmed(sent, ttl, now));
     }
 
     pub(crate) fn renewal(&self, ttl: Ttl) -> Request {
@@ -196,14 +304,5 @@ impl Held {
             Some(Term::Fixed(end)) => Some(end),
             _ => None,
         }
-    }
-}
-
-fn same_kind(a: State, b: State) -> bool {
-    match (a, b) {
-        (State::Held { .. }, State::Held { .. }) => true,
-        (State::Jeopardy { cause: a, .. }, State::Jeopardy { cause: b, .. }) => a == b,
-        (State::Lost(a), State::Lost(b)) => a == b,
-        _ => false,
     }
 }

@@ -216,8 +216,12 @@ impl Hold {
             }
             reply
         };
-        if last && matches!(reply, Reply::Applied { .. }) {
-            self.release_echo();
+        if last {
+            if matches!(reply, Reply::Applied { .. }) {
+                self.release_echo();
+            }
+            // No renewal of this lease is sent after this returns.
+            self.held.no_renewal().await;
         }
         match (reply, before) {
             (_, State::Lost(cause)) => Err(self.lost(cause)),

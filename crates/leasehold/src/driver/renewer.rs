@@ -1,21 +1,40 @@
 //! Renews the leases of this process in time, and tells their holders when that fails.
 //!
 //! One task sleeps until the first lease is due, asks every due lease what it wants, and sends the
-//! renewals in batches. It waits for no answer: a slow batch delays no other. What an answer means
-//! is decided by [`leasehold_core::Lease`]; what a silence means, too.
+//! renewals in batches, each in a task of its own, by the lane of their shard. It waits for no answer:
+//! a slow shard delays no other. What an answer means is decided by [`leasehold_core::Lease`]; what a
+//! silence means, too.
+//!
+//! A panic, of a store or of ours, fails the renewals it hits, which are tried again, and the task goes
+//! on. If it did not, each lease would still be lost in time, by its own clock.
 
+mod batch;
+mod lane;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
-use leasehold_core::{Action, Instant, Schedule, State, Ttl};
+use leasehold_core::{Action, Instant, Schedule};
 use tokio::sync::Notify;
 
+use self::batch::Batch;
+use self::lane::Lanes;
 use super::clock::Clock;
 use super::held::Held;
 use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock};
-use crate::store::Store;
+use crate::store::{Shard, Store};
 
-/// How many leases one renewal request carries: at 256 the cost per lease has flattened out.
-const BATCH_MAX: usize = 256;
+/// How many leases are looked at before others get a word in.
+const LOOK_MAX: usize = 1_024;
+
+/// The pause after a panic.
+const RESTART: Duration = Duration::from_millis(100);
 
 /// The renewing task. It stops when this is dropped.
 #[derive(Debug)]
@@ -29,7 +48,9 @@ struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     runtime: Runtime,
+    lanes: Lanes,
     table: Mutex<Table>,
+    interrupted: AtomicBool,
     earlier: Notify,
 }
 
@@ -47,7 +68,9 @@ impl Renewer {
             store,
             clock,
             runtime: runtime.clone(),
+            lanes: Lanes::default(),
             table: Mutex::default(),
+            interrupted: AtomicBool::new(false),
             earlier: Notify::new(),
         });
         let task = runtime.spawn(Arc::clone(&shared).run());
@@ -58,40 +81,33 @@ impl Renewer {
     pub(crate) fn insert(&self, held: &Arc<Held>) {
         if let Some(due) = held.next_event(self.shared.clock.now()) {
             let mut table = self.shared.table();
-            table.schedule.insert(held.id.number, due, Arc::clone(held));
+            table.remove(held);
+            table.insert(Arc::clone(held), due);
             self.shared.wake_for(&mut table, due);
         }
     }
 
-    /// Looks at a lease anew because one of its holds came or went.
+    /// Looks at a lease anew because one of its holds came or went, or because it was lost.
     pub(crate) fn revisit(&self, held: &Held) {
-        let now = self.shared.clock.now();
-        let next = held.next_event(now);
-        let over = self.shared.move_on(held.id.number, next);
-        if over {
-            report(held, now);
-        }
+        let next = held.next_event(self.shared.clock.now());
+        self.shared.move_on(held, next);
     }
 
     /// Asks the store soon whether it still knows a lease.
     pub(crate) fn check(&self, held: &Held) {
         let next = held.check(self.shared.clock.now());
-        self.shared.move_on(held.id.number, next);
+        self.shared.move_on(held, next);
     }
 
     /// Asks the store whether it still knows each lease: the connection was interrupted.
     pub(crate) fn interrupted(&self) {
-        let now = self.shared.clock.now();
-        for held in self.leases() {
-            let next = held.interrupted(now);
-            self.shared.move_on(held.id.number, next);
-            report(&held, now);
-        }
+        self.shared.interrupted.store(true, Ordering::Release);
+        self.shared.earlier.notify_one();
     }
 
-    /// Forgets a lease: it is not renewed again.
+    /// Forgets a lease: no renewal of it is begun any more.
     pub(crate) fn remove(&self, held: &Held) {
-        self.shared.table().schedule.remove(held.id.number);
+        self.shared.table().remove(held);
     }
 
     /// The leases it looks after.
@@ -106,17 +122,61 @@ impl Drop for Renewer {
     }
 }
 
+impl Table {
+    fn insert(&mut self, held: Arc<Held>, due: Instant) {
+        // 0 says that it is not scheduled.
+        let due = due.max(Instant::from_nanos(1));
+        held.scheduled.store(due.as_nanos(), Ordering::Relaxed);
+        self.schedule.insert(due, held.id.number, held);
+    }
+
+    /// Takes a lease out, if it is in.
+    fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {
+        match held.scheduled.swap(0, Ordering::Relaxed) {
+            0 => None,
+            due => self
+                .schedule
+                .remove(Instant::from_nanos(due), held.id.number),
+        }
+    }
+}
+
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
 
+    /// Looks after the leases, and goes on after a panic.
     async fn run(self: Arc<Self>) {
         loop {
-            let due = self.poll_due();
-            for batch in due.chunks(BATCH_MAX) {
-                let renewal = Arc::clone(&self).renew(batch.to_vec());
-                self.runtime.spawn(renewal);
+            {
+                let mut work = pin!(self.look_after());
+                let panicked = poll_fn(|context| {
+                    let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+                    match polled {
+                        Ok(Poll::Pending) => Poll::Pending,
+                        Ok(Poll::Ready(never)) => match never {},
+                        Err(panic) => Poll::Ready(panic),
+                    }
+                });
+                drop(panicked.await);
+            }
+            let told = catch_unwind(|| {
+                metrics::counter!("leasehold_renewer_restarts_total").increment(1);
+                tracing::error!("the renewer panicked; it goes on");
+            });
+            drop(told);
+            tokio::time::sleep(RESTART).await;
+        }
+    }
+
+    async fn look_after(self: &Arc<Self>) -> Never {
+        loop {
+            if self.interrupted.swap(false, Ordering::AcqRel) {
+                self.doubt_all().await;
+            }
+            while self.poll_due() {
+                tokio::task::yield_now().await;
             }
             let next = {
                 let mut table = self.table();
@@ -133,52 +193,73 @@ impl Shared {
         }
     }
 
-    /// Tells every due lease the time and collects those that want to be renewed.
-    fn poll_due(&self) -> Vec<(Arc<Held>, Ttl)> {
-        let mut renewals = Vec::new();
-        let mut table = self.table();
-        let now = self.clock.now();
-        while let Some((id, held)) = table.schedule.first_due(now) {
-            let (action, next) = held.poll(now);
-            match next {
-                Some(next) => table.schedule.reschedule(id, next),
-                None => {
-                    table.schedule.remove(id);
-                    report(&held, now);
+    /// Tells due leases the time, and sends those on their way that want to be renewed. Answers
+    /// whether there may be more.
+    fn poll_due(self: &Arc<Self>) -> bool {
+        let mut batches = HashMap::<Shard, Batch>::new();
+        let mut news = Vec::new();
+        let mut looks = 0;
+        let leases = {
+            let mut table = self.table();
+            let now = self.clock.now();
+            while looks < LOOK_MAX
+                && let Some(held) = table.schedule.pop_due(now)
+            {
+                looks += 1;
+                let due = Instant::from_nanos(held.scheduled.swap(0, Ordering::Relaxed));
+                let (action, next, told) = held.poll(now);
+                news.extend(told.map(|kind| (Arc::clone(&held), kind)));
+                if let Action::Renew(_) = action {
+                    let shard = self.store.shard(&held.key);
+                    let batch = batches.entry(shard).or_insert_with(|| Batch::new(self));
+                    batch.push(Arc::clone(&held), due);
+                }
+                if let Some(next) = next {
+                    table.insert(held, next);
                 }
             }
-            if let Action::Renew(ttl) = action {
-                renewals.push((held, ttl));
+            table.schedule.len()
+        };
+        for (shard, batch) in batches {
+            self.send(shard, batch);
+        }
+        for (held, kind) in news {
+            held.report(kind);
+        }
+        metrics::gauge!("leasehold_leases").set(leases as f64);
+        looks == LOOK_MAX
+    }
+
+    fn send(self: &Arc<Self>, shard: Shard, mut batch: Batch) {
+        let lane = self.lanes.of(shard);
+        while batch.len() > 0 {
+            let part = batch.split_off_front(lane.batch_max());
+            self.runtime.spawn(part.renew(Arc::clone(&lane)));
+        }
+    }
+
+    /// Asks the store about every lease.
+    async fn doubt_all(&self) {
+        let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
+        for part in leases.chunks(LOOK_MAX) {
+            let now = self.clock.now();
+            for held in part {
+                let next = held.interrupted(now);
+                self.move_on(held, next);
             }
-        }
-        renewals
-    }
-
-    async fn renew(self: Arc<Self>, leases: Vec<(Arc<Held>, Ttl)>) {
-        let requests = leases.iter().map(|(held, ttl)| held.renewal(*ttl));
-        let sent = self.clock.now();
-        let replies = self.store.apply(requests.collect()).await;
-        let now = self.clock.now();
-        metrics::counter!("leasehold_round_trips_total").increment(1);
-        metrics::counter!("leasehold_renewals_total").increment(leases.len() as u64);
-        for ((held, ttl), reply) in leases.iter().zip(&replies) {
-            let next = held.renewal_answered(reply, sent, *ttl, now);
-            self.move_on(held.id.number, next);
-            report(held, now);
+            tokio::task::yield_now().await;
         }
     }
 
-    /// Looks at a lease at another instant, or never again. Answers whether it was looked after
-    /// until now and is not any more.
-    fn move_on(&self, id: u64, next: Option<Instant>) -> bool {
+    /// Looks at a lease at another instant, or never again, if it is looked after still.
+    fn move_on(&self, held: &Held, next: Option<Instant>) {
         let mut table = self.table();
-        match next {
-            Some(next) => {
-                table.schedule.reschedule(id, next);
-                self.wake_for(&mut table, next);
-                false
-            }
-            None => table.schedule.remove(id).is_some(),
+        let Some(held) = table.remove(held) else {
+            return;
+        };
+        if let Some(next) = next {
+            table.insert(held, next);
+            self.wake_for(&mut table, next);
         }
     }
 
@@ -190,19 +271,5 @@ impl Shared {
     }
 }
 
-/// Logs and counts what a holder must know.
-fn report(held: &Held, now: Instant) {
-    let lock = held.key.name.as_str();
-    let state = held.lock().lease.state(now);
-    match state {
-        State::Held { .. } => {}
-        State::Jeopardy { cause, .. } => {
-            metrics::counter!("leasehold_jeopardy_total").increment(1);
-            tracing::warn!(lock, lease = %held.id, %cause, "lease in jeopardy");
-        }
-        State::Lost(cause) => {
-            metrics::counter!("leasehold_lost_total").increment(1);
-            tracing::error!(lock, lease = %held.id, %cause, "lease lost");
-        }
-    }
-}
+/// What never comes.
+enum Never {}

@@ -50,6 +50,13 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// [`Reply::Unknown`].
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>>;
 
+    /// The part of the store that a record is in. What happens to one part does not concern the others:
+    /// renewals of different parts do not travel together, and do not wait for each other.
+    fn shard(&self, key: &Key) -> Shard {
+        let _ = key;
+        Shard(0)
+    }
+
     /// Tells a client from now on what concerns it, as long as its listener lives. The leases of a
     /// client that listens can wait in queues; those of one that does not are passed over.
     ///
@@ -90,6 +97,10 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>>;
 }
+
+/// A part of a store that can fail by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shard(pub u32);
 
 /// An operation on the record of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -125,7 +125,10 @@ async fn who_gives_up_is_not_granted() {
         Outcome::Lost(Loss::TakenOver)
     );
     assert_eq!(b.ask(renew("a", 3)).await, Outcome::Lost(Loss::TakenOver));
-    assert_eq!(b.ask(release("a", 4, 2)).await, Outcome::Lost(Loss::TakenOver));
+    assert_eq!(
+        b.ask(release("a", 4, 2)).await,
+        Outcome::Lost(Loss::TakenOver)
+    );
     assert_eq!(c.wait("a", 1).await, 1);
     a.release("a", 1).await;
     b.granted("a", 2).await;

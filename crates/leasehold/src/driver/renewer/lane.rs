@@ -1,0 +1,59 @@
+//! The ways to the shards of a store: what happens on one does not concern the others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::Batching;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::super::primitives::{Mutex, lock};
+use crate::store::Shard;
+
+/// How many batches may be under way to one shard: enough to keep it busy, few enough that others
+/// get a word in. A shard that does not answer has no more of our memory than these.
+const UNDER_WAY_MAX: usize = 4;
+
+/// A lane for each shard that was ever needed.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Mutex<HashMap<Shard, Arc<Lane>>>);
+
+impl Lanes {
+    pub(super) fn of(&self, shard: Shard) -> Arc<Lane> {
+        Arc::clone(lock(&self.0).entry(shard).or_default())
+    }
+}
+
+/// The way to one shard.
+#[derive(Debug)]
+pub(super) struct Lane {
+    free: Semaphore,
+    batching: Mutex<Batching>,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            free: Semaphore::new(UNDER_WAY_MAX),
+            batching: Mutex::default(),
+        }
+    }
+}
+
+impl Lane {
+    /// How many leases the next batch takes at most.
+    pub(super) fn batch_max(&self) -> usize {
+        lock(&self.batching).size()
+    }
+
+    /// Waits for the turn of a batch. It ends when what is answered is dropped.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.free.acquire().await.ok()
+    }
+
+    /// A batch of so many leases had its answer after this time.
+    pub(super) fn answered(&self, leases: usize, took: Duration) {
+        lock(&self.batching).answered(leases, took);
+    }
+}
