@@ -40,7 +40,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Its `Display` is its URL without a password.
 pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch, in its order, in as few round trips as the store can, and answers each
-    /// request in the same order. Always as many replies as requests.
+    /// request in the same order. Always as many replies as requests. Of renewals and nothing else,
+    /// none concerns another, and they may be applied in any order.
     ///
     /// It ends within the store's response timeout.
     ///

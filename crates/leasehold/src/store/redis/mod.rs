@@ -5,7 +5,8 @@
 //! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
 //!   changes.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
-//!   `script` calls it, `batch` writes its arguments and reads its answer.
+//!   `script` calls it, `batch` writes its arguments and reads its answer. `renewals` is the short way
+//!   for what it does most often.
 //! * `read` looks at records, for listings.
 //! * `errors` is the one table of what a server's errors mean.
 
@@ -26,6 +27,7 @@ mod listeners;
 mod load;
 mod news;
 mod read;
+mod renewals;
 mod script;
 mod watch;
 
@@ -34,7 +36,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Outcome};
-use redis::{Cmd, RedisWrite, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, RedisWrite, Value};
 
 use self::address::{Address, Secret};
 #[cfg(feature = "__bench")]
@@ -44,6 +47,7 @@ pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::keys::ClientKey;
+use self::renewals::Renewals;
 use self::script::Script;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
@@ -58,6 +62,7 @@ use crate::Result;
 pub struct RedisStore {
     link: Link,
     mutex: Script,
+    renewals: Renewals,
     announce: Script,
 }
 
@@ -76,6 +81,7 @@ impl RedisStore {
         let store = Self {
             link: Link::new(address, options.connect_timeout, options.response_timeout),
             mutex: Script::new(include_str!("scripts/mutex.lua")),
+            renewals: Renewals::new(),
             announce: Script::new(include_str!("scripts/announce.lua")),
         };
         store.greet().await?;
@@ -85,28 +91,25 @@ impl RedisStore {
     /// How many script calls this store has sent: tells what an acquisition costs.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.mutex.calls() + self.announce.calls()
+        self.mutex.calls() + self.renewals.calls() + self.announce.calls()
     }
 
     /// An empty batch: proves that the server is there, lets us in and knows the script.
     async fn greet(&self) -> Result<()> {
-        let answers = self
+        let cmd = |verb: &str, script: &str| batch::encode(verb, script, &[], false);
+        let answer = self
             .link
-            .exchange(|mut connection| async move {
-                self.mutex.call_batch(&mut connection, &[], false).await
-            })
+            .exchange(|mut connection| async move { self.mutex.call(&mut connection, cmd).await })
             .await;
-        let error = match answers {
+        let error = match answer {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-            Ok(answers) => match answers.into_iter().next() {
-                Some(Value::Array(answer)) => match answer.as_slice() {
-                    [Value::Int(_)] => return Ok(()),
-                    _ => batch::failed_command("", &Value::Array(answer))
-                        .unwrap_or_else(errors::strange_answer),
-                },
-                Some(Value::ServerError(error)) => errors::call(&error).0,
-                _ => errors::strange_answer(),
+            Ok(Value::Array(answer)) => match answer.as_slice() {
+                [Value::Int(_)] => return Ok(()),
+                _ => batch::failed_command("", &Value::Array(answer))
+                    .unwrap_or_else(errors::strange_answer),
             },
+            Ok(Value::ServerError(error)) => errors::call(&error).0,
+            Ok(_) => errors::strange_answer(),
         };
         Err(error.at_store(self))
     }
@@ -122,17 +125,14 @@ impl RedisStore {
             .exchange_settled(|dialed| async move {
                 let queued = listeners.wakes() == Wakes::Grants;
                 let mut connection = dialed.connection.clone();
-                let call = self.mutex.call_batch(&mut connection, requests, queued);
-                Ok((call.await?, dialed))
+                let replies = self.ask(&mut connection, requests, queued).await?;
+                Ok((replies, dialed))
             })
             .await;
         let mut replies: Vec<_> = match answers {
             Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
-            Ok((answers, dialed)) => {
-                let parts = batch.chunks(REQUESTS_MAX).zip(answers);
-                let replies = parts.flat_map(|(part, answer)| batch::decode(part, answer));
-                let replies: Vec<_> = replies.collect();
+            Ok((replies, dialed)) => {
                 dialed.news.note(requests, &replies);
                 self.tell_revoked(requests, &replies);
                 replies
@@ -144,6 +144,49 @@ impl RedisStore {
             self.name_error(reply, request);
         }
         replies
+    }
+
+    /// Applies requests by the rule, and what are renewals and nothing else by the short way first.
+    async fn ask(
+        &self,
+        connection: &mut MultiplexedConnection,
+        requests: &[Request],
+        queued: bool,
+    ) -> RedisResult<Vec<Reply>> {
+        if !self.renewals.suit(requests) {
+            return self.ask_rule(connection, requests, queued).await;
+        }
+        let mut replies = self.renewals.ask(connection, requests).await?;
+        let left = requests.iter().zip(&replies);
+        let left: Vec<_> = left
+            .filter(|(_, reply)| reply.is_none())
+            .map(|(request, _)| request.clone())
+            .collect();
+        if !left.is_empty() {
+            let mut answers = self.ask_rule(connection, &left, queued).await?.into_iter();
+            for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
+                *reply = answers.next();
+            }
+        }
+        let unknown = || Reply::Unknown(errors::strange_answer());
+        let replies = replies.into_iter();
+        Ok(replies.map(|reply| reply.unwrap_or_else(unknown)).collect())
+    }
+
+    async fn ask_rule(
+        &self,
+        connection: &mut MultiplexedConnection,
+        requests: &[Request],
+        queued: bool,
+    ) -> RedisResult<Vec<Reply>> {
+        let parts: Vec<_> = requests.chunks(REQUESTS_MAX).collect();
+        let encode =
+            |verb: &str, script: &str, part: &&_| batch::encode(verb, script, part, queued);
+        let answers = self.mutex.call_all(connection, &parts, encode).await?;
+        let replies = parts.into_iter().zip(answers);
+        Ok(replies
+            .flat_map(|(part, answer)| batch::decode(part, answer))
+            .collect())
     }
 
     /// Tells those who were cut off: the server does not tell of what came over the connection that

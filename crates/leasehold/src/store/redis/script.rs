@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
-use super::batch::{self, REQUESTS_MAX};
-use crate::store::Request;
-
 /// A script, and how often it was called.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -54,23 +51,23 @@ impl Script {
         }
     }
 
-    /// The calls for a batch, all sent before the first answer: one answer for each
-    /// [`REQUESTS_MAX`] requests. If nobody can be `queued`, those who would wait do not.
-    pub(super) async fn call_batch(
+    /// A call for each part, all sent before the first answer. `cmd` makes it as in
+    /// [`Script::call`].
+    pub(super) async fn call_all<P>(
         &self,
         connection: &mut MultiplexedConnection,
-        batch: &[Request],
-        queued: bool,
+        parts: &[P],
+        cmd: impl Fn(&str, &str, &P) -> Cmd,
     ) -> RedisResult<Vec<Value>> {
-        if batch.len() <= REQUESTS_MAX {
-            let cmd = |verb: &str, script: &str| batch::encode(verb, script, batch, queued);
+        if let [part] = parts {
+            let cmd = |verb: &str, script: &str| cmd(verb, script, part);
             return Ok(vec![self.call(connection, cmd).await?]);
         }
         // By its text, so that no call has to be sent again behind later ones. The text is small
         // beside the arguments.
         let mut pipeline = Pipeline::new();
-        for part in batch.chunks(REQUESTS_MAX) {
-            pipeline.add_command(batch::encode("EVAL", self.text, part, queued));
+        for part in parts {
+            pipeline.add_command(cmd("EVAL", self.text, part));
         }
         let calls = pipeline.len();
         self.count(calls);

@@ -18,6 +18,7 @@ use leasehold_core::{LeaseId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::keys::RecordKey;
 use super::listeners::Listeners;
@@ -29,6 +30,13 @@ const MOMENT: Duration = Duration::from_millis(10);
 
 /// How many records are read in one round trip.
 const READ_MAX: usize = 256;
+
+/// How many changes the server may tell of in [`ALARMS_SPAN`], if most of them are none: as many as a
+/// process with a large queue of waiters might cause.
+const ALARMS_MAX: u64 = 1_000;
+
+/// See [`ALARMS_MAX`].
+const ALARMS_SPAN: Duration = Duration::from_secs(10);
 
 /// Asks the server to watch the keys of the next command.
 pub(super) const START: [&str; 3] = ["CLIENT", "CACHING", "YES"];
@@ -46,6 +54,21 @@ pub(super) struct Watch {
 struct Due {
     keys: HashMap<Key, Noted>,
     notes: u64,
+    alarms: Alarms,
+}
+
+/// Tells whether the server speaks of changes that are none. It keeps a bounded table of what it
+/// watches, and drops what is too much as if it had changed. Whoever then asked for each, and had it
+/// watched anew, would push out the next.
+#[derive(Debug)]
+struct Alarms {
+    since: Instant,
+    /// How many changes had been told of then.
+    told: u64,
+    /// How many leases were lost since.
+    lost: u64,
+    /// Whether it is so: what was renewed is not watched any more.
+    false_ones: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +76,8 @@ struct Noted {
     why: Why,
     /// Which note it was: the same lease may be noted again.
     nth: u64,
+    /// Whether it was renewed just now, so that it need not be looked at very closely.
+    renewed: bool,
 }
 
 /// Why a record is watched.
@@ -82,8 +107,10 @@ impl Watch {
                 continue;
             };
             match (request.op, outcome) {
+                (Op::Renew { lease, .. }, Outcome::Renewed) => {
+                    noted |= due.note_renewed(&request.key, lease);
+                }
                 (Op::Acquire { lease, .. }, Outcome::Granted { .. })
-                | (Op::Renew { lease, .. }, Outcome::Renewed)
                 | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
                     due.note(&request.key, Why::Held(lease));
                     noted = true;
@@ -92,7 +119,8 @@ impl Watch {
                     due.note(&request.key, Why::Awaited);
                     noted = true;
                 }
-                (Op::Renew { lease, .. } | Op::Release { lease, .. }, _) => {
+                (Op::Renew { lease, .. } | Op::Release { lease, .. }, outcome) => {
+                    due.alarms.lost += u64::from(matches!(outcome, Outcome::Lost(_)));
                     due.strike(&request.key, lease);
                 }
                 (Op::Acquire { .. } | Op::Revoke, _) => {}
@@ -118,7 +146,11 @@ impl Watch {
         loop {
             self.noted.notified().await;
             tokio::time::sleep(MOMENT).await;
-            let due = self.due().all();
+            let due = {
+                let mut due = self.due();
+                due.alarms.look(listeners.changes());
+                due.all()
+            };
             for part in due.chunks(READ_MAX) {
                 let Ok(changed) = read(&mut connection, part).await else {
                     return;
@@ -139,11 +171,27 @@ impl Watch {
 }
 
 impl Due {
+    /// Notes a lease that was renewed, if such are watched.
+    fn note_renewed(&mut self, key: &Key, lease: LeaseId) -> bool {
+        if self.alarms.false_ones {
+            return false;
+        }
+        self.notes += 1;
+        let noted = Noted {
+            why: Why::Held(lease),
+            nth: self.notes,
+            renewed: true,
+        };
+        self.keys.insert(key.clone(), noted);
+        true
+    }
+
     fn note(&mut self, key: &Key, why: Why) {
         self.notes += 1;
         let noted = Noted {
             why,
             nth: self.notes,
+            renewed: false,
         };
         match self.keys.entry(key.clone()) {
             // What is watched for its holder is watched.
@@ -181,14 +229,59 @@ impl Due {
     }
 }
 
+impl Default for Alarms {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            told: 0,
+            lost: 0,
+            false_ones: false,
+        }
+    }
+}
+
+impl Alarms {
+    /// The server has told of so many changes by now.
+    fn look(&mut self, told: u64) {
+        if self.since.elapsed() < ALARMS_SPAN {
+            return;
+        }
+        let alarms = told - self.told;
+        if alarms > ALARMS_MAX.max(2 * self.lost) && !self.false_ones {
+            self.false_ones = true;
+            tracing::warn!(
+                alarms,
+                "the server watches too many keys; what is lost is noticed at the next renewal. \
+                 A larger tracking-table-max-keys mends that"
+            );
+        }
+        *self = Self {
+            since: Instant::now(),
+            told,
+            lost: 0,
+            false_ones: self.false_ones,
+        };
+    }
+}
+
 /// Reads records, which the server watches from then on. Answers for each whether it is not any more
 /// as it was when it was noted.
+///
+/// Those that were renewed just now are read all at once, whether they are there. Only if some are
+/// not, each is looked at.
 async fn read(
     connection: &mut MultiplexedConnection,
     due: &[(Key, Noted)],
 ) -> RedisResult<Vec<bool>> {
+    let renewed: Vec<_> = due
+        .iter()
+        .filter(|(_, noted)| noted.renewed)
+        .map(|(key, _)| key)
+        .collect();
+    let all_there = renewed.is_empty() || all_exist(connection, &renewed).await?;
+    let looked_at = |noted: &Noted| !(noted.renewed && all_there);
     let mut pipeline = Pipeline::with_capacity(due.len() * 2);
-    for (key, noted) in due {
+    for (key, noted) in due.iter().filter(|(_, noted)| looked_at(noted)) {
         pipeline.cmd(START[0]).arg(&START[1..]);
         let record = RecordKey(key).to_string();
         match noted.why {
@@ -197,13 +290,35 @@ async fn read(
         };
     }
     let count = pipeline.len();
-    let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
+    let answers = match count {
+        0 => Vec::new(),
+        _ => connection.send_packed_commands(&pipeline, 0, count).await?,
+    };
     // Every other answer is that it watches.
-    let answers = answers.iter().skip(1).step_by(2);
-    let pairs = due.iter().zip(answers);
-    Ok(pairs
-        .map(|((_, noted), answer)| changed(noted.why, answer))
-        .collect())
+    let mut answers = answers.iter().skip(1).step_by(2);
+    let mut look = |(_, noted): &(Key, Noted)| {
+        looked_at(noted)
+            && answers
+                .next()
+                .is_some_and(|answer| changed(noted.why, answer))
+    };
+    Ok(due.iter().map(&mut look).collect())
+}
+
+/// Whether there is a record under each of these keys, which the server watches from then on.
+async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> RedisResult<bool> {
+    let mut pipeline = Pipeline::with_capacity(2);
+    pipeline.cmd(START[0]).arg(&START[1..]);
+    let exists = pipeline.cmd("EXISTS");
+    for key in keys {
+        exists.arg(RecordKey(key).to_string());
+    }
+    let answers = connection.send_packed_commands(&pipeline, 0, 2).await?;
+    let there = match answers.last() {
+        Some(Value::Int(there)) => usize::try_from(*there).ok(),
+        _ => None,
+    };
+    Ok(there == Some(keys.len()))
 }
 
 fn changed(why: Why, answer: &Value) -> bool {
@@ -252,6 +367,25 @@ mod tests {
         let mut left: Vec<_> = due.keys.keys().cloned().collect();
         left.sort();
         assert_eq!(left, [again, late, other]);
+    }
+
+    /// Time stands still, but for where it is moved on.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_renewed_is_not_watched_if_the_server_has_no_room() {
+        let mut due = Due::default();
+        assert!(due.note_renewed(&key("a"), lease(1)));
+        tokio::time::advance(ALARMS_SPAN).await;
+        due.alarms.look(ALARMS_MAX);
+        // As many as were lost.
+        due.alarms.lost = ALARMS_MAX;
+        tokio::time::advance(ALARMS_SPAN).await;
+        due.alarms.look(ALARMS_MAX * 3);
+        assert!(due.note_renewed(&key("a"), lease(1)));
+        tokio::time::advance(ALARMS_SPAN).await;
+        due.alarms.look(ALARMS_MAX * 4 + 1);
+        assert!(!due.note_renewed(&key("a"), lease(1)));
+        due.note(&key("b"), Why::Held(lease(2)));
+        assert_eq!(due.keys.len(), 2);
     }
 
     #[test]

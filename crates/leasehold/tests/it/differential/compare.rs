@@ -182,7 +182,15 @@ impl<'a> Player<'a> {
             let what = format!("{} replies to {batch:?}", replies.len());
             return Err((batch[0].0, what));
         }
-        for ((name, op), reply) in batch.iter().zip(replies) {
+        let mut played: Vec<_> = batch.iter().zip(replies).collect();
+        if batch.iter().all(|(_, op)| matches!(op, Op::Renew { .. })) {
+            // A store may apply them in any order, for none concerns another.
+            played.sort_by_key(|(_, reply)| match reply {
+                Reply::Applied { now, .. } => *now,
+                Reply::Rejected(_) | Reply::Unknown(_) => StoreTime::default(),
+            });
+        }
+        for ((name, op), reply) in played {
             self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
         let wakes = self.subject.store.wakes();
