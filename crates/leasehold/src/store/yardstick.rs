@@ -117,14 +117,18 @@ impl Yardstick {
     }
 
     /// Renews leases for `ttl`, each in a call of its own, all of them sent before the first answer:
-    /// what a program does that knows nothing of batches. `false`: there is no server whose work
-    /// could be looked at, and nothing was done.
+    /// what a program does that knows nothing of batches. Answers how many of them were held; `None`
+    /// if there is no server whose work could be looked at, and nothing was done.
     ///
     /// # Errors
     ///
-    /// If the store does not renew them all.
+    /// If the store does not answer, or not that.
     #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
-    pub async fn renew_each(&self, leases: &[(Mutex, LeaseId)], ttl: Duration) -> Result<bool> {
+    pub async fn renew_each(
+        &self,
+        leases: &[(Mutex, LeaseId)],
+        ttl: Duration,
+    ) -> Result<Option<usize>> {
         match &self.kind {
             #[cfg(feature = "redis")]
             Kind::Redis(_, bare) => {
@@ -133,12 +137,30 @@ impl Yardstick {
                     key: mutex.key().clone(),
                     op: Op::Renew { lease: *lease, ttl },
                 });
-                bare.renew_each(&requests.collect::<Vec<_>>()).await?;
+                let renewed = bare.renew_each(&requests.collect::<Vec<_>>()).await?;
                 let calls = u64::try_from(leases.len()).unwrap_or(u64::MAX);
                 self.bare_calls.fetch_add(calls, Ordering::Relaxed);
-                Ok(true)
+                Ok(Some(renewed))
             }
-            _ => Ok(false),
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes what the store would keep for a while about free locks that nobody will ever use
+    /// again, as far as it can and may.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
+    pub async fn forget(&self, mutexes: &[Mutex]) -> Result<()> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => {
+                let keys = mutexes.iter().map(|mutex| mutex.key().clone());
+                bare.forget(&keys.collect::<Vec<_>>()).await
+            }
+            _ => Ok(()),
         }
     }
 

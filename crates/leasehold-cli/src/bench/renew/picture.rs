@@ -39,8 +39,8 @@ fn leases(report: &Report) -> String {
 
 /// The processor time for nothing but renewals.
 fn cores(held: &Held) -> Vec<String> {
-    let mut lines = vec![heading("renewing them, of one core", &[])];
-    let cores = [Some(("this process", held.process_cpu)), server(held)];
+    let mut lines = vec![heading("processor time for renewals, of one core", &[])];
+    let cores = [Some(("process", held.process_cpu)), server(held)];
     let most = cores.iter().flatten().map(|(_, cpu)| *cpu);
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
     for (name, cpu) in cores.into_iter().flatten() {
@@ -51,7 +51,7 @@ fn cores(held: &Held) -> Vec<String> {
 }
 
 fn server(held: &Held) -> Option<(&'static str, f64)> {
-    held.server_cpu.map(|cpu| ("the server", cpu))
+    held.server_cpu.map(|cpu| ("server", cpu))
 }
 
 fn lag(held: &Held) -> Vec<String> {
@@ -125,23 +125,24 @@ fn renewals(held: &Held) -> Vec<String> {
 
 fn comparisons(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(ratio) = report.renewal.and_then(|renewal| renewal.ratio) {
-        let text = format!("{} that of a bare call", times(ratio.server_cpu));
-        lines.push(plain("a renewal's server time is", &text));
-        let text = format!("{} that of a bare call", times(ratio.script));
-        lines.push(plain("its time in scripts is", &text));
+    if let Some(renewal) = &report.renewal {
+        let ratio = renewal.ratio;
+        let text = format!("{} a bare call's time", times(ratio.server_cpu));
+        lines.push(plain("a renewal takes the server", &text));
+        let text = format!("{} a bare call's time", times(ratio.script));
+        lines.push(plain("and in scripts", &text));
     }
     let ratio = report.pairs.ratio;
-    let text = format!("{} as long as alone", times(ratio.p50));
-    lines.push(plain("another lock takes", &text));
-    let text = format!("{} as many as alone", times(ratio.throughput));
-    lines.push(plain("in a second there are", &text));
+    let text = format!("{} its time alone", times(ratio.p50));
+    lines.push(plain("another lock and its release takes", &text));
+    let text = format!("{} as many", times(ratio.throughput));
+    lines.push(plain("and in a second there are", &text));
     lines
 }
 
 fn memory_of(memory: &Memory) -> Vec<String> {
     let text = format!(
-        "{} bytes, and {} of the guard",
+        "{} bytes, and its guard of {}",
         thousands(memory.beyond_guard),
         memory.guard
     );
@@ -156,22 +157,22 @@ fn fate(report: &Report) -> Vec<String> {
         format!("{seconds:.2} s, {} a second", thousands(per_second))
     };
     let left = match report.left {
-        0 => "nothing".to_owned(),
-        left => count(left, "lock"),
+        0 => "none".to_owned(),
+        left => thousands(left as f64),
     };
     vec![
         plain(
-            "leases in jeopardy, and lost",
-            &format!("{jeopardy}, and {lost}"),
+            "leases that were in jeopardy, lost",
+            &format!("{jeopardy}, {lost}"),
         ),
         plain(
-            "they were taken in",
+            "all taken in",
             &took(report.taken.seconds, report.taken.per_second),
         ),
         plain(
-            "and released in",
+            "all released in",
             &took(report.released.seconds, report.released.per_second),
         ),
-        plain("of which was left", &left),
+        plain("locks still held then", &left),
     ]
 }

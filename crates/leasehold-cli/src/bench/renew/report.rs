@@ -31,7 +31,8 @@ pub(in crate::bench) struct Report {
     pub(super) trouble: Fate,
     /// `None`: the system does not tell.
     pub(super) memory: Option<Memory>,
-    /// `None`: there is no server, or it does not tell.
+    /// `None`: there is no server, or it does not tell, or no lease was due in the slices that are
+    /// compared.
     pub(super) renewal: Option<Renewal>,
     pub(super) pairs: Beside,
     pub(super) released: Paced,
@@ -95,8 +96,8 @@ pub(super) struct Renewal {
     pub(super) ours: Cost,
     /// One bare call for each.
     pub(super) bare: Cost,
-    /// Ours divided by bare calls. `None`: no renewal was due while ours were looked at.
-    pub(super) ratio: Option<CostRatio>,
+    /// Ours divided by bare calls.
+    pub(super) ratio: CostRatio,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -251,36 +252,27 @@ impl Renewal {
     /// there are no others.
     fn of(turns: &Turns) -> Option<Self> {
         let ours = Cost::of(turns.ours.renewals, &turns.ours, [0.0; 2])?;
-        let others = [ours.server_cpu_us, ours.script_us].map(|us| us * turns.bare.due());
+        let due = per(turns.bare.renewals, 1);
+        let others = [ours.server_cpu_us, ours.script_us].map(|us| us * due);
         let bare = Cost::of(turns.bare.bare, &turns.bare, others)?;
         Some(Self {
             ours,
             bare,
-            ratio: (ours.renewals > 0).then(|| CostRatio {
+            ratio: CostRatio {
                 server_cpu: ratio(ours.server_cpu_us, bare.server_cpu_us),
                 script: ratio(ours.script_us, bare.script_us),
-            }),
+            },
         })
-    }
-}
-
-impl Work {
-    fn due(&self) -> f64 {
-        per(self.renewals, 1)
     }
 }
 
 impl Cost {
     /// Of each renewal, in microseconds, without what others cost.
     fn of(renewals: u64, work: &Work, others: [f64; 2]) -> Option<Self> {
-        let load = work.server?;
+        let load = work.server.filter(|_| renewals > 0)?;
         let each = |all: Duration, others: f64| {
             let own = (all.as_secs_f64() * 1e6 - others).max(0.0);
-            if renewals == 0 {
-                0.0
-            } else {
-                round(own / per(renewals, 1))
-            }
+            round(own / per(renewals, 1))
         };
         Some(Self {
             renewals,

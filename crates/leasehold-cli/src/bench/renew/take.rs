@@ -1,6 +1,6 @@
 //! Takes all locks, with many tasks at once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use crate::bench::progress::Progress;
 use crate::exit::Failure;
 
 /// After so many locks the other tasks have a chance: a store in memory never makes one wait.
-const IN_A_ROW: u64 = 128;
+const IN_A_ROW: u32 = 128;
 
 /// What the tasks share.
 #[derive(Clone)]
 struct Taker {
     desk: Desk,
     ttl: Duration,
-    leases: u64,
+    leases: u32,
     /// The next lock to be taken.
-    next: Arc<AtomicU64>,
+    next: Arc<AtomicU32>,
     guards: Arc<Mutex<Vec<Guard>>>,
 }
 
@@ -31,13 +31,15 @@ pub(super) async fn all(renew: &Renew, desk: &Desk) -> Result<(Vec<Guard>, Durat
     let taker = Taker {
         desk: desk.clone(),
         ttl: renew.ttl,
-        leases: renew.leases.into(),
+        leases: renew.leases,
         next: Arc::default(),
         // As large as it will be: its growth would look like memory of the leases.
         guards: Arc::new(Mutex::new(Vec::with_capacity(renew.leases as usize))),
     };
     let next = Arc::clone(&taker.next);
-    let progress = Progress::of("taking", taker.leases, move || next.load(Ordering::Relaxed));
+    let progress = Progress::of("taking", taker.leases.into(), move || {
+        next.load(Ordering::Relaxed).into()
+    });
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..renew.tasks {
@@ -51,6 +53,11 @@ pub(super) async fn all(renew: &Renew, desk: &Desk) -> Result<(Vec<Guard>, Durat
     Ok((std::mem::take(&mut *guards), start.elapsed()))
 }
 
+/// One of the locks by its number.
+pub(super) fn mutex(desk: &Desk, number: u32) -> leasehold::Result<leasehold::Mutex> {
+    desk.mutex(format_args!("held/{number}"))
+}
+
 impl Taker {
     async fn run(self) -> leasehold::Result<()> {
         loop {
@@ -58,10 +65,10 @@ impl Taker {
             if number >= self.leases {
                 return Ok(());
             }
-            let mutex = self.desk.mutex(format_args!("held/{number}"))?;
-            let guard = mutex.ttl(self.ttl)?.lock().await?;
+            let mutex = mutex(&self.desk, number)?.ttl(self.ttl)?;
+            let guard = mutex.lock().await?;
             self.keep(guard);
-            if number % IN_A_ROW == 0 {
+            if number.is_multiple_of(IN_A_ROW) {
                 tokio::task::yield_now().await;
             }
         }

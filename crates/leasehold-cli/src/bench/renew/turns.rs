@@ -57,7 +57,7 @@ pub(super) async fn take(
         return Ok(turns);
     }
     let unit = span / SLICES;
-    let mut names = guards.iter().cycle();
+    let mut leases = guards.iter().cycle();
     for slice in 0..SLICES {
         if (slice + slice / 3) % 3 == 2 {
             turns.pairs.repeat(desk, unit).await?;
@@ -68,7 +68,7 @@ pub(super) async fn take(
             tokio::time::sleep(unit).await;
             turns.ours.add(0, &before.until(&Look::now(desk).await?));
         } else {
-            let bare = renew_each(desk, &mut names, ttl, unit).await?;
+            let bare = renew_each(desk, &mut leases, ttl, unit).await?;
             turns.bare.add(bare, &before.until(&Look::now(desk).await?));
         }
     }
@@ -89,6 +89,7 @@ async fn renew_each(
         for guard in guards.take(DEEP) {
             leases.push((desk.client.mutex(guard.name())?, guard.lease_id()));
         }
+        // One that was lost is no renewal, but work for the server all the same.
         desk.yardstick.renew_each(&leases, ttl).await?;
         renewed += leases.len() as u64;
     }

@@ -9,10 +9,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
 use super::connection::Trouble;
-use super::keys::RecordKey;
+use super::keys::{CounterKey, RecordKey};
 use super::{RedisStore, Value, batch, errors};
+use crate::Result;
 use crate::store::{Key, Reply, Request};
-use crate::{Error, ErrorKind, Result};
 
 /// What a program would write that calls the mutex script by hand: the yardstick of
 /// `leasehold bench`.
@@ -76,13 +76,13 @@ impl Bare {
         }])
     }
 
-    /// Asks once, each in a call of its own, all sent before the first answer: renewals of leases
-    /// that are held.
+    /// Asks for renewals, each in a call of its own, all sent before the first answer, and tells how
+    /// many of the leases were held.
     ///
     /// # Errors
     ///
-    /// If the server does not renew them all.
-    pub async fn renew_each(&self, requests: &[Request]) -> Result<()> {
+    /// If the server does not answer, or not that.
+    pub async fn renew_each(&self, requests: &[Request]) -> Result<usize> {
         let mut pipeline = Pipeline::with_capacity(requests.len());
         for request in requests {
             let request = slice::from_ref(request);
@@ -94,17 +94,31 @@ impl Bare {
         if answers.len() != requests.len() {
             return Err(errors::strange_answer());
         }
+        let mut renewed = 0;
         for (request, answer) in requests.iter().zip(answers) {
             match batch::decode(slice::from_ref(request), answer).pop() {
-                Some(Reply::Applied {
-                    outcome: Outcome::Renewed,
-                    ..
-                }) => {}
+                Some(Reply::Applied { outcome, .. }) => {
+                    renewed += usize::from(outcome == Outcome::Renewed);
+                }
                 Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error),
-                _ => return Err(Error::new(ErrorKind::Store, "a bare renewal was refused")),
+                None => return Err(errors::strange_answer()),
             }
         }
-        Ok(())
+        Ok(renewed)
+    }
+
+    /// Removes the counters of names that nobody will ever use again, as far as the server lets us:
+    /// they would stay for a day.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub async fn forget(&self, keys: &[Key]) -> Result<()> {
+        let mut unlink = redis::cmd("UNLINK");
+        for key in keys {
+            unlink.arg(CounterKey(key).to_string());
+        }
+        self.send(&unlink).await.map(drop)
     }
 
     /// How long the server takes to answer when it has nothing to do.
@@ -219,7 +233,7 @@ mod tests {
                 op: Op::Renew { lease, ttl },
             }
         };
-        let requests: Vec<_> = (1..=3).map(request).collect();
+        let requests = [1, 2, 3].map(request);
         for request in &requests {
             let Op::Renew { lease, .. } = request.op else {
                 panic!("{request:?}");
@@ -228,13 +242,19 @@ mod tests {
             bare.half(&key, &lease, false).await.unwrap();
         }
         server.cli(&["CONFIG", "RESETSTAT"]);
-        bare.renew_each(&requests).await.unwrap();
+        assert_eq!(bare.renew_each(&requests).await.unwrap(), 3);
         let stats = server.cli(&["INFO", "commandstats"]);
         assert!(stats.contains("cmdstat_evalsha:calls=3,"), "{stats}");
         for request in &requests {
             let left = server.cli(&["PTTL", &record_key(&request.key)]);
             assert!(left.parse::<u64>().unwrap() > 60_000, "{left}");
         }
-        assert!(bare.renew_each(&[request(4)]).await.is_err());
+        assert_eq!(bare.renew_each(&[request(4)]).await.unwrap(), 0);
+
+        let keys = requests.map(|request| request.key);
+        let counters = || server.cli(&["KEYS", "*:token"]).lines().count();
+        assert_eq!(counters(), 3);
+        bare.forget(&keys[..2]).await.unwrap();
+        assert_eq!(counters(), 1);
     }
 }
