@@ -30,6 +30,15 @@ pub(super) struct Figures {
     pub(super) commands_per_acquisition: Option<f64>,
 }
 
+/// How long something took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) count: u64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) max_us: f64,
+}
+
 impl Tally {
     pub(super) fn new() -> Result<Self, Failure> {
         Ok(Self {
@@ -50,6 +59,17 @@ impl Tally {
             p95_us: times.quantile_us(0.95),
             p99_us: times.quantile_us(0.99),
             commands_per_acquisition: self.calls.map(|calls| round(per(calls, pairs))),
+        }
+    }
+}
+
+impl Spread {
+    pub(super) fn of(times: &Times) -> Self {
+        Self {
+            count: times.count(),
+            p50_us: times.quantile_us(0.5),
+            p99_us: times.quantile_us(0.99),
+            max_us: times.max_us(),
         }
     }
 }

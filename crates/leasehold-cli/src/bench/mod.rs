@@ -6,11 +6,13 @@ mod crew;
 mod crowd;
 mod drawing;
 mod figures;
-mod handoffs;
+mod meters;
 mod options;
 mod pause;
 mod place;
+mod process;
 mod progress;
+mod renew;
 mod times;
 mod wakeup;
 mod witness;
@@ -32,15 +34,16 @@ use crate::output;
 /// Takes locks under names of its own only. Where nobody else wants the lock, it takes turns with
 /// bare calls that do the same to the store without leasehold around them: over the same
 /// connection, in the same process, in short slices, so that whatever else the machine does hits
-/// both. Where many want it, it also watches that they had it one at a time.
+/// both. Where many want it, it also watches that they had it one at a time, and where very many
+/// are held, that none is lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// What to measure
     #[arg(long, value_enum, default_value_t = Scenario::Uncontended)]
     pub(crate) scenario: Scenario,
-    /// How many tasks lock at once in each process; 64 if not given, for independent 256 (64 with
-    /// SQLite)
+    /// How many tasks lock at once in each process; 64 if not given, for independent and renew 256
+    /// (64 with SQLite)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) tasks: Option<u16>,
     /// contended, many: how many processes there are; 1 if not given
@@ -55,10 +58,17 @@ pub(crate) struct BenchArgs {
     /// wakeup: how many wait where the server's work is looked at; 1 if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) waiters: Option<u16>,
-    /// How long to measure; wakeup takes six seconds more
-    #[arg(long, value_name = "S", default_value_t = 5,
-          value_parser = clap::value_parser!(u16).range(1..=3_600))]
-    pub(crate) seconds: u16,
+    /// renew: how many locks are held at once; 100000 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    pub(crate) leases: Option<u32>,
+    /// renew: the ttl of these locks; 30s if not given
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// How long to measure; 5 if not given. wakeup takes six seconds more. renew watches renewals
+    /// for that long, two thirds of the ttl if not given, so that every lease is renewed twice; the
+    /// whole of it takes two and a half times that, and the time to take and release the locks
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    pub(crate) seconds: Option<u16>,
     /// How many threads run the tasks of a process; 1 if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
@@ -83,6 +93,9 @@ pub(crate) enum Scenario {
     Wakeup,
     /// Many tasks and many locks, some wanted more often than others
     Many,
+    /// One process holds very many locks: what it costs to renew their leases, and what becomes
+    /// slower meanwhile
+    Renew,
 }
 
 const EXAMPLES: &str = "\
@@ -90,7 +103,8 @@ EXAMPLES
   leasehold bench --scenario contended --tasks 16 --processes 4
   leasehold bench --scenario contended --section 1ms --seconds 10 --json
   leasehold bench --scenario wakeup --waiters 100
-  leasehold bench --scenario many --names 10000";
+  leasehold bench --scenario many --names 10000
+  leasehold bench --scenario renew --leases 1000000";
 
 /// Measures the store of `place`.
 pub(crate) fn run(args: &BenchArgs, place: &Place) -> Result<u8, Failure> {
@@ -107,6 +121,11 @@ pub(crate) fn run(args: &BenchArgs, place: &Place) -> Result<u8, Failure> {
         Plan::Wakeup(wakeup) => {
             let report = wakeup.measure(place)?;
             show(args, &report, wakeup::draw)?;
+        }
+        Plan::Renew(renew) => {
+            let report = renew.measure(place)?;
+            show(args, &report, renew::draw)?;
+            report.verdict()?;
         }
     }
     Ok(0)

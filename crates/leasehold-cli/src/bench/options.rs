@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::alone::Alone;
 use super::crowd::Crowd;
 use super::drawing::name_of;
+use super::renew::Renew;
 use super::wakeup::Wakeup;
 use super::{BenchArgs, Place, Scenario};
 use crate::exit::Failure;
 
-/// The tasks of `independent` where a call costs little.
+/// The tasks of `independent` and `renew` where a call costs little.
 const INDEPENDENT: u16 = 256;
 
 /// The tasks where several want the same, and where each waits for a disk.
@@ -17,6 +18,16 @@ const TASKS: u16 = 64;
 
 /// The names of `many`.
 const NAMES: u32 = 1_000;
+
+/// The locks of `renew`, and their ttl.
+const LEASES: u32 = 100_000;
+const TTL: Duration = Duration::from_secs(30);
+
+/// How long to measure.
+const SECONDS: u16 = 5;
+
+/// A lease is renewed once in such a part of its ttl.
+const RENEWALS_PER_TTL: u32 = 3;
 
 /// The longest critical section: every task shall have the lock at least once in a while.
 const SECTION_MAX: Duration = Duration::from_secs(1);
@@ -27,13 +38,14 @@ pub(super) enum Plan {
     Alone(Alone),
     Crowd(Crowd),
     Wakeup(Wakeup),
+    Renew(Renew),
 }
 
 /// Reads the options as their scenario means them.
 pub(super) fn plan(args: &BenchArgs, place: &Place) -> Result<Plan, Failure> {
     refuse_foreign(args)?;
     let scenario = args.scenario;
-    let span = Duration::from_secs(args.seconds.into());
+    let span = Duration::from_secs(args.seconds.unwrap_or(SECONDS).into());
     let threads = args.threads.unwrap_or(1);
     let processes = args.processes.unwrap_or(1);
     if place.is_private() && (processes > 1 || scenario == Scenario::Wakeup) {
@@ -65,27 +77,46 @@ pub(super) fn plan(args: &BenchArgs, place: &Place) -> Result<Plan, Failure> {
             waiters: args.waiters.unwrap_or(1),
             span,
         }),
+        Scenario::Renew => Plan::Renew(renew(args, place)?),
+    })
+}
+
+fn renew(args: &BenchArgs, place: &Place) -> Result<Renew, Failure> {
+    let ttl = args.ttl.unwrap_or(TTL);
+    let every = ttl / RENEWALS_PER_TTL;
+    let span = match args.seconds {
+        Some(seconds) => Duration::from_secs(seconds.into()),
+        None => 2 * every,
+    };
+    if span < every {
+        return Err(Failure::usage(format!(
+            "--seconds must be a third of the ttl at least, here {}: every lease is renewed once in \
+             that time",
+            every.as_secs_f64().ceil()
+        )));
+    }
+    Ok(Renew {
+        leases: args.leases.unwrap_or(LEASES),
+        ttl,
+        tasks: tasks(args, place)?,
+        threads: args.threads.unwrap_or(1),
+        span,
     })
 }
 
 /// An option that would change nothing is a mistake.
 fn refuse_foreign(args: &BenchArgs) -> Result<(), Failure> {
-    use Scenario::{Contended, Independent, Many, Uncontended};
-    let given: [(&str, bool, &[Scenario]); 6] = [
-        (
-            "--tasks",
-            args.tasks.is_some(),
-            &[Uncontended, Independent, Contended, Many],
-        ),
-        (
-            "--threads",
-            args.threads.is_some(),
-            &[Uncontended, Independent, Contended, Many],
-        ),
+    use Scenario::{Contended, Independent, Many, Renew, Uncontended};
+    let with_tasks = [Uncontended, Independent, Contended, Many, Renew];
+    let given: [(&str, bool, &[Scenario]); 8] = [
+        ("--tasks", args.tasks.is_some(), &with_tasks),
+        ("--threads", args.threads.is_some(), &with_tasks),
         ("--processes", args.processes.is_some(), &[Contended, Many]),
         ("--section", args.section.is_some(), &[Contended]),
         ("--names", args.names.is_some(), &[Many]),
         ("--waiters", args.waiters.is_some(), &[Scenario::Wakeup]),
+        ("--leases", args.leases.is_some(), &[Renew]),
+        ("--ttl", args.ttl.is_some(), &[Renew]),
     ];
     for (option, given, scenarios) in given {
         if given && !scenarios.contains(&args.scenario) {
@@ -107,7 +138,7 @@ fn tasks(args: &BenchArgs, place: &Place) -> Result<u16, Failure> {
             "uncontended is one task; measure many with --scenario independent",
         )),
         (_, Some(tasks)) => Ok(tasks),
-        (Scenario::Independent, None) if !place.is_on_disk() => Ok(INDEPENDENT),
+        (Scenario::Independent | Scenario::Renew, None) if !place.is_on_disk() => Ok(INDEPENDENT),
         (_, None) => Ok(TASKS),
     }
 }
@@ -132,7 +163,9 @@ mod tests {
             section: None,
             names: None,
             waiters: None,
-            seconds: 1,
+            leases: None,
+            ttl: None,
+            seconds: None,
             threads: None,
             json: false,
         }
@@ -151,10 +184,13 @@ mod tests {
             (Scenario::Independent, "sqlite:/file", 64),
             (Scenario::Contended, "redis://host", 64),
             (Scenario::Many, "sqlite:/file", 64),
+            (Scenario::Renew, "redis://host", 256),
+            (Scenario::Renew, "sqlite:/file", 64),
         ] {
             let planned = match plan_at(url, &args(scenario)).unwrap() {
                 Plan::Alone(alone) => alone.tasks,
                 Plan::Crowd(crowd) => crowd.tasks,
+                Plan::Renew(renew) => renew.tasks,
                 Plan::Wakeup(_) => 0,
             };
             assert_eq!(planned, tasks, "{scenario:?} {url}");
@@ -188,5 +224,32 @@ mod tests {
             assert!(plan_at("redis://host", &args).is_ok());
         }
         assert!(plan_at("memory:", &args(Scenario::Contended)).is_ok());
+    }
+
+    #[test]
+    fn every_lease_is_renewed_while_renewals_are_watched() {
+        for (ttl, seconds, millis) in [
+            (None, None, Some(20_000)),
+            (Some(3), None, Some(2_000)),
+            (Some(3), Some(1), Some(1_000)),
+            (None, Some(10), Some(10_000)),
+            (None, Some(9), None),
+            (Some(60), Some(19), None),
+        ] {
+            let renew = BenchArgs {
+                ttl: ttl.map(Duration::from_secs),
+                seconds,
+                ..args(Scenario::Renew)
+            };
+            let span = match plan_at("memory:", &renew) {
+                Ok(Plan::Renew(renew)) => Some(renew.span.as_millis()),
+                Ok(plan) => panic!("{plan:?}"),
+                Err(error) => {
+                    assert!(error.contains("--seconds"), "{error}");
+                    None
+                }
+            };
+            assert_eq!(span, millis, "{ttl:?} {seconds:?}");
+        }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Place {
 }
 
 /// A connection there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Desk {
     pub(super) yardstick: Arc<Yardstick>,
     pub(super) client: Client,
@@ -65,6 +65,15 @@ impl Place {
             ..OpenOptions::default()
         };
         let yardstick = Arc::new(Yardstick::open(&self.url, &options).await?);
+        self.client(yardstick)
+    }
+
+    /// Another client on the connection of the first.
+    pub(super) fn again(&self, desk: &Desk) -> leasehold::Result<Desk> {
+        self.client(Arc::clone(&desk.yardstick))
+    }
+
+    fn client(&self, yardstick: Arc<Yardstick>) -> leasehold::Result<Desk> {
         let builder = Client::builder().namespace(&self.namespace);
         let client = builder.tenant(&self.tenant).build(yardstick.store())?;
         Ok(Desk {
@@ -89,6 +98,16 @@ impl Desk {
     /// A lock of this run.
     pub(super) fn mutex(&self, name: impl fmt::Display) -> leasehold::Result<Mutex> {
         self.client.mutex(format!("{}/{name}", self.names))
+    }
+
+    /// How many locks of this run somebody holds.
+    pub(super) async fn held(&self) -> leasehold::Result<usize> {
+        let locks = self.client.locks().await?;
+        let of_this_run = |name: &str| {
+            let rest = name.strip_prefix(&self.names);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        Ok(locks.iter().filter(|lock| of_this_run(&lock.name)).count())
     }
 
     /// The store's URL without a password.

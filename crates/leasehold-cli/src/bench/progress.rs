@@ -9,17 +9,27 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// How often it is drawn: seldom enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// A bar on stderr, drawn by a thread of its own as the time goes by. Gone when it is dropped.
+/// A bar on stderr, drawn by a thread of its own as the work goes on. Gone when it is dropped.
 pub(super) struct Progress {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Of work that takes so long. Draws nothing where stderr is no terminal.
+    /// Of measuring for so long.
     pub(super) fn over(span: Duration) -> Self {
-        let length = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let bar = styled(ProgressBar::new(length));
+        let start = Instant::now();
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Self::of("measuring", millis(span), move || millis(start.elapsed()))
+    }
+
+    /// Of work with a name, of which so much is done. Draws nothing where stderr is no terminal.
+    pub(super) fn of(
+        name: &'static str,
+        length: u64,
+        done: impl Fn() -> u64 + Send + 'static,
+    ) -> Self {
+        let bar = styled(name, ProgressBar::new(length));
         if bar.is_hidden() {
             return Self {
                 stop: None,
@@ -27,11 +37,9 @@ impl Progress {
             };
         }
         let (stop, stopped) = mpsc::channel::<()>();
-        let start = Instant::now();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let position = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-                bar.set_position(position.min(length));
+                bar.set_position(done().min(length));
             }
             bar.finish_and_clear();
         });
@@ -53,9 +61,9 @@ impl Drop for Progress {
 }
 
 /// The look of every bar.
-pub(super) fn styled(bar: ProgressBar) -> ProgressBar {
-    if let Ok(style) = ProgressStyle::with_template("measuring {bar:40} {eta}") {
+pub(super) fn styled(name: &'static str, bar: ProgressBar) -> ProgressBar {
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:40} {eta}") {
         bar.set_style(style);
     }
-    bar
+    bar.with_message(name)
 }

@@ -35,6 +35,10 @@ impl Times {
         self.record_nanos(clock::nanos(time), 1);
     }
 
+    pub(super) fn record_many(&mut self, time: Duration, times: u64) {
+        self.record_nanos(clock::nanos(time), times);
+    }
+
     pub(super) fn record_nanos(&mut self, nanos: u64, times: u64) {
         self.0.saturating_record_n(nanos, times);
     }

@@ -181,6 +181,90 @@ fn wakeup_needs_no_server() {
     assert!(report["one_waiter"]["server_cpu_us_per_release"].is_null());
 }
 
+/// What is true wherever locks are renewed: every one in every third of its ttl, and none is lost.
+fn check_renew(place: &Place, leases: u32) -> Value {
+    let count = leases.to_string();
+    let report = report(place, &["renew", "--leases", &count, "--ttl", "3s"]);
+    assert_eq!(
+        (&report["scenario"], &report["ttl_ms"]),
+        (&"renew".into(), &3_000.into())
+    );
+    let held = |name: &str| number(&report["held"][name]);
+    // Watched for a second: each lease was due at some time in it, and hardly any of them twice.
+    let renewals = held("renewals");
+    let leases = f64::from(leases);
+    assert!((leases * 0.5..leases * 3.0).contains(&renewals), "{report}");
+    near(
+        held("renewed_every_s") * renewals / leases,
+        number(&report["seconds"]),
+        0.01,
+    );
+    assert!(held("process_cpu") > 0.0);
+    let trouble = |name: &str| number(&report["trouble"][name]);
+    assert_eq!((trouble("lost"), trouble("held")), (0.0, leases));
+    assert_eq!(report["left"], 0);
+    let memory = |name: &str| number(&report["memory"][name]);
+    assert!(memory("renewed") > memory("before") && memory("guard") > 0.0);
+    for side in ["alone", "beside"] {
+        let pairs = |name: &str| number(&report["pairs"][side][name]);
+        assert!(
+            pairs("count") > 0.0 && pairs("p50_us") <= pairs("p99_us"),
+            "{side}"
+        );
+    }
+    let p50 = |side: &str| number(&report["pairs"][side]["p50_us"]);
+    near(
+        number(&report["pairs"]["ratio"]["p50"]),
+        p50("beside") / p50("alone"),
+        0.001,
+    );
+    report
+}
+
+#[test]
+fn renew_fits_together() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let report = check_renew(&place, 1_000);
+    let held = |name: &str| number(&report["held"][name]);
+    assert!(held("server_cpu") > 0.0);
+    assert!(
+        held("calls") > 0.0 && held("calls") < held("renewals"),
+        "{report}"
+    );
+    near(
+        held("calls_per_10_s") * number(&report["seconds"]) / 10.0,
+        held("calls"),
+        0.1,
+    );
+    let renewal = &report["renewal"];
+    // All may fall between the slices that are compared.
+    if !renewal.is_null() {
+        let script = |side: &str| number(&renewal[side]["script_us"]);
+        assert!(number(&renewal["bare"]["renewals"]) > 0.0);
+        near(
+            number(&renewal["ratio"]["script"]),
+            script("ours") / script("bare"),
+            0.001,
+        );
+    }
+    // Nothing stays, not even the counters of all those names.
+    let locks = place.leasehold(["ls", "--json"]).output().unwrap();
+    assert_eq!(stdout(&locks).trim(), "[]");
+    let counters = server.cli(&["KEYS", "*held*"]);
+    assert_eq!(counters.trim(), "");
+}
+
+#[test]
+fn renew_needs_no_server() {
+    let (_folder, file) = sqlite();
+    for (place, calls) in [(file, true), (Place::with_store("memory:".into()), false)] {
+        let report = check_renew(&place, 200);
+        assert_eq!(report["held"]["calls"].is_number(), calls);
+        assert!(report["held"]["server_cpu"].is_null() && report["renewal"].is_null());
+    }
+}
+
 #[test]
 fn people_get_bars() {
     let server = RedisServer::start();
@@ -211,6 +295,12 @@ fn what_has_no_meaning_is_refused() {
         (&["contended", "--names", "5"], "many"),
         (&["many", "--section", "1ms"], "contended"),
         (&["contended", "--waiters", "5"], "wakeup"),
+        (&["many", "--leases", "5"], "renew"),
+        (&["uncontended", "--ttl", "5s"], "renew"),
+        (&["renew", "--processes", "2"], "contended, many"),
+        (&["renew", "--leases", "0"], "--leases"),
+        (&["renew", "--seconds", "9"], "a third of the ttl"),
+        (&["renew", "--ttl", "10ms", "--store", "memory:"], "ttl"),
         (&["wakeup", "--tasks", "5"], "--tasks"),
         (&["wakeup", "--threads", "2"], "--threads"),
         (&["wakeup", "--processes", "4"], "--processes"),
@@ -225,6 +315,7 @@ fn what_has_no_meaning_is_refused() {
         // Nobody is there.
         (&["contended", "--processes", "2"], "127.0.0.1:1"),
         (&["wakeup"], "127.0.0.1:1"),
+        (&["renew"], "127.0.0.1:1"),
     ] {
         let mut bench = place.leasehold(["bench", "--scenario"]);
         let output = bench.args(args).output().unwrap();

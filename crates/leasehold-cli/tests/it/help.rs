@@ -51,6 +51,8 @@ fn help_names_every_command_option_and_code() {
         "contended",
         "wakeup",
         "many",
+        "renew",
+        "--leases",
         "--processes",
         "--section",
         "--names",

@@ -1,6 +1,7 @@
 //! What a store does without this library around it: the yardstick of `leasehold bench`.
 
 use std::num::NonZeroU32;
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -115,6 +116,54 @@ impl Yardstick {
         }
     }
 
+    /// Renews leases for `ttl`, each in a call of its own, all of them sent before the first answer:
+    /// what a program does that knows nothing of batches. Answers how many of them were held; `None`
+    /// if there is no server whose work could be looked at, and nothing was done.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer, or not that.
+    #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
+    pub async fn renew_each(
+        &self,
+        leases: &[(Mutex, LeaseId)],
+        ttl: Duration,
+    ) -> Result<Option<usize>> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => {
+                let ttl = Ttl::remainder(ttl);
+                let requests = leases.iter().map(|(mutex, lease)| Request {
+                    key: mutex.key().clone(),
+                    op: Op::Renew { lease: *lease, ttl },
+                });
+                let renewed = bare.renew_each(&requests.collect::<Vec<_>>()).await?;
+                let calls = u64::try_from(leases.len()).unwrap_or(u64::MAX);
+                self.bare_calls.fetch_add(calls, Ordering::Relaxed);
+                Ok(Some(renewed))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes what the store would keep for a while about free locks that nobody will ever use
+    /// again, as far as it can and may.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
+    pub async fn forget(&self, mutexes: &[Mutex]) -> Result<()> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_, bare) => {
+                let keys = mutexes.iter().map(|mutex| mutex.key().clone());
+                bare.forget(&keys.collect::<Vec<_>>()).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Bare calls about the lock of a mutex.
     #[must_use]
     pub fn lane(self: &Arc<Self>, mutex: &Mutex) -> Lane {
@@ -142,6 +191,30 @@ pub struct Load {
     pub script_calls: u64,
     /// How long they ran, without reading and writing sockets.
     pub script_time: Duration,
+}
+
+impl Load {
+    /// What was done since an earlier look. Nothing where somebody reset its counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            script_calls: self.script_calls.saturating_sub(earlier.script_calls),
+            script_time: self.script_time.saturating_sub(earlier.script_time),
+        }
+    }
+}
+
+impl Add for Load {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu + other.cpu,
+            script_calls: self.script_calls + other.script_calls,
+            script_time: self.script_time + other.script_time,
+        }
+    }
 }
 
 /// Bare calls about one lock, one after the other.

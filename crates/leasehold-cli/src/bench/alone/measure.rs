@@ -119,7 +119,7 @@ async fn repeat(
 
 fn progress() -> ProgressBar {
     // Hidden by itself where stderr is no terminal. It draws between slices, never in one.
-    let bar = progress::styled(ProgressBar::new(SLICES.into()));
+    let bar = progress::styled("measuring", ProgressBar::new(SLICES.into()));
     bar.tick();
     bar
 }

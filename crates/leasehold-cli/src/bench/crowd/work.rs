@@ -10,7 +10,7 @@ use super::Part;
 use super::names::Names;
 use crate::bench::clock::{Moment, Window};
 use crate::bench::crew::member::{Orders, say};
-use crate::bench::handoffs;
+use crate::bench::meters;
 use crate::bench::pause::Pause;
 use crate::bench::place::{Desk, Place};
 use crate::bench::times::Times;
@@ -88,7 +88,7 @@ pub(in crate::bench) async fn serve(
 
 impl Worker {
     pub(super) async fn open(place: &Place, part: &Part) -> Result<Self, Failure> {
-        handoffs::count();
+        meters::listen();
         let desk = place.open().await?;
         let locks: leasehold::Result<Vec<_>> = (0..part.names).map(|n| desk.mutex(n)).collect();
         let tasks: Result<Vec<_>, Failure> = (0..part.tasks)
@@ -115,7 +115,7 @@ impl Worker {
     pub(super) async fn run(self, window: Window) -> Result<Share, Failure> {
         let start = |task: Task| tokio::spawn(task.run(Arc::clone(&self.shared), window));
         let tasks: Vec<_> = self.tasks.into_iter().map(start).collect();
-        let look = || (self.desk.yardstick.calls(), handoffs::so_far());
+        let look = || (self.desk.yardstick.calls(), meters::HANDOFFS.so_far());
         window.from.come().await;
         let (calls, handoffs) = look();
         window.until.come().await;

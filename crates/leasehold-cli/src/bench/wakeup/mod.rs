@@ -207,10 +207,5 @@ impl Run {
 
 fn difference(before: Option<Load>, after: Option<Load>) -> Option<Load> {
     let (before, after) = before.zip(after)?;
-    // Somebody may have reset its counters.
-    Some(Load {
-        cpu: after.cpu.saturating_sub(before.cpu),
-        script_calls: after.script_calls.saturating_sub(before.script_calls),
-        script_time: after.script_time.saturating_sub(before.script_time),
-    })
+    Some(after.since(&before))
 }

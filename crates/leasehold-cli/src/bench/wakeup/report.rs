@@ -6,8 +6,7 @@ use serde::Serialize;
 use super::work::{Questions, Seen};
 use super::{Findings, TTL, TTLS, Wakeup};
 use crate::bench::Scenario;
-use crate::bench::figures::{fine, per, ratio, round};
-use crate::bench::times::Times;
+use crate::bench::figures::{Spread, fine, per, ratio, round};
 use crate::exit::Failure;
 
 /// What a run found.
@@ -35,15 +34,6 @@ pub(in crate::bench) struct Report {
     /// The server's time for each release with many waiters, divided by that with one.
     pub(super) server_cpu_ratio: Option<f64>,
     pub(super) asleep: Asleep,
-}
-
-/// How long something took.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Spread {
-    pub(super) count: u64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) max_us: f64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -121,17 +111,6 @@ impl Report {
     }
 }
 
-impl Spread {
-    fn of(times: &Times) -> Self {
-        Self {
-            count: times.count(),
-            p50_us: times.quantile_us(0.5),
-            p99_us: times.quantile_us(0.99),
-            max_us: times.max_us(),
-        }
-    }
-}
-
 impl Default for Served {
     fn default() -> Self {
         Self {
@@ -149,11 +128,7 @@ impl Served {
             self.releases += seen.holds.len() as u64;
             self.calls = self.calls.zip(seen.calls).map(|(sum, calls)| sum + calls);
         }
-        self.load = self.load.zip(load).map(|(sum, load)| Load {
-            cpu: sum.cpu + load.cpu,
-            script_calls: sum.script_calls + load.script_calls,
-            script_time: sum.script_time + load.script_time,
-        });
+        self.load = self.load.zip(load).map(|(sum, load)| sum + load);
     }
 
     fn work(&self, waiters: u16) -> Work {

@@ -1,17 +1,18 @@
 //! The same script on the same connection, without this library around it.
 
 use std::future::Future;
+use std::slice;
 use std::time::{Duration, Instant};
 
-use redis::Cmd;
+use leasehold_core::Outcome;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline};
 
 use super::connection::Trouble;
-use super::errors;
-use super::keys::RecordKey;
-use super::{RedisStore, Value};
+use super::keys::{CounterKey, RecordKey};
+use super::{RedisStore, Value, batch, errors};
 use crate::Result;
-use crate::store::Key;
+use crate::store::{Key, Reply, Request};
 
 /// What a program would write that calls the mutex script by hand: the yardstick of
 /// `leasehold bench`.
@@ -75,6 +76,51 @@ impl Bare {
         }])
     }
 
+    /// Asks for renewals, each in a call of its own, all sent before the first answer, and tells how
+    /// many of the leases were held.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or not that.
+    pub async fn renew_each(&self, requests: &[Request]) -> Result<usize> {
+        let mut pipeline = Pipeline::with_capacity(requests.len());
+        for request in requests {
+            let request = slice::from_ref(request);
+            pipeline.add_command(batch::encode("EVALSHA", &self.hash, request, false));
+        }
+        let mut connection = self.connection.clone();
+        let answers = connection.send_packed_commands(&pipeline, 0, requests.len());
+        let answers = answers.await.map_err(|error| errors::no_answer(&error))?;
+        if answers.len() != requests.len() {
+            return Err(errors::strange_answer());
+        }
+        let mut renewed = 0;
+        for (request, answer) in requests.iter().zip(answers) {
+            match batch::decode(slice::from_ref(request), answer).pop() {
+                Some(Reply::Applied { outcome, .. }) => {
+                    renewed += usize::from(outcome == Outcome::Renewed);
+                }
+                Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error),
+                None => return Err(errors::strange_answer()),
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// Removes the counters of names that nobody will ever use again, as far as the server lets us:
+    /// they would stay for a day.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub async fn forget(&self, keys: &[Key]) -> Result<()> {
+        let mut unlink = redis::cmd("UNLINK");
+        for key in keys {
+            unlink.arg(CounterKey(key).to_string());
+        }
+        self.send(&unlink).await.map(drop)
+    }
+
     /// How long the server takes to answer when it has nothing to do.
     ///
     /// # Errors
@@ -130,10 +176,11 @@ impl Bare {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{ClientId, LeaseId, Name, Op, Scope, Ttl};
     use leasehold_testkit::RedisServer;
 
     use super::*;
-    use crate::store::OpenOptions;
+    use crate::store::{OpenOptions, Space};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_bare_pair_takes_two_calls_and_time() {
@@ -165,5 +212,49 @@ mod tests {
         }
         assert!(bare.half(key, "me:1", true).await.is_err());
         assert!(!bare.ping().await.unwrap().is_zero());
+    }
+    /// One call for each, and no renewal of what is not held.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_renewal_is_a_call() {
+        let server = RedisServer::start();
+        let options = OpenOptions::default();
+        let store = RedisStore::open(&server.url(), &options).await.unwrap();
+        let bare = store.bare().await.unwrap();
+        let space = Space::new(Scope::parse("app").unwrap(), Scope::parse("t").unwrap());
+        let request = |number: u64| {
+            let lease = LeaseId {
+                client: ClientId::from_random([1; 16]),
+                number,
+            };
+            let key = space.key(Name::parse(&format!("bare/{number}")).unwrap());
+            let ttl = Ttl::remainder(Duration::from_secs(90));
+            Request {
+                key,
+                op: Op::Renew { lease, ttl },
+            }
+        };
+        let requests = [1, 2, 3].map(request);
+        for request in &requests {
+            let Op::Renew { lease, .. } = request.op else {
+                panic!("{request:?}");
+            };
+            let (key, lease) = (record_key(&request.key), lease.to_string());
+            bare.half(&key, &lease, false).await.unwrap();
+        }
+        server.cli(&["CONFIG", "RESETSTAT"]);
+        assert_eq!(bare.renew_each(&requests).await.unwrap(), 3);
+        let stats = server.cli(&["INFO", "commandstats"]);
+        assert!(stats.contains("cmdstat_evalsha:calls=3,"), "{stats}");
+        for request in &requests {
+            let left = server.cli(&["PTTL", &record_key(&request.key)]);
+            assert!(left.parse::<u64>().unwrap() > 60_000, "{left}");
+        }
+        assert_eq!(bare.renew_each(&[request(4)]).await.unwrap(), 0);
+
+        let keys = requests.map(|request| request.key);
+        let counters = || server.cli(&["KEYS", "*:token"]).lines().count();
+        assert_eq!(counters(), 3);
+        bare.forget(&keys[..2]).await.unwrap();
+        assert_eq!(counters(), 1);
     }
 }
