@@ -39,6 +39,6 @@ pub use name::{Name, NameError, Scope};
 pub use policy::{Policy, PolicyError};
 pub use queue::{Queue, Waiter};
 pub use schedule::Schedule;
-pub use state::{Cause, Kind, State};
+pub use state::{Cause, State, StateKind};
 pub use time::{Instant, StoreTime, Ttl};
 pub use token::{Token, TokenCount};

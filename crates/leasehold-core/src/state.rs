@@ -26,7 +26,7 @@ pub enum State {
 
 /// What kind of state it is, whatever its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StateKind {
     /// As [`State::Held`].
     Held,
     /// As [`State::Jeopardy`].
@@ -38,11 +38,11 @@ pub enum Kind {
 impl State {
     /// What kind of state it is.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> StateKind {
         match *self {
-            Self::Held { .. } => Kind::Held,
-            Self::Jeopardy { cause, .. } => Kind::Jeopardy(cause),
-            Self::Lost(cause) => Kind::Lost(cause),
+            Self::Held { .. } => StateKind::Held,
+            Self::Jeopardy { cause, .. } => StateKind::Jeopardy(cause),
+            Self::Lost(cause) => StateKind::Lost(cause),
         }
     }
 

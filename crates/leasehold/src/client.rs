@@ -92,29 +92,63 @@ impl Client {
         &self.driver.store
     }
 
-    /// Releases every lease that is still held, and waits until the store knows. Their guards are
-    /// lost.
+    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store
+    /// knows. The guards are lost, and no clone of this client takes a lock any more: whoever waits or
+    /// comes later gets [`ErrorKind::ShutDown`].
+    ///
+    /// Without it, dropped guards release in the background. A program that returns from `main` then
+    /// waits up to two seconds for those that were not told yet; one that ends by
+    /// [`std::process::exit`] or by a signal does not.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`] if the store could not be told within `timeout`. It is told in the
-    /// background as long as the runtime lives; the leases end by themselves.
+    /// [`ErrorKind::Unreachable`], with the names of the locks, if the store could not be told of all
+    /// within `timeout`. It is told in the background as long as the runtime lives; the leases end by
+    /// themselves.
     ///
     /// # Cancel safety
     ///
     /// Dropped, the releases go on in the background.
-    pub async fn shutdown(&self, timeout: Duration) -> Result<()> {
-        self.driver.release_all();
+    pub async fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
         let end = self.driver.clock.now().after(timeout);
-        tokio::select! {
-            () = self.driver.released() => Ok(()),
-            () = self.driver.clock.sleep_until(end) => Err(Error::new(
-                ErrorKind::Unreachable,
-                format!("not every lock could be released within {timeout:?}; their leases end them"),
-            )
-            .at_store(&self.driver.store)),
+        let released = tokio::select! {
+            biased;
+            released = self.driver.shut_down() => released,
+            () = self.driver.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
+        };
+        Ok(Shutdown { released })
+    }
+
+    fn unreleased(&self, timeout: Duration) -> Error {
+        let left = self.driver.pending.left();
+        let names = left.iter().map(|(release, _)| release.key.name.as_str());
+        let shown: Vec<_> = names.take(NAMES_SHOWN).collect();
+        let more = match left.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "{} of its locks could not be released within {timeout:?}: {}{more}; their leases end them",
+            left.len(),
+            shown.join(", "),
+        );
+        let error = Error::new(ErrorKind::Unreachable, message).at_store(&self.driver.store);
+        match left.into_iter().find_map(|(_, why)| why) {
+            Some(why) => error.with_source(why),
+            None => error,
         }
     }
+}
+
+/// How many names an error lists.
+const NAMES_SHOWN: usize = 10;
+
+/// What became of the leases of a client that was shut down. Made by [`Client::shutdown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// How many were held still, and are released.
+    pub released: usize,
 }
 
 /// Settings of a [`Client`]. Made by [`Client::builder`].

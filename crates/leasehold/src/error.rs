@@ -48,6 +48,8 @@ pub enum ErrorKind {
     NoQuorum,
     /// Too few replicas acknowledged.
     NotReplicated,
+    /// The client was shut down.
+    ShutDown,
 }
 
 impl Error {

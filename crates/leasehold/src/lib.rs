@@ -63,9 +63,9 @@ mod owner;
 pub mod store;
 mod sync;
 
-pub use leasehold_core::{Cause, Instant, LeaseId, State, Token};
+pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 
-pub use crate::client::{Client, ClientBuilder};
+pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::driver::clock;
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guard::{Guard, States};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Mutex;
 use super::runtime::Threads;
-use crate::{LockInfo, Result};
+use crate::{LockInfo, Result, Shutdown};
 
 /// A process's connection to a store. See [`crate::Client`].
 #[derive(Clone, Debug)]
@@ -61,13 +61,13 @@ impl Client {
 
     /// Releases every lease that is still held. See [`crate::Client::shutdown`].
     ///
-    /// Call it before the program ends if guards were dropped rather than released: their releases
-    /// travel in the background, and an exiting process does not wait for them.
+    /// The last handle that goes, client, mutex or guard, waits for up to two seconds until the store
+    /// knows of all releases. A program that ends by [`std::process::exit`] does not.
     ///
     /// # Errors
     ///
     /// As [`crate::Client::shutdown`].
-    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+    pub fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
         self.threads.wait(self.client.shutdown(timeout))
     }
 }
@@ -76,6 +76,21 @@ impl ClientBuilder {
     /// See [`crate::ClientBuilder::ttl`].
     pub fn ttl(self, ttl: Duration) -> Self {
         Self(self.0.ttl(ttl))
+    }
+
+    /// See [`crate::ClientBuilder::renew_every`].
+    pub fn renew_every(self, interval: Duration) -> Self {
+        Self(self.0.renew_every(interval))
+    }
+
+    /// See [`crate::ClientBuilder::margin`].
+    pub fn margin(self, margin: Duration) -> Self {
+        Self(self.0.margin(margin))
+    }
+
+    /// See [`crate::ClientBuilder::max_hold`].
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.max_hold(max_hold))
     }
 
     /// See [`crate::ClientBuilder::namespace`].

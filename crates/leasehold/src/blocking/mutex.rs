@@ -33,6 +33,16 @@ impl Mutex {
         Ok(Self::new(self.threads.clone(), self.mutex.ttl(ttl)?))
     }
 
+    /// The same lock with a longest hold. See [`crate::Mutex::max_hold`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::max_hold`].
+    pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
+        let mutex = self.mutex.max_hold(max_hold)?;
+        Ok(Self::new(self.threads.clone(), mutex))
+    }
+
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The threads under a blocking client.
 
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -20,7 +20,8 @@ struct Owned {
     client: OnceLock<crate::Client>,
 }
 
-/// How long the threads outlive the last handle for the sake of releases under way.
+/// How long the last handle waits for the sake of releases under way: a program that returns from
+/// `main` shall leave nothing held.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Threads {
@@ -66,17 +67,22 @@ impl Drop for Owned {
         let (Some(runtime), client) = (self.runtime.take(), self.client.take()) else {
             return;
         };
-        // On a thread of its own: a drop must not block.
+        let (tell, ended) = mpsc::channel();
+        // On a thread of its own: a runtime must not end inside another.
         let finish = std::thread::Builder::new().name("leasehold-end".into());
         let spawned = finish.spawn(move || {
             if let Some(client) = client {
                 // What is not released by then ends with its lease.
                 let _ = runtime.block_on(client.shutdown(LINGER));
             }
+            let _ = tell.send(());
             runtime.shutdown_background();
         });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "releases under way were cut off; their leases end them");
+        match spawned {
+            Ok(_) => drop(ended.recv_timeout(LINGER)),
+            Err(error) => {
+                tracing::warn!(%error, "releases under way were cut off; their leases end them");
+            }
         }
     }
 }

@@ -127,7 +127,11 @@ async fn line_up(
                     *last = driver.last_answer(&ask.key);
                     *contender
                 }
-                None => Contender::new(None),
+                // The lines were closed.
+                None => {
+                    driver.open(&ask.key)?;
+                    Contender::new(None)
+                }
             }
         }
     };
@@ -202,8 +206,9 @@ impl Contender {
         }
         let mut pause = PAUSE_MIN;
         loop {
+            driver.open(&ask.key)?;
             let span = match self.ask(driver, ask, pause).await {
-                Step::Granted(lease) => return Ok(Some(self.hold(driver, lease))),
+                Step::Granted(lease) => return self.hold(driver, lease).map(Some),
                 Step::Refused(_) if matches!(ask.wait, Wait::No) => return Ok(None),
                 Step::Refused(span) => {
                     *last = Some(Answered::Refused);
@@ -219,7 +224,7 @@ impl Contender {
                 attempt.slot.answered(answered);
             }
             if let Some(lease) = self.wait(driver, span).await {
-                return Ok(Some(self.hold(driver, lease)));
+                return self.hold(driver, lease).map(Some);
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -317,13 +322,16 @@ impl Contender {
         })
     }
 
-    fn hold(mut self, driver: &Arc<Driver>, (held, id): (Arc<Held>, HoldId)) -> Hold {
+    fn hold(mut self, driver: &Arc<Driver>, (held, id): (Arc<Held>, HoldId)) -> Result<Hold> {
         self.attempt = None;
         if let Some(front) = self.front.take() {
             front.set_busy(Busy::Holding(Arc::downgrade(&held)));
             held.lock().front = Some(front);
         }
-        Hold::begin(driver, held, id)
+        let hold = Hold::begin(driver, held, id);
+        // Shut down in the meantime: it is released again.
+        driver.open(&hold.held.key)?;
+        Ok(hold)
     }
 
     /// Lets the next in line ask, in one round trip with the release of the lease before: whoever

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
 use leasehold_core::{
-    Action, Cause, Chain, HoldId, Instant, Kind, Lease, LeaseId, Op, Outcome, State, Term, Token,
-    TokenCount, Ttl,
+    Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, StateKind, Term,
+    Token, TokenCount, Ttl,
 };
 use tokio::sync::Notify;
 
@@ -40,12 +40,12 @@ pub(crate) struct Inner {
     /// Whether a renewal is on its way to the store or back.
     renewing: bool,
     /// The state that was last reported.
-    seen: Kind,
+    seen: StateKind,
 }
 
 impl Inner {
     /// The state if it is of another kind than before.
-    fn look(&mut self, now: Instant) -> Option<Kind> {
+    fn look(&mut self, now: Instant) -> Option<StateKind> {
         let kind = self.lease.state(now).kind();
         let new = kind != self.seen;
         self.seen = kind;
@@ -74,7 +74,7 @@ impl Held {
                 chain,
                 front: None,
                 renewing: false,
-                seen: Kind::Held,
+                seen: StateKind::Held,
             }),
             changed: Notify::new(),
         }
@@ -99,11 +99,11 @@ impl Held {
         &self,
         now: Instant,
         change: impl FnOnce(&mut Inner) -> T,
-    ) -> (T, Option<Kind>) {
+    ) -> (T, Option<StateKind>) {
         let mut inner = self.lock();
         let answer = change(&mut inner);
         let news = inner.look(now);
-        let lost = matches!(inner.seen, Kind::Lost(_));
+        let lost = matches!(inner.seen, StateKind::Lost(_));
         let front = if lost { inner.front.take() } else { None };
         drop(inner);
         self.changed.notify_waiters();
@@ -112,19 +112,19 @@ impl Held {
     }
 
     /// Logs and counts a change of state.
-    pub(super) fn report(&self, kind: Kind) {
+    pub(super) fn report(&self, kind: StateKind) {
         // What listens to logs and metrics is not ours: its panic is none of the lease.
         let told = catch_unwind(AssertUnwindSafe(|| {
             let (lock, lease) = (self.key.name.as_str(), self.id);
             match kind {
-                Kind::Held => tracing::info!(lock, %lease, "lease held again"),
-                Kind::Jeopardy(cause) => {
+                StateKind::Held => tracing::info!(lock, %lease, "lease held again"),
+                StateKind::Jeopardy(cause) => {
                     metrics::counter!("leasehold_jeopardy_total", "cause" => cause.name())
                         .increment(1);
                     tracing::warn!(lock, %lease, %cause, "lease in jeopardy");
                 }
-                Kind::Lost(Cause::Released) => tracing::debug!(lock, %lease, "lease released"),
-                Kind::Lost(cause) => {
+                StateKind::Lost(Cause::Released) => tracing::debug!(lock, %lease, "lease released"),
+                StateKind::Lost(cause) => {
                     metrics::counter!("leasehold_lost_total", "cause" => cause.name()).increment(1);
                     tracing::error!(lock, %lease, %cause, "lease lost");
                 }
@@ -170,7 +170,7 @@ impl Held {
     }
 
     /// Tells the lease the time. Answers what to do, when to look again, and what to report.
-    pub(super) fn poll(&self, now: Instant) -> (Action, Option<Instant>, Option<Kind>) {
+    pub(super) fn poll(&self, now: Instant) -> (Action, Option<Instant>, Option<StateKind>) {
         let ((action, next), news) = self.change_quietly(now, |inner| {
             let action = inner.lease.poll(now);
             (action, inner.lease.next_event(now))

@@ -108,6 +108,18 @@ impl<L: Kind> Lines<L> {
         lines.filter_map(|line| line.busy.clone()).collect()
     }
 
+    /// Ends all waiting: those who wait get no turn, and leave.
+    pub(crate) fn close(&self) {
+        let left: Vec<_> = {
+            let mut table = self.table();
+            let lines = table.lines.values_mut();
+            lines
+                .map(|line| std::mem::take(&mut line.waiting))
+                .collect()
+        };
+        drop(left);
+    }
+
     fn open(&self, mut table: MutexGuard<'_, Table<L>>, key: &L::Key) -> Front<L> {
         let line = Line {
             busy: None,
@@ -194,7 +206,7 @@ impl<L: Kind> Next<L> {
 }
 
 impl<L: Kind> Waiting<L> {
-    /// Waits for the turn. `None` only after a turn was had.
+    /// Waits for the turn. `None` only after a turn was had, or when all waiting is ended.
     pub(crate) async fn turn(&mut self) -> Option<L::Turn> {
         let turn = self.turn.as_mut()?.await;
         self.turn = None;

@@ -10,6 +10,7 @@
 mod attempt;
 pub mod clock;
 pub(crate) mod contender;
+mod farewell;
 mod handoff;
 pub(crate) mod held;
 pub(crate) mod hold;
@@ -24,7 +25,7 @@ pub(crate) mod submitter;
 
 mod announcer;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ pub(crate) use self::primitives::Runtime;
 use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
-use crate::Error;
 use crate::store::{About, Key, Space, Store};
+use crate::{Error, ErrorKind, Result};
 
 /// One client's machinery. Lives as long as its client or any of its guards.
 #[derive(Debug)]
@@ -56,7 +57,9 @@ pub(crate) struct Driver {
     pub(crate) lines: Lines<Mutexes>,
     pub(crate) handoff: Handoff,
     me: Weak<Self>,
-    pending: Pending,
+    pub(crate) pending: Pending,
+    /// Whether the client was shut down: nobody takes a lock any more.
+    closed: AtomicBool,
     client: ClientId,
     leases: AtomicU64,
 }
@@ -80,6 +83,7 @@ impl Driver {
             handoff,
             me: Weak::clone(me),
             pending: Pending::default(),
+            closed: AtomicBool::new(false),
             leases: AtomicU64::new(1),
             store,
             clock,
@@ -89,6 +93,21 @@ impl Driver {
         let listener: Weak<Self> = Arc::downgrade(&driver);
         driver.store.listen(&space, client, listener);
         driver
+    }
+
+    /// Whether anything may still be begun.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ShutDown`] after the client was shut down.
+    pub(crate) fn open(&self, key: &Key) -> Result<()> {
+        match self.closed.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => {
+                let error = Error::new(ErrorKind::ShutDown, "the client was shut down");
+                Err(self.name_error(error, key))
+            }
+        }
     }
 
     fn next_lease(&self) -> LeaseId {
@@ -117,5 +136,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.store.forget(self.client);
+        let left = self.pending.left().into_iter();
+        farewell::say(&self.store, left.map(|(release, _)| release).collect());
     }
 }

@@ -1,13 +1,17 @@
-//! Releases that nobody waits for: of dropped guards, cancelled and abandoned acquisitions.
+//! Releases that nobody waits for: of dropped guards, cancelled and abandoned acquisitions, and of a
+//! client that is shut down.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::{Notify, oneshot};
 
+use super::contender::Busy;
+use super::primitives::{Mutex, lock};
 use super::{Driver, submitter};
+use crate::Error;
 use crate::store::{Key, Reply, Request};
 
 /// The pause between two tries to tell the store.
@@ -23,11 +27,35 @@ pub(crate) struct Echo {
     pub(crate) single: bool,
 }
 
-/// How many releases are still to be told to the store.
+/// The releases that are still to be told to the store, in the order in which they were begun.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    count: AtomicUsize,
+    left: Mutex<Left>,
     none: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    tickets: u64,
+    releases: BTreeMap<u64, (Request, Option<Error>)>,
+}
+
+impl Pending {
+    /// What is still to be told, and why it could not be, as far as somebody has tried.
+    pub(crate) fn left(&self) -> Vec<(Request, Option<Error>)> {
+        lock(&self.left).releases.values().cloned().collect()
+    }
+
+    /// Waits until all is told, or given up.
+    async fn none_left(&self) {
+        loop {
+            let none = self.none.notified();
+            if lock(&self.left).releases.is_empty() {
+                return;
+            }
+            none.await;
+        }
+    }
 }
 
 impl Driver {
@@ -61,18 +89,20 @@ impl Driver {
         over: Instant,
         echo: Option<Echo>,
     ) {
-        let ticket = Ticket::new(self);
+        let mut ticket = Ticket::new(self, request.clone());
         self.runtime.spawn(async move {
-            let driver = Arc::clone(&ticket.0);
+            let driver = Arc::clone(&ticket.driver);
             let mut answer = submitter::answer(reply).await;
-            while !matches!(answer, Reply::Applied { .. }) && driver.clock.now() < over {
+            while let Reply::Rejected(error) | Reply::Unknown(error) = &answer {
+                if driver.clock.now() >= over {
+                    tracing::warn!(%error, "a lock could not be released; its lease ends it");
+                    break;
+                }
+                ticket.failed(error);
                 driver.pause(RETRY).await;
                 answer = driver.submitter.submit(request.clone()).await;
             }
-            drop(ticket);
-            if let Reply::Rejected(error) | Reply::Unknown(error) = &answer {
-                tracing::warn!(%error, "a lock could not be released; its lease ends it");
-            }
+            ticket.told();
             if let Some(echo) = echo.filter(|echo| !(echo.single && was_held(&answer))) {
                 let clock = Arc::clone(&driver.clock);
                 let driver = Arc::downgrade(&{ driver });
@@ -84,29 +114,38 @@ impl Driver {
         });
     }
 
-    /// Releases every lease that is looked after.
-    pub(crate) fn release_all(self: &Arc<Self>) {
-        for held in self.renewer.leases() {
-            let now = self.clock.now();
+    /// Releases every lease that is looked after, ends all waiting, and waits until the store knows.
+    /// Answers how many leases there were.
+    pub(crate) async fn shut_down(self: &Arc<Self>) -> usize {
+        let mut leases = self.close();
+        let now = self.clock.now();
+        leases.retain(|held| !held.lock().lease.state(now).is_lost());
+        for held in &leases {
             held.lose(Cause::Released, now);
-            self.renewer.remove(&held);
+            self.renewer.remove(held);
             let ttl = held.lock().lease.ttl(now);
             let over = now.after(ttl.as_duration());
             let request = held.release(0, ttl);
             let reply = self.submitter.post(request.clone());
             self.finish_release(request, reply, over, None);
         }
+        self.pending.none_left().await;
+        for held in &leases {
+            held.no_renewal().await;
+        }
+        leases.len()
     }
 
-    /// Waits until every release that was begun is told to the store, or given up.
-    pub(crate) async fn released(&self) {
-        loop {
-            let none = self.pending.none.notified();
-            if self.pending.count.load(Ordering::SeqCst) == 0 {
-                return;
+    /// Lets nobody begin anything, ends all waiting, and answers the leases.
+    fn close(&self) -> Vec<Arc<super::held::Held>> {
+        self.closed.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.lines.close();
+        for busy in self.lines.all_busy() {
+            if let Busy::Asking(slot) = busy {
+                slot.ask_again();
             }
-            none.await;
         }
+        self.renewer.leases()
     }
 }
 
@@ -120,20 +159,38 @@ fn was_held(answer: &Reply) -> bool {
     )
 }
 
-/// One release still to be told.
-struct Ticket(Arc<Driver>);
-
-impl Ticket {
-    fn new(driver: &Arc<Driver>) -> Self {
-        driver.pending.count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(driver))
-    }
+/// One release still to be told. If it is dropped before, because the runtime ends, the release stays
+/// among those that are left, for the farewell of the driver.
+struct Ticket {
+    driver: Arc<Driver>,
+    number: u64,
 }
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.0.pending.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.pending.none.notify_waiters();
+impl Ticket {
+    fn new(driver: &Arc<Driver>, request: Request) -> Self {
+        let mut left = lock(&driver.pending.left);
+        let number = left.tickets;
+        left.tickets += 1;
+        left.releases.insert(number, (request, None));
+        Self {
+            driver: Arc::clone(driver),
+            number,
+        }
+    }
+
+    fn failed(&mut self, error: &Error) {
+        let mut left = lock(&self.driver.pending.left);
+        if let Some((_, last)) = left.releases.get_mut(&self.number) {
+            *last = Some(error.clone());
+        }
+    }
+
+    fn told(self) {
+        let pending = &self.driver.pending;
+        let mut left = lock(&pending.left);
+        left.releases.remove(&self.number);
+        if left.releases.is_empty() {
+            pending.none.notify_waiters();
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{Error, ErrorKind};
 
 /// How many operations travel together at most: enough to make the round trip's share small,
 /// few enough that a batch never keeps a store busy for more than about a millisecond.
-const BATCH_MAX: usize = 256;
+pub(super) const BATCH_MAX: usize = 256;
 
 /// How many callers may have handed in an operation that is not answered. The others wait their
 /// turn, first come first served, so that a slow store costs no more memory than this. What is posted

@@ -27,3 +27,4 @@ macro_rules! over_shared_stores {
 mod child;
 mod crowd;
 mod deaths;
+mod ends;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::{Cause, ErrorKind, Owner, State};
+use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::bed::{Bed, fresh_name};
+use crate::stage::poll_once;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -206,9 +207,64 @@ pub(super) async fn shutdown_releases_everything(bed: Bed) {
     for name in &names {
         guards.push(client.mutex(name).unwrap().lock().await.unwrap());
     }
-    client.shutdown(SOON).await.unwrap();
+    let ended = client.shutdown(SOON).await.unwrap();
+    assert_eq!(ended.released, names.len());
     for (name, guard) in names.iter().zip(&guards) {
         assert!(!other.mutex(name).unwrap().is_locked().await.unwrap());
         assert_eq!(guard.state(), State::Lost(Cause::Released));
     }
+}
+
+pub(super) async fn shutdown_ends_all_waiting(bed: Bed) {
+    let (client, other) = (bed.client().await, bed.client().await);
+    let name = fresh_name("shutdown");
+    let mutex = client.mutex(&name).unwrap();
+    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
+    // One asks the store, the others wait behind it.
+    let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(mutex.lock())).collect();
+    for waiter in &mut waiters {
+        poll_once(waiter.as_mut()).await;
+    }
+    client.shutdown(SOON).await.unwrap();
+    for waiter in waiters {
+        let error = waiter.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+    assert_eq!(
+        mutex.try_lock().await.unwrap_err().kind(),
+        ErrorKind::ShutDown
+    );
+    guard.release().await.unwrap();
+    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(bed: Bed) {
+    let ttl = Duration::from_millis(600);
+    let client = bed.client_with(Client::builder().ttl(ttl)).await;
+    let other = bed.client().await;
+    let name = fresh_name("long");
+    let mutex = client.mutex(&name).unwrap();
+    assert_eq!(
+        mutex.max_hold(ttl / 2).unwrap_err().kind(),
+        ErrorKind::InvalidConfig
+    );
+    let guard = mutex.max_hold(ttl * 2).unwrap().lock().await.unwrap();
+    let mut states = guard.states();
+    let mut told = Vec::new();
+    while let Some(state) = states.next().await {
+        told.push(state.kind());
+    }
+    // A busy machine may add others.
+    assert_eq!(
+        told[told.len() - 2..],
+        [
+            StateKind::Jeopardy(Cause::HeldTooLong),
+            StateKind::Lost(Cause::HeldTooLong)
+        ],
+        "{told:?}"
+    );
+    let next = other.mutex(&name).unwrap().lock().await.unwrap();
+    assert!(next.token() > guard.token());
 }

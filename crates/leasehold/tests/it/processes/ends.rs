@@ -1,0 +1,111 @@
+//! Programs that return from `main` while releases are under way: nothing stays held.
+
+use std::process::Command;
+use std::time::Duration;
+
+use leasehold::Client;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bed::{Bed, fresh_name};
+use crate::remains::nothing_is_left;
+
+/// What tells a child where the locks are, and how to end: the URL, the name and the way.
+const PLACE: &str = "LEASEHOLD_TEST_END";
+
+/// How a program ends.
+const WAYS: [&str; 6] = [
+    "guard is dropped at the end of main",
+    "guard outlives the runtime",
+    "guards live in tasks",
+    "acquisition is under way",
+    "a blocking guard is dropped",
+    "a blocking client was dropped before its guard",
+];
+
+fn whoever_returns_from_main_leaves_nothing_held(test: &str, bed: impl FnOnce() -> Bed) {
+    if let Ok(place) = std::env::var(PLACE) {
+        let mut words = place.splitn(3, ' ');
+        let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
+        return end(&url, &name, &way);
+    }
+    let bed = bed();
+    let url = bed.url().expect("a store that processes share");
+    for way in WAYS {
+        for threads in ["one", "many"] {
+            let name = fresh_name("ends");
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+                .env(PLACE, format!("{url} {name} {threads} {way}"))
+                .output()
+                .unwrap();
+            assert!(child.status.success(), "{way}: {child:?}");
+            let runtime = Runtime::new().unwrap();
+            runtime.block_on(async {
+                let client = bed.client_with(Client::builder()).await;
+                for name in [name.clone(), format!("{name}/other")] {
+                    let mutex = client.mutex(&name).unwrap();
+                    assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
+                }
+                nothing_is_left(&bed, &name, &[&client]).await;
+            });
+        }
+    }
+}
+
+/// In a child: takes locks and returns.
+fn end(url: &str, name: &str, way: &str) {
+    let (threads, way) = way.split_once(' ').unwrap();
+    if way.contains("blocking") {
+        return end_blocking(url, name, way);
+    }
+    let mut builder = match threads {
+        "one" => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build().unwrap();
+    let guard = runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let mutex = client.mutex(name).unwrap();
+        let other = client.mutex(format!("{name}/other")).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        match way {
+            "guard outlives the runtime" => return Some(guard),
+            "guards live in tasks" => {
+                let other = other.lock().await.unwrap();
+                for guard in [guard, other] {
+                    tokio::spawn(async move {
+                        std::future::pending::<()>().await;
+                        drop(guard);
+                    });
+                }
+                tokio::task::yield_now().await;
+            }
+            "acquisition is under way" => {
+                tokio::spawn(async move { other.lock().await });
+                tokio::task::yield_now().await;
+                drop(guard);
+            }
+            _ => drop(guard),
+        }
+        None
+    });
+    drop(runtime);
+    drop(guard);
+}
+
+fn end_blocking(url: &str, name: &str, way: &str) {
+    let client = leasehold::blocking::Client::connect(url).unwrap();
+    let guard = client.mutex(name).unwrap().lock().unwrap();
+    if way == "a blocking guard is dropped" {
+        drop(guard);
+        drop(client);
+    } else {
+        drop(client);
+        assert!(guard.time_left() > Duration::ZERO);
+        drop(guard);
+    }
+}
+
+over_shared_stores! {
+    whoever_returns_from_main_leaves_nothing_held,
+}
