@@ -131,13 +131,14 @@ impl Yardstick {
     ) -> Result<Option<usize>> {
         match &self.kind {
             #[cfg(feature = "redis")]
-            Kind::Redis(_, bare) => {
+            Kind::Redis(store, bare) => {
                 let ttl = Ttl::remainder(ttl);
                 let requests = leases.iter().map(|(mutex, lease)| Request {
                     key: mutex.key().clone(),
                     op: Op::Renew { lease: *lease, ttl },
                 });
-                let renewed = bare.renew_each(&requests.collect::<Vec<_>>()).await?;
+                let requests: Vec<_> = requests.collect();
+                let renewed = store.renew_each(bare, &requests).await?;
                 let calls = u64::try_from(leases.len()).unwrap_or(u64::MAX);
                 self.bare_calls.fetch_add(calls, Ordering::Relaxed);
                 Ok(Some(renewed))

@@ -61,8 +61,11 @@ fn lag(held: &Held) -> Vec<String> {
     let figures = [lag.p50_us, lag.p99_us, lag.max_us];
     vec![
         String::new(),
-        heading("sent after they were due", &["p50", "p99", "longest"]),
-        barred("renewals", 1.0, &figures.map(span)),
+        heading(
+            "renewals sent after they were due",
+            &["p50", "p99", "longest"],
+        ),
+        barred("batches", 1.0, &figures.map(span)),
     ]
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Held {
     pub(super) calls: Option<u64>,
     pub(super) calls_per_10_s: Option<f64>,
     pub(super) renewals_per_batch: Option<f64>,
-    /// How long after they were due renewals were sent. `None`: not counted.
+    /// How long after they were due batches were sent. `None`: none was.
     pub(super) lag: Option<Spread>,
 }
 

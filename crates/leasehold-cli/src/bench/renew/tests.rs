@@ -149,7 +149,7 @@ fn what_nobody_tells_is_not_known() {
     assert_eq!((held.calls, held.renewals_per_batch), (None, None));
     assert!(held.lag.is_none() && report.memory.is_none() && report.renewal.is_none());
     let picture = draw(&report);
-    for text in ["  server", "calls", "memory", "after they were due"] {
+    for text in ["  server", "calls", "memory", "they were due"] {
         assert!(!picture.contains(text), "{text}:\n{picture}");
     }
     // Calls are batches where batches are not counted.
@@ -191,7 +191,7 @@ fn the_picture_has_a_bar_for_each_figure() {
     for name in [
         "process",
         "server",
-        "renewals",
+        "batches",
         "leasehold",
         "bare calls",
         "no leases",

@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline};
 
 use super::connection::Trouble;
 use super::keys::{CounterKey, RecordKey};
-use super::{RedisStore, Value, batch, errors};
+use super::{RedisStore, Value, batch, errors, renewals};
 use crate::Result;
 use crate::store::{Key, Reply, Request};
 
@@ -43,6 +43,46 @@ impl RedisStore {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
         }
     }
+
+    /// Asks for renewals by bare calls of the script that this store uses for them, one for each and
+    /// all sent before the first answer. Tells how many of the leases were held.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or not that: it knows the script since the first renewal by
+    /// the store itself.
+    pub async fn renew_each(&self, bare: &Bare, requests: &[Request]) -> Result<usize> {
+        let short = self.renewals.suit(requests);
+        let mut pipeline = Pipeline::with_capacity(requests.len());
+        for request in requests {
+            let short = self.renewals.single(request).filter(|_| short);
+            pipeline.add_command(short.unwrap_or_else(|| {
+                batch::encode("EVALSHA", &bare.hash, slice::from_ref(request), false)
+            }));
+        }
+        let mut connection = bare.connection.clone();
+        let answers = connection.send_packed_commands(&pipeline, 0, requests.len());
+        let answers = answers.await.map_err(|error| errors::no_answer(&error))?;
+        if answers.len() != requests.len() {
+            return Err(errors::strange_answer());
+        }
+        let mut renewed = 0;
+        for (request, answer) in requests.iter().zip(answers) {
+            if let Value::ServerError(error) = &answer {
+                return Err(errors::call(error).0);
+            }
+            renewed += usize::from(if short {
+                renewals::is_renewed(&answer).ok_or_else(errors::strange_answer)?
+            } else {
+                match batch::decode(slice::from_ref(request), answer).pop() {
+                    Some(Reply::Applied { outcome, .. }) => outcome == Outcome::Renewed,
+                    Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error),
+                    None => return Err(errors::strange_answer()),
+                }
+            });
+        }
+        Ok(renewed)
+    }
 }
 
 impl Bare {
@@ -74,37 +114,6 @@ impl Bare {
         } else {
             self.acquire(key, lease)
         }])
-    }
-
-    /// Asks for renewals, each in a call of its own, all sent before the first answer, and tells how
-    /// many of the leases were held.
-    ///
-    /// # Errors
-    ///
-    /// If the server does not answer, or not that.
-    pub async fn renew_each(&self, requests: &[Request]) -> Result<usize> {
-        let mut pipeline = Pipeline::with_capacity(requests.len());
-        for request in requests {
-            let request = slice::from_ref(request);
-            pipeline.add_command(batch::encode("EVALSHA", &self.hash, request, false));
-        }
-        let mut connection = self.connection.clone();
-        let answers = connection.send_packed_commands(&pipeline, 0, requests.len());
-        let answers = answers.await.map_err(|error| errors::no_answer(&error))?;
-        if answers.len() != requests.len() {
-            return Err(errors::strange_answer());
-        }
-        let mut renewed = 0;
-        for (request, answer) in requests.iter().zip(answers) {
-            match batch::decode(slice::from_ref(request), answer).pop() {
-                Some(Reply::Applied { outcome, .. }) => {
-                    renewed += usize::from(outcome == Outcome::Renewed);
-                }
-                Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error),
-                None => return Err(errors::strange_answer()),
-            }
-        }
-        Ok(renewed)
     }
 
     /// Removes the counters of names that nobody will ever use again, as far as the server lets us:
@@ -180,7 +189,7 @@ mod tests {
     use leasehold_testkit::RedisServer;
 
     use super::*;
-    use crate::store::{OpenOptions, Space};
+    use crate::store::{OpenOptions, Space, Store};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_bare_pair_takes_two_calls_and_time() {
@@ -221,19 +230,20 @@ mod tests {
         let store = RedisStore::open(&server.url(), &options).await.unwrap();
         let bare = store.bare().await.unwrap();
         let space = Space::new(Scope::parse("app").unwrap(), Scope::parse("t").unwrap());
-        let request = |number: u64| {
+        // Each renewal asks for more than the last: in the same millisecond it changed nothing else.
+        let request = |number: u64, seconds: u64| {
             let lease = LeaseId {
                 client: ClientId::from_random([1; 16]),
                 number,
             };
             let key = space.key(Name::parse(&format!("bare/{number}")).unwrap());
-            let ttl = Ttl::remainder(Duration::from_secs(90));
+            let ttl = Ttl::remainder(Duration::from_secs(seconds));
             Request {
                 key,
                 op: Op::Renew { lease, ttl },
             }
         };
-        let requests = [1, 2, 3].map(request);
+        let requests = [1, 2, 3].map(|number| request(number, 90));
         for request in &requests {
             let Op::Renew { lease, .. } = request.op else {
                 panic!("{request:?}");
@@ -241,15 +251,21 @@ mod tests {
             let (key, lease) = (record_key(&request.key), lease.to_string());
             bare.half(&key, &lease, false).await.unwrap();
         }
+        assert!(store.renew_each(&bare, &requests).await.is_err());
+        let first = [1, 2, 3].map(|number| request(number, 60));
+        let replies = store.apply(first.to_vec()).await;
+        assert!(matches!(replies[2], Reply::Applied { .. }), "{replies:?}");
         server.cli(&["CONFIG", "RESETSTAT"]);
-        assert_eq!(bare.renew_each(&requests).await.unwrap(), 3);
+        assert_eq!(store.renew_each(&bare, &requests).await.unwrap(), 3);
         let stats = server.cli(&["INFO", "commandstats"]);
         assert!(stats.contains("cmdstat_evalsha:calls=3,"), "{stats}");
+        // By the short script, as ours.
+        assert!(!stats.contains("cmdstat_pttl"), "{stats}");
         for request in &requests {
             let left = server.cli(&["PTTL", &record_key(&request.key)]);
-            assert!(left.parse::<u64>().unwrap() > 60_000, "{left}");
+            assert!(left.parse::<u64>().unwrap() > 70_000, "{left}");
         }
-        assert_eq!(bare.renew_each(&[request(4)]).await.unwrap(), 0);
+        assert_eq!(store.renew_each(&bare, &[request(4, 90)]).await.unwrap(), 0);
 
         let keys = requests.map(|request| request.key);
         let counters = || server.cli(&["KEYS", "*:token"]).lines().count();
