@@ -24,7 +24,7 @@ impl Batching {
     /// The largest batch.
     pub const MAX: usize = 1_024;
 
-    const QUICK: Duration = Duration::from_millis(10);
+    const QUICK: Duration = Duration::from_millis(2);
     const SLOW: Duration = Duration::from_millis(50);
 
     /// How many leases the next batch takes at most.
@@ -56,7 +56,7 @@ mod tests {
             batching.answered(batching.size(), Duration::from_millis(1));
         }
         assert_eq!(batching.size(), Batching::MAX);
-        batching.answered(batching.size(), Duration::from_millis(30));
+        batching.answered(batching.size(), Duration::from_millis(3));
         assert_eq!(batching.size(), Batching::MAX);
         for _ in 0..9 {
             batching.answered(1, Duration::from_millis(50));

@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 /// One process's connection to a store: 128 random bits, drawn when the client is built.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(u128);
+pub struct ClientId([u8; 16]);
 
 impl ClientId {
     /// A client id out of random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(bytes))
+        Self(bytes)
     }
 }
 
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
@@ -37,7 +37,7 @@ impl FromStr for ClientId {
             return Err(IdError);
         }
         u128::from_str_radix(text, 16)
-            .map(Self)
+            .map(|bits| Self(bits.to_be_bytes()))
             .map_err(|_| IdError)
     }
 }

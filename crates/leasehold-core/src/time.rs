@@ -5,6 +5,7 @@
 //! a store round up, so that a holder gives up before the store does.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// The part of a ttl by which two clocks may run apart: one in this number (1 %).
@@ -17,34 +18,35 @@ pub const DRIFT_MIN: Duration = Duration::from_millis(2);
 
 /// A point on the local clock that keeps counting while the machine sleeps.
 ///
-/// Nanoseconds since a start that only this machine knows.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Instant(u64);
+/// Nanoseconds since a start that only this machine knows. Kept as one more than they are, so that an
+/// `Option` of it takes no more room.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Instant(NonZeroU64);
+
+impl Default for Instant {
+    /// The start.
+    fn default() -> Self {
+        Self::from_nanos(0)
+    }
+}
 
 impl Instant {
     /// An instant out of the nanoseconds of the local clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// The nanoseconds of the local clock.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time from `earlier` to here, zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-
-    /// This time and a span more, to the microsecond.
-    #[must_use]
-    pub fn after_span(self, span: Duration) -> Self {
-        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(micros))
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 
     /// The time from here to `later`, zero if `later` has passed.
@@ -56,19 +58,19 @@ impl Instant {
     /// This instant and `span` more.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(span)))
+        Self::from_nanos(self.as_nanos().saturating_add(nanos(span)))
     }
 
     /// This instant and `span` less.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(span)))
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos(span)))
     }
 }
 
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", Duration::from_nanos(self.0))
+        write!(f, "{:?}", Duration::from_nanos(self.as_nanos()))
     }
 }
 
@@ -248,7 +250,7 @@ mod tests {
 
     #[test]
     fn nothing_overflows() {
-        let end = Instant::from_nanos(u64::MAX);
+        let end = Instant::from_nanos(u64::MAX - 1);
         assert_eq!(end.after(Duration::MAX), end);
         assert_eq!(end.before(Duration::MAX), Instant::default());
         assert_eq!(

@@ -197,7 +197,10 @@ impl Hold {
         let before = self.state();
         let over = self.over();
         let Some((request, posted)) = self.leave(false) else {
-            return Ok(());
+            return match before {
+                State::Lost(cause) => Err(self.lost(cause)),
+                _ => Ok(()),
+            };
         };
         let last = is_last(&request);
         let reply = {
@@ -265,7 +268,7 @@ impl Hold {
     /// Counts this hold out. Nothing is renewed for it from here on.
     ///
     /// Answers the release, and the reply to it if it was posted; or nothing if the lease was handed
-    /// over. A release that leaves other holds is posted under the lease's own lock: its counts reach
+    /// over, or released by the shutdown of its client. A release that leaves other holds is posted under the lease's own lock: its counts reach
     /// the store in their order. One that lets others of this process ask travels with their question.
     fn leave(&mut self, post: bool) -> Option<(Request, Option<oneshot::Receiver<Reply>>)> {
         self.left = true;
@@ -277,6 +280,9 @@ impl Hold {
             && inner.lease.holds().term(self.id) == Some(Term::Renewed);
         inner.lease.holds_mut().leave(self.id);
         let count = inner.lease.holds().count();
+        if inner.lease.state(now) == State::Lost(Cause::Released) {
+            return None;
+        }
         if count == 0 && healthy && hand_off(driver, held, &mut inner, now) {
             return None;
         }

@@ -36,7 +36,11 @@ struct Table<L: Kind> {
 
 struct Line<L: Kind> {
     busy: Option<L::Busy>,
-    waiting: BTreeMap<u64, Next<L>>,
+    #[expect(
+        clippy::box_collection,
+        reason = "nobody waits in most lines, of maybe a million"
+    )]
+    waiting: Option<Box<BTreeMap<u64, Next<L>>>>,
 }
 
 /// The place at the front of a line.
@@ -75,7 +79,8 @@ impl<L: Kind> Lines<L> {
             return Entered::Front(self.open(table, key));
         };
         let (turn, receiver) = oneshot::channel();
-        line.waiting.insert(ticket, Next { about, turn });
+        let waiting = line.waiting.get_or_insert_default();
+        waiting.insert(ticket, Next { about, turn });
         table.tickets += 1;
         Entered::Waiting(Waiting {
             lines: self.clone(),
@@ -113,9 +118,7 @@ impl<L: Kind> Lines<L> {
         let left: Vec<_> = {
             let mut table = self.table();
             let lines = table.lines.values_mut();
-            lines
-                .map(|line| std::mem::take(&mut line.waiting))
-                .collect()
+            lines.map(|line| line.waiting.take()).collect()
         };
         drop(left);
     }
@@ -123,7 +126,7 @@ impl<L: Kind> Lines<L> {
     fn open(&self, mut table: MutexGuard<'_, Table<L>>, key: &L::Key) -> Front<L> {
         let line = Line {
             busy: None,
-            waiting: BTreeMap::new(),
+            waiting: None,
         };
         table.lines.insert(key.clone(), line);
         Front {
@@ -137,6 +140,13 @@ impl<L: Kind> Lines<L> {
     }
 }
 
+impl<L: Kind> Line<L> {
+    fn is_awaited(&self) -> bool {
+        let waiting = self.waiting.as_ref();
+        waiting.is_some_and(|waiting| !waiting.is_empty())
+    }
+}
+
 impl<L: Kind> Front<L> {
     /// Says what it is busy with, and learns whether anybody waits behind it.
     pub(crate) fn set_busy(&self, busy: L::Busy) -> bool {
@@ -145,14 +155,14 @@ impl<L: Kind> Front<L> {
             return false;
         };
         line.busy = Some(busy);
-        !line.waiting.is_empty()
+        line.is_awaited()
     }
 
     /// Takes the next task out of the line, if there is one and it suits.
     pub(crate) fn next_if(&self, suits: impl FnOnce(&L::About) -> bool) -> Option<Next<L>> {
         let mut table = self.lines.table();
         let line = table.lines.get_mut(self.key.as_ref()?)?;
-        let first = line.waiting.first_entry()?;
+        let first = line.waiting.as_mut()?.first_entry()?;
         suits(&first.get().about).then(|| first.remove())
     }
 
@@ -167,11 +177,15 @@ impl<L: Kind> Front<L> {
         let next = {
             let mut table = self.lines.table();
             let line = table.lines.get_mut(&key)?;
-            let Some((_, next)) = line.waiting.pop_first() else {
+            let first = line
+                .waiting
+                .as_mut()
+                .and_then(|waiting| waiting.pop_first());
+            let Some((_, next)) = first else {
                 table.lines.remove(&key);
                 return None;
             };
-            if let Some(busy) = busy(&next.about, !line.waiting.is_empty()) {
+            if let Some(busy) = busy(&next.about, line.is_awaited()) {
                 line.busy = Some(busy);
             }
             next
@@ -219,7 +233,7 @@ impl<L: Kind> Drop for Waiting<L> {
         if self.turn.is_some() {
             let mut table = self.lines.table();
             let line = table.lines.get_mut(&self.key);
-            let left = line.and_then(|line| line.waiting.remove(&self.ticket));
+            let left = line.and_then(|line| line.waiting.as_mut()?.remove(&self.ticket));
             drop((table, left));
             // If it was not there any more, its turn is dropped with the receiver and passed on.
         }

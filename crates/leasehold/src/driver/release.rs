@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::{Notify, oneshot};
 
+use super::Driver;
 use super::contender::Busy;
+use super::held::Held;
 use super::primitives::{Mutex, lock};
-use super::{Driver, submitter};
+use super::submitter::{self, BATCH_MAX};
 use crate::Error;
 use crate::store::{Key, Reply, Request};
 
@@ -120,14 +123,8 @@ impl Driver {
         let mut leases = self.close();
         let now = self.clock.now();
         leases.retain(|held| !held.lock().lease.state(now).is_lost());
-        for held in &leases {
-            held.lose(Cause::Released, now);
-            self.renewer.remove(held);
-            let ttl = held.lock().lease.ttl(now);
-            let over = now.after(ttl.as_duration());
-            let request = held.release(0, ttl);
-            let reply = self.submitter.post(request.clone());
-            self.finish_release(request, reply, over, None);
+        for part in leases.chunks(BATCH_MAX) {
+            self.release_batch(part, now);
         }
         self.pending.none_left().await;
         for held in &leases {
@@ -136,9 +133,33 @@ impl Driver {
         leases.len()
     }
 
+    /// Releases leases that were shut down, in one task: there may be a million.
+    fn release_batch(self: &Arc<Self>, leases: &[Arc<Held>], now: Instant) {
+        let post = |held: &Arc<Held>| {
+            held.lose(Cause::Released, now);
+            self.renewer.remove(held);
+            let ttl = held.lock().lease.ttl(now);
+            let request = held.release(0, ttl);
+            let reply = self.submitter.post(request.clone());
+            let ticket = Ticket::new(self, request.clone());
+            (ticket, request, reply, now.after(ttl.as_duration()))
+        };
+        let posted: Vec<_> = leases.iter().map(post).collect();
+        self.runtime.spawn(async move {
+            for (ticket, request, reply, over) in posted {
+                if !matches!(submitter::answer(reply).await, Reply::Applied { .. }) {
+                    let driver = &ticket.driver;
+                    let reply = driver.submitter.post(request.clone());
+                    driver.finish_release(request, reply, over, None);
+                }
+                ticket.told();
+            }
+        });
+    }
+
     /// Lets nobody begin anything, ends all waiting, and answers the leases.
-    fn close(&self) -> Vec<Arc<super::held::Held>> {
-        self.closed.store(true, std::sync::atomic::Ordering::SeqCst);
+    fn close(&self) -> Vec<Arc<Held>> {
+        self.closed.store(true, Ordering::SeqCst);
         self.lines.close();
         for busy in self.lines.all_busy() {
             if let Busy::Asking(slot) = busy {

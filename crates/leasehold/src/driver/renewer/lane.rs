@@ -10,9 +10,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::super::primitives::{Mutex, lock};
 use crate::store::Shard;
 
-/// How many batches may be under way to one shard: enough to keep it busy, few enough that others
-/// get a word in. A shard that does not answer has no more of our memory than these.
-const UNDER_WAY_MAX: usize = 4;
+/// How many batches may be under way to one shard: one that it works on, and one that comes next. More
+/// would keep it no busier, and others from getting a word in.
+const UNDER_WAY_MAX: usize = 2;
 
 /// A lane for each shard that was ever needed.
 #[derive(Debug, Default)]

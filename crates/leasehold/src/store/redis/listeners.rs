@@ -20,8 +20,6 @@ pub(super) struct Listeners {
     version: AtomicU64,
     /// How they were woken last. `None`: nobody knows yet.
     wakes: Mutex<Option<Wakes>>,
-    /// How often the server told of a change.
-    changes: AtomicU64,
 }
 
 impl Listeners {
@@ -49,11 +47,6 @@ impl Listeners {
         clients
             .map(|(client, (space, _))| (*client, space.clone()))
             .collect()
-    }
-
-    /// How often the server told of a change so far.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
     }
 
     /// How they are woken who were refused. As long as nothing is known: as it should be.
@@ -116,7 +109,6 @@ impl Listeners {
 
     /// Tells whoever may be concerned that a key was changed.
     fn hear_change(&self, key: &[u8]) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
         self.tell_all(|space| Some(Event::Changed(space.key(parse_record(space, key)?))));
     }
 

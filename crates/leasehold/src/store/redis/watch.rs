@@ -31,12 +31,10 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// How many records are read in one round trip.
 const READ_MAX: usize = 256;
 
-/// How many changes the server may tell of in [`ALARMS_SPAN`], if most of them are none: as many as a
-/// process with a large queue of waiters might cause.
-const ALARMS_MAX: u64 = 1_000;
-
-/// See [`ALARMS_MAX`].
-const ALARMS_SPAN: Duration = Duration::from_secs(10);
+/// How many renewed leases are watched anew in a second at most. Watching costs the server about as
+/// much as the renewal, and its room for what it watches is bounded. That is every lease of a process
+/// with 5,000 of them and a ttl of 30 s; of more, the rest learns of a loss at the next renewal.
+const RENEWED_MAX: u32 = 500;
 
 /// Asks the server to watch the keys of the next command.
 pub(super) const START: [&str; 3] = ["CLIENT", "CACHING", "YES"];
@@ -54,21 +52,8 @@ pub(super) struct Watch {
 struct Due {
     keys: HashMap<Key, Noted>,
     notes: u64,
-    alarms: Alarms,
-}
-
-/// Tells whether the server speaks of changes that are none. It keeps a bounded table of what it
-/// watches, and drops what is too much as if it had changed. Whoever then asked for each, and had it
-/// watched anew, would push out the next.
-#[derive(Debug)]
-struct Alarms {
-    since: Instant,
-    /// How many changes had been told of then.
-    told: u64,
-    /// How many leases were lost since.
-    lost: u64,
-    /// Whether it is so: what was renewed is not watched any more.
-    false_ones: bool,
+    /// How many renewed ones were noted since this instant.
+    renewed: (Option<Instant>, u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +85,7 @@ impl Watch {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
+        let now = Instant::now();
         let mut due = self.due();
         let mut noted = false;
         for (request, reply) in requests.iter().zip(replies) {
@@ -108,7 +94,7 @@ impl Watch {
             };
             match (request.op, outcome) {
                 (Op::Renew { lease, .. }, Outcome::Renewed) => {
-                    noted |= due.note_renewed(&request.key, lease);
+                    noted |= due.note_renewed(&request.key, lease, now);
                 }
                 (Op::Acquire { lease, .. }, Outcome::Granted { .. })
                 | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
@@ -119,8 +105,7 @@ impl Watch {
                     due.note(&request.key, Why::Awaited);
                     noted = true;
                 }
-                (Op::Renew { lease, .. } | Op::Release { lease, .. }, outcome) => {
-                    due.alarms.lost += u64::from(matches!(outcome, Outcome::Lost(_)));
+                (Op::Renew { lease, .. } | Op::Release { lease, .. }, _) => {
                     due.strike(&request.key, lease);
                 }
                 (Op::Acquire { .. } | Op::Revoke, _) => {}
@@ -146,11 +131,7 @@ impl Watch {
         loop {
             self.noted.notified().await;
             tokio::time::sleep(MOMENT).await;
-            let due = {
-                let mut due = self.due();
-                due.alarms.look(listeners.changes());
-                due.all()
-            };
+            let due = self.due().all();
             for part in due.chunks(READ_MAX) {
                 let Ok(changed) = read(&mut connection, part).await else {
                     return;
@@ -171,9 +152,15 @@ impl Watch {
 }
 
 impl Due {
-    /// Notes a lease that was renewed, if such are watched.
-    fn note_renewed(&mut self, key: &Key, lease: LeaseId) -> bool {
-        if self.alarms.false_ones {
+    /// Notes a lease that was renewed, if it is not one of too many. `now` is the same for a batch.
+    fn note_renewed(&mut self, key: &Key, lease: LeaseId, now: Instant) -> bool {
+        let (since, count) = self.renewed;
+        let (since, count) = match since {
+            Some(since) if now.duration_since(since) < Duration::from_secs(1) => (since, count),
+            _ => (now, 0),
+        };
+        self.renewed = (Some(since), count + 1);
+        if count >= RENEWED_MAX {
             return false;
         }
         self.notes += 1;
@@ -226,41 +213,6 @@ impl Due {
             same
         };
         read.iter().map(&mut done).collect()
-    }
-}
-
-impl Default for Alarms {
-    fn default() -> Self {
-        Self {
-            since: Instant::now(),
-            told: 0,
-            lost: 0,
-            false_ones: false,
-        }
-    }
-}
-
-impl Alarms {
-    /// The server has told of so many changes by now.
-    fn look(&mut self, told: u64) {
-        if self.since.elapsed() < ALARMS_SPAN {
-            return;
-        }
-        let alarms = told - self.told;
-        if alarms > ALARMS_MAX.max(2 * self.lost) && !self.false_ones {
-            self.false_ones = true;
-            tracing::warn!(
-                alarms,
-                "the server watches too many keys; what is lost is noticed at the next renewal. \
-                 A larger tracking-table-max-keys mends that"
-            );
-        }
-        *self = Self {
-            since: Instant::now(),
-            told,
-            lost: 0,
-            false_ones: self.false_ones,
-        };
     }
 }
 
@@ -369,23 +321,17 @@ mod tests {
         assert_eq!(left, [again, late, other]);
     }
 
-    /// Time stands still, but for where it is moved on.
-    #[tokio::test(start_paused = true)]
-    async fn what_was_renewed_is_not_watched_if_the_server_has_no_room() {
+    #[test]
+    fn of_very_many_that_were_renewed_some_are_watched() {
         let mut due = Due::default();
-        assert!(due.note_renewed(&key("a"), lease(1)));
-        tokio::time::advance(ALARMS_SPAN).await;
-        due.alarms.look(ALARMS_MAX);
-        // As many as were lost.
-        due.alarms.lost = ALARMS_MAX;
-        tokio::time::advance(ALARMS_SPAN).await;
-        due.alarms.look(ALARMS_MAX * 3);
-        assert!(due.note_renewed(&key("a"), lease(1)));
-        tokio::time::advance(ALARMS_SPAN).await;
-        due.alarms.look(ALARMS_MAX * 4 + 1);
-        assert!(!due.note_renewed(&key("a"), lease(1)));
-        due.note(&key("b"), Why::Held(lease(2)));
-        assert_eq!(due.keys.len(), 2);
+        let now = Instant::now();
+        for number in 0..RENEWED_MAX {
+            assert!(due.note_renewed(&key("a"), lease(number.into()), now));
+        }
+        assert!(!due.note_renewed(&key("b"), lease(1), now));
+        due.note(&key("c"), Why::Held(lease(2)));
+        assert!(due.note_renewed(&key("d"), lease(3), now + Duration::from_secs(1)));
+        assert_eq!(due.keys.len(), 3);
     }
 
     #[test]
