@@ -39,8 +39,12 @@
 //! | `leasehold_acquire_wait_seconds` | histogram | from the question to the grant |
 //! | `leasehold_hold_seconds` | histogram | from the grant to the release |
 //! | `leasehold_handoffs_total` | counter | leases handed from task to task without a round trip |
-//! | `leasehold_renewals_total` | counter | renewals sent |
-//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases that came to that |
+//! | `leasehold_leases` | gauge | leases that were looked after when the renewer last looked |
+//! | `leasehold_renewals_total`, `leasehold_renewal_failures_total` | counter | renewals that were answered, and that were not |
+//! | `leasehold_renewal_batches_total` | counter | batches in which they were sent |
+//! | `leasehold_renewal_lag_seconds` | histogram | from the instant at which the first lease of a batch was due until the batch was sent |
+//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases that came to that, by `cause` |
+//! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
 //!
 //! # Crate features
