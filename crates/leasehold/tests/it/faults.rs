@@ -1,0 +1,17 @@
+//! Directed schedules of faults against real servers: what breaks, and when, is chosen.
+//!
+//! Each test has a server of its own. Client A comes to it by way of a proxy that the test drives,
+//! client B directly. Both want the same lock, a judge looks at every grant, and a resource refuses
+//! whoever comes with an old token.
+
+mod causes;
+mod clocks;
+mod crowd;
+mod forgetting;
+mod judge;
+mod late;
+mod network;
+mod partitions;
+mod replies;
+mod scene;
+mod servers;
