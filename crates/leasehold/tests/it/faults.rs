@@ -4,6 +4,7 @@
 //! client B directly. Both want the same lock, a judge looks at every grant, and a resource refuses
 //! whoever comes with an old token.
 
+mod a_long_stop;
 mod causes;
 mod clocks;
 mod crowd;

@@ -1,7 +1,9 @@
 //! Who looks at all grants of one lock, and the resource that it protects.
 
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
@@ -139,6 +141,22 @@ impl Held {
         };
         guard.release().await
     }
+}
+
+/// As [`Held::stays_held`], of all at the same time.
+pub(super) async fn all_stay_held(all: &[Held], span: Duration) {
+    let mut staying: Vec<_> = all
+        .iter()
+        .map(|held| Box::pin(held.stays_held(span)))
+        .collect();
+    poll_fn(|context| {
+        staying.retain_mut(|held| held.as_mut().poll(context).is_pending());
+        match staying.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }
 
 impl Told {

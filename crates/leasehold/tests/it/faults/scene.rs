@@ -47,6 +47,12 @@ impl Scene {
         }
     }
 
+    /// One more client, which comes to the server directly.
+    pub(super) async fn another(&self) -> Client {
+        let builder = Client::builder().ttl(self.ttl);
+        builder.connect(&self.server.url()).await.unwrap()
+    }
+
     /// The lock, for a client.
     pub(super) fn lock(&self, client: &Client) -> Mutex {
         client.mutex(NAME).unwrap()
@@ -107,7 +113,7 @@ impl Scene {
     }
 
     pub(super) fn key(&self, suffix: &str) -> String {
-        format!("leasehold:{{default:{NAME}}}{suffix}")
+        key(NAME, suffix)
     }
 
     /// Checks that a client gets the lock by itself in little more than a ttl, that it works as ever,
@@ -129,6 +135,27 @@ impl Scene {
         };
         eventually_async(SOON, async || left().is_empty()).await;
     }
+}
+
+/// The key of a lock's record, or with a suffix another of its keys.
+pub(super) fn key(name: &str, suffix: &str) -> String {
+    format!("leasehold:{{default:{name}}}{suffix}")
+}
+
+/// Takes so many locks at once that nobody else wants, each named by its number.
+pub(super) async fn holds_each(client: &Client, count: usize, ttl: Duration) -> Vec<Held> {
+    let asked: Vec<_> = (0..count)
+        .map(|number| {
+            let mutex = client.mutex(number.to_string()).unwrap();
+            let mutex = mutex.ttl(ttl).unwrap();
+            tokio::spawn(async move { mutex.lock().await.unwrap() })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for guard in asked {
+        all.push(Judge::default().granted(soon(guard).await));
+    }
+    all
 }
 
 impl Waiter {
