@@ -41,3 +41,9 @@ pub(super) fn in_jeopardy(state: State, whys: &[Why]) {
         _ => panic!("{state:?} is no jeopardy"),
     }
 }
+
+/// Whether a holder is in jeopardy only for it was late itself, as on a busy machine.
+pub(super) fn late_itself(state: State) -> bool {
+    let cause = Cause::Overdue;
+    matches!(state, State::Jeopardy { cause: told, .. } if told == cause)
+}

@@ -19,7 +19,6 @@ async fn scene() -> Scene {
 
 /// The store ends leases early. The holder is told when it asks or hears, the resource refuses it
 /// until then.
-#[tokio::test(flavor = "multi_thread")]
 async fn forwards_by_an_hour() {
     let scene = scene().await;
     scene.judge.store_forgets();
@@ -41,7 +40,6 @@ async fn forwards_by_an_hour() {
 }
 
 /// Nobody is granted anything early, and a release lets the next one in as ever.
-#[tokio::test(flavor = "multi_thread")]
 async fn back_by_an_hour_under_a_holder() {
     let scene = scene().await;
     let held = scene.holds(&scene.a).await;
@@ -60,7 +58,6 @@ async fn back_by_an_hour_under_a_holder() {
 }
 
 /// The lock of a holder that dies stays for as much longer as the clock was set back. Force frees it.
-#[tokio::test(flavor = "multi_thread")]
 async fn back_by_an_hour_under_a_holder_that_dies() {
     let scene = scene().await;
     let held = scene.holds(&scene.a).await;
@@ -82,7 +79,6 @@ async fn back_by_an_hour_under_a_holder_that_dies() {
 }
 
 /// Back and forth while the lock changes hands: the tokens grow all the same.
-#[tokio::test(flavor = "multi_thread")]
 async fn back_and_forth_between_grants() {
     let scene = scene().await;
     for step in [-HOUR_MS, 2 * HOUR_MS, -HOUR_MS, -HOUR_MS, HOUR_MS] {
@@ -95,4 +91,11 @@ async fn back_and_forth_between_grants() {
     }
     eventually_async(SOON, async || scene.record().is_empty()).await;
     scene.ends_clean().await;
+}
+
+side_by_side! {
+    forwards_by_an_hour,
+    back_by_an_hour_under_a_holder,
+    back_by_an_hour_under_a_holder_that_dies,
+    back_and_forth_between_grants,
 }

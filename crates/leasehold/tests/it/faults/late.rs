@@ -42,7 +42,6 @@ async fn is_given_back(scene: &Scene) {
 
 /// The server was stopped, and its client gave up and went. It runs what it had received, with a full
 /// ttl from then on, for nobody.
-#[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_of_a_client_that_is_gone() {
     let scene = Scene::set().await;
     let ghost = client(&scene.server.url()).await;
@@ -65,7 +64,6 @@ async fn an_acquire_of_a_client_that_is_gone() {
 }
 
 /// The client lives, so it releases the dead id again when nothing of it can come any more.
-#[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_was_given_up() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -77,7 +75,6 @@ async fn an_acquire_that_was_given_up() {
 
 /// The question puts the dead id into the queue. It is granted the lock in its turn, and gives it
 /// back at once.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_was_given_up() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -87,7 +84,6 @@ async fn a_question_that_was_given_up() {
 }
 
 /// As the one before, but the client has gone: nobody waits for somebody who cannot be told.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_question_of_a_client_that_is_gone() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -110,7 +106,6 @@ async fn passes_a_ghost_over(scene: &Scene, held: Held) {
     next.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_renewal() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -131,7 +126,6 @@ async fn a_renewal() {
 }
 
 /// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -149,7 +143,6 @@ async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
     scene.ends_clean().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_release() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -167,7 +160,6 @@ async fn a_release() {
 
 /// A hold that came and went while the other stayed: its late request gives the lease a hold that
 /// nobody has, and the last release ends that, too.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_re_entry() {
     let scene = Scene::set().await;
     let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
@@ -201,4 +193,15 @@ async fn a_re_entry_after_the_last_release() {
     assert_eq!(scene.record(), "");
     is_given_back(&scene).await;
     scene.ends_clean().await;
+}
+
+side_by_side! {
+    an_acquire_of_a_client_that_is_gone,
+    an_acquire_that_was_given_up,
+    a_question_that_was_given_up,
+    a_question_of_a_client_that_is_gone,
+    a_renewal,
+    a_renewal_of_a_lease_that_is_lost_and_not_over,
+    a_release,
+    a_re_entry,
 }

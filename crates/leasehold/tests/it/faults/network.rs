@@ -13,7 +13,6 @@ use crate::waiters::SOON;
 const MILLIS: Duration = Duration::from_millis(1);
 
 /// Both clients do their turns, however long each message takes.
-#[tokio::test(flavor = "multi_thread")]
 async fn latency_and_jitter() {
     let scene = Scene::set().await;
     scene.proxy.delay(Way::Both, MILLIS * 10..=MILLIS * 25);
@@ -44,7 +43,10 @@ async fn latency_that_a_ttl_allows_for() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
     scene.proxy.delay(Way::Both, TTL / 40..=TTL / 25);
-    held.stays_held(TTL * 3 / 2).await;
+    let mut states = held.states();
+    assert!(states.next().await.unwrap().is_held());
+    let change = tokio::time::timeout(TTL * 3 / 2, states.next()).await;
+    assert!(change.is_err(), "{change:?}");
     held.release().await.unwrap();
     scene.ends_clean().await;
 }
@@ -67,7 +69,6 @@ async fn a_silence_is_not_taken_for_a_pause_of_ones_own() {
 }
 
 /// Shorter than the time for an answer: nobody notices anything.
-#[tokio::test(flavor = "multi_thread")]
 async fn short_stalls() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -113,24 +114,20 @@ async fn half_open(way: Way) {
     scene.ends_clean().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_on_a_half_open_connection() {
     half_open(Way::Both).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_whose_requests_are_swallowed() {
     half_open(Way::There).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_whose_answers_are_swallowed() {
     half_open(Way::Back).await;
 }
 
 /// The store grants the lock to a waiter that does not hear it. The next has it when the time to
 /// accept it is over; the deaf one has it when it has asked again.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_on_a_half_open_connection() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -153,7 +150,6 @@ async fn a_waiter_on_a_half_open_connection() {
 }
 
 /// The grant arrives when it is over, and another has the lock.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_told_late() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -174,7 +170,6 @@ async fn a_grant_that_is_told_late() {
 }
 
 /// The grant arrives just in time: what is left of it is known.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_told_in_time() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
@@ -194,7 +189,6 @@ async fn a_grant_that_is_told_in_time() {
 }
 
 /// Nobody is reached any more, which is known at once.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_and_no_new_one() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -217,7 +211,6 @@ async fn a_connection_that_is_cut_and_no_new_one() {
 }
 
 /// Wherever a connection breaks, each question is asked once.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_at_every_byte() {
     let scene = Scene::set().await;
     for way in [Way::There, Way::Back] {
@@ -232,4 +225,17 @@ async fn a_connection_that_is_cut_at_every_byte() {
         }
     }
     scene.ends_clean().await;
+}
+
+side_by_side! {
+    latency_and_jitter,
+    short_stalls,
+    a_holder_on_a_half_open_connection,
+    a_holder_whose_requests_are_swallowed,
+    a_holder_whose_answers_are_swallowed,
+    a_waiter_on_a_half_open_connection,
+    a_grant_that_is_told_late,
+    a_grant_that_is_told_in_time,
+    a_connection_that_is_cut_and_no_new_one,
+    a_connection_that_is_cut_at_every_byte,
 }

@@ -7,7 +7,6 @@ use super::causes::{Why, lost};
 use super::scene::{Scene, TTL};
 use crate::waiters::SOON;
 
-#[tokio::test(flavor = "multi_thread")]
 async fn before_the_margin() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -26,7 +25,6 @@ async fn before_the_margin() {
 }
 
 /// The lease is still the holder's in the store, but nothing revives it.
-#[tokio::test(flavor = "multi_thread")]
 async fn between_margin_and_deadline() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -49,7 +47,6 @@ async fn between_margin_and_deadline() {
     scene.ends_clean().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -69,4 +66,10 @@ async fn after_the_deadline() {
     assert!(again.writes());
     again.release().await.unwrap();
     scene.ends_clean().await;
+}
+
+side_by_side! {
+    before_the_margin,
+    between_margin_and_deadline,
+    after_the_deadline,
 }

@@ -9,7 +9,6 @@ use crate::waiters::SOON;
 
 const THEN: [Then; 2] = [Then::Silent, Then::Cut];
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_an_acquire() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -29,7 +28,6 @@ async fn of_an_acquire() {
 }
 
 /// Who asks only once asks a second time if nobody answered.
-#[tokio::test(flavor = "multi_thread")]
 async fn of_a_question_that_does_not_wait() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -42,7 +40,6 @@ async fn of_a_question_that_does_not_wait() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_a_renewal() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -64,7 +61,6 @@ async fn of_a_renewal() {
 }
 
 /// The store has renewed all the time; the holder does not know.
-#[tokio::test(flavor = "multi_thread")]
 async fn of_all_renewals() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -84,7 +80,6 @@ async fn of_all_renewals() {
     scene.ends_clean().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_a_release() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -103,7 +98,6 @@ async fn of_a_release() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_a_re_entry() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -127,7 +121,6 @@ async fn of_a_re_entry() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_an_inner_release() {
     for then in THEN {
         let scene = Scene::set().await;
@@ -144,4 +137,14 @@ async fn of_an_inner_release() {
         outer.release().await.unwrap();
         scene.ends_clean().await;
     }
+}
+
+side_by_side! {
+    of_an_acquire,
+    of_a_question_that_does_not_wait,
+    of_a_renewal,
+    of_all_renewals,
+    of_a_release,
+    of_a_re_entry,
+    of_an_inner_release,
 }

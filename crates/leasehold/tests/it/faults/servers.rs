@@ -15,7 +15,6 @@ use crate::waiters::{SOON, soon};
 const MILLIS: Duration = Duration::from_millis(1);
 
 /// What was acknowledged is still there, and the holder has its lease.
-#[tokio::test(flavor = "multi_thread")]
 async fn killed_and_back_with_its_data() {
     let mut scene = Scene::with(RedisServer::options().append_only(), TTL).await;
     for _ in 0..2 {
@@ -38,7 +37,6 @@ async fn killed_and_back_with_its_data() {
 }
 
 /// Two holders, until the first is told. The resource keeps them apart.
-#[tokio::test(flavor = "multi_thread")]
 async fn killed_and_back_without_its_data() {
     let options = RedisServer::options().append_only();
     let mut scene = Scene::with(options, TTL).await;
@@ -61,7 +59,6 @@ async fn killed_and_back_without_its_data() {
 }
 
 /// Dead for longer than the holder may wait.
-#[tokio::test(flavor = "multi_thread")]
 async fn killed_and_back_too_late() {
     let mut scene = Scene::with(RedisServer::options().append_only(), TTL).await;
     let held = scene.holds(&scene.a).await;
@@ -79,7 +76,6 @@ async fn killed_and_back_too_late() {
     scene.ends_clean().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_all_writes() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
@@ -104,7 +100,6 @@ async fn a_pause_of_all_writes() {
 }
 
 /// Nobody keeps a connection for long. All have their turns, and nobody loses what he holds.
-#[tokio::test(flavor = "multi_thread")]
 async fn client_kill_in_a_loop() {
     let scene = Scene::set().await;
     let kept = holds_each(&scene.a, 3, TTL).await;
@@ -152,7 +147,6 @@ fn works(scene: &Scene, client: &Client, end: Instant) -> JoinHandle<usize> {
 }
 
 /// A server that has forgotten the scripts is told them again.
-#[tokio::test(flavor = "multi_thread")]
 async fn script_flush_during_renewals() {
     let scene = Scene::set().await;
     let all = holds_each(&scene.a, 20, TTL / 2).await;
@@ -170,4 +164,13 @@ async fn script_flush_during_renewals() {
         held.release().await.unwrap();
     }
     scene.ends_clean().await;
+}
+
+side_by_side! {
+    killed_and_back_with_its_data,
+    killed_and_back_without_its_data,
+    killed_and_back_too_late,
+    a_pause_of_all_writes,
+    client_kill_in_a_loop,
+    script_flush_during_renewals,
 }
