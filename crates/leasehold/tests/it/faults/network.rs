@@ -15,7 +15,7 @@ const MILLIS: Duration = Duration::from_millis(1);
 /// Both clients do their turns, however long each message takes.
 async fn latency_and_jitter() {
     let scene = Scene::set().await;
-    scene.proxy.delay(Way::Both, MILLIS * 10..=MILLIS * 25);
+    scene.proxy.delay(Way::Both, MILLIS * 25..=MILLIS * 75);
     for _ in 0..5 {
         let held = scene.holds(&scene.a).await;
         let waiter = scene.queues(&scene.b).await;
@@ -42,7 +42,7 @@ async fn latency_and_jitter() {
 async fn latency_that_a_ttl_allows_for() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
-    scene.proxy.delay(Way::Both, TTL / 40..=TTL / 25);
+    scene.proxy.delay(Way::Both, TTL / 50..=TTL / 30);
     let mut states = held.states();
     assert!(states.next().await.unwrap().is_held());
     let change = tokio::time::timeout(TTL * 3 / 2, states.next()).await;

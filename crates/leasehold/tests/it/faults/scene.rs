@@ -11,7 +11,7 @@ use super::judge::{Held, Judge};
 use crate::waiters::{SOON, soon};
 
 /// Short, and yet no busy machine misses a renewal.
-pub(super) const TTL: Duration = Duration::from_secs(2);
+pub(super) const TTL: Duration = Duration::from_secs(3);
 
 const NAME: &str = "job";
 
