@@ -1,5 +1,8 @@
 //! The proxy does what the tests of faults build on.
 
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

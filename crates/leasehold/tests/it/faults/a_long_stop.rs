@@ -72,7 +72,7 @@ async fn of_1_s() {
         tokio::time::sleep(SECOND).await;
         stage.scene.server.cont();
     };
-    tokio::join!(stop, stage.held.stays_held(SECOND * 12));
+    tokio::join!(stop, stage.held.is_never_in_doubt(SECOND * 12));
     stage.end().await;
 }
 
@@ -80,7 +80,7 @@ async fn of_1_s() {
 async fn of_12_s() {
     let stage = Stage::set().await;
     let jeopardy = async {
-        stage.held.until(|state| !state.is_held()).await;
+        stage.held.until_in_doubt().await;
         BootClock.now().since(stage.begun)
     };
     let (jeopardy, ()) = tokio::join!(jeopardy, stage.stop(5, 17));

@@ -18,7 +18,8 @@ pub(super) enum Why {
 pub(super) fn told(cause: Cause, whys: &[Why]) {
     let names = |why: &Why| match why {
         Why::Unreachable => Cause::Unreachable,
-        Why::Gone | Why::TakenOver => Cause::NotHeld,
+        Why::Gone => Cause::Deleted,
+        Why::TakenOver => Cause::TakenOver,
     };
     let wanted: Vec<_> = whys.iter().map(names).collect();
     assert!(wanted.contains(&cause), "{cause:?}, not one of {wanted:?}");
@@ -44,6 +45,11 @@ pub(super) fn in_jeopardy(state: State, whys: &[Why]) {
 
 /// Whether a holder is in jeopardy only for it was late itself, as on a busy machine.
 pub(super) fn late_itself(state: State) -> bool {
-    let cause = Cause::Overdue;
-    matches!(state, State::Jeopardy { cause: told, .. } if told == cause)
+    matches!(
+        state,
+        State::Jeopardy {
+            cause: Cause::Paused,
+            ..
+        }
+    )
 }

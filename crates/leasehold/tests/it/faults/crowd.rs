@@ -37,7 +37,7 @@ async fn in_time_and_too_late() {
     assert_eq!(records(&scene), (COUNT, 0));
     scene.server.kill9();
     for held in &all {
-        let state = held.until(|state| !state.is_held()).await;
+        let state = held.until_in_doubt().await;
         in_jeopardy(state, &[Why::Unreachable]);
     }
     scene.server.restart(Restart::Kept);

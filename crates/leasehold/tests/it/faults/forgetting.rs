@@ -2,12 +2,12 @@
 //! lock until the first is told; the resource keeps them apart.
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Client, ErrorKind, Owner};
+use leasehold::{ErrorKind, Owner};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::causes::{Why, in_jeopardy, lost};
 use super::judge::all_stay_held;
-use super::scene::{Scene, TTL, holds_each, key};
+use super::scene::{Scene, TTL, client, holds_each, key};
 use crate::waiters::SOON;
 
 /// The holder is told by the server, long before it would ask.
@@ -64,7 +64,7 @@ async fn a_wrong_type_under_one_of_several_keys() {
     let record = key(spoilt.name(), "");
     scene.server.cli(&["SET", &record, "theirs"]);
     let fate = async {
-        let state = spoilt.until(|state| !state.is_held()).await;
+        let state = spoilt.until_in_doubt().await;
         in_jeopardy(state, &[Why::Unreachable]);
         let state = spoilt.until(|state| state.is_lost()).await;
         lost(state, &[Why::Unreachable]);
@@ -88,7 +88,7 @@ async fn a_re_entry_into_a_lease_that_is_forgotten() {
     let scene = Scene::with(options, TTL).await;
     scene.judge.store_forgets();
     let url = scene.server.url_of("deaf", "secret");
-    let client = Client::builder().ttl(TTL).connect(&url).await.unwrap();
+    let client = client(&url, TTL).await;
     let mutex = scene.lock(&client).owned_by(&Owner::new());
     let outer = scene.judge.granted(mutex.lock().await.unwrap());
     scene.server.cli(&["FLUSHALL"]);

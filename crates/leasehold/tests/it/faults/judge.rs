@@ -113,21 +113,31 @@ impl Held {
         }
     }
 
-    /// Checks that the lease is held all the time, but for what a busy machine does.
+    /// Waits until the lease is in jeopardy or lost, but for what a busy machine does.
+    #[track_caller]
+    pub(super) fn until_in_doubt(&self) -> impl Future<Output = State> {
+        self.until(|state| !state.is_held() && !late_itself(*state))
+    }
+
+    /// Checks that the lease is not lost in this time, and that all is well with it after it. A busy
+    /// machine may put it into jeopardy.
     #[track_caller]
     pub(super) fn stays_held(&self, span: Duration) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
         async move {
-            let mut states = self.states();
-            let watch = async {
-                while let Some(state) = states.next().await {
-                    let well = state.is_held() || late_itself(state);
-                    assert!(well, "{state:?}, {caller}");
-                }
-            };
-            let ended = tokio::time::timeout(span, watch).await;
-            assert!(ended.is_err(), "{:?}, {caller}", self.state());
+            let lost = tokio::time::timeout(span, self.lost()).await;
+            assert!(lost.is_err(), "{lost:?}, {caller}");
+            self.until(State::is_held).await;
         }
+    }
+
+    /// Checks that the lease is held in all this time, whatever the machine does meanwhile.
+    pub(super) async fn is_never_in_doubt(&self, span: Duration) {
+        let mut states = self.states();
+        let first = states.next().await.unwrap();
+        assert!(first.is_held(), "{first:?}");
+        let change = tokio::time::timeout(span, states.next()).await;
+        assert!(change.is_err(), "{change:?}");
     }
 
     /// Notes when the holder is told that its lease is lost.

@@ -6,12 +6,8 @@ use leasehold_testkit::eventually_async;
 
 use super::causes::{Why, lost};
 use super::judge::Held;
-use super::scene::{Scene, TTL};
+use super::scene::{Scene, TTL, client};
 use crate::waiters::SOON;
-
-async fn client(url: &str) -> Client {
-    Client::builder().ttl(TTL).connect(url).await.unwrap()
-}
 
 /// Asks for a lock that another holds. The question is held back and asked again on another
 /// connection; then the client gives up, and leaves the queue.
@@ -44,7 +40,7 @@ async fn is_given_back(scene: &Scene) {
 /// ttl from then on, for nobody.
 async fn an_acquire_of_a_client_that_is_gone() {
     let scene = Scene::set().await;
-    let ghost = client(&scene.server.url()).await;
+    let ghost = client(&scene.server.url(), TTL).await;
     let mutex = scene.lock(&ghost);
     scene.holds(&ghost).await.release().await.unwrap();
     scene.server.stop();
@@ -87,7 +83,7 @@ async fn a_question_that_was_given_up() {
 async fn a_question_of_a_client_that_is_gone() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.b).await;
-    gives_up(&scene, client(&scene.proxy.url()).await).await;
+    gives_up(&scene, client(&scene.proxy.url(), TTL).await).await;
     passes_a_ghost_over(&scene, held).await;
     scene.ends_clean().await;
 }
@@ -111,7 +107,7 @@ async fn a_renewal() {
     let held = scene.holds(&scene.a).await;
     let waiter = scene.queues(&scene.b).await;
     let told = held.told();
-    scene.proxy.hold_requests("renew", usize::MAX);
+    scene.proxy.hold_requests(&scene.renewals(), usize::MAX);
     let (next, at) = waiter.served().await;
     told.before(at).await;
     lost(held.state(), &[Why::Unreachable]);
@@ -130,7 +126,7 @@ async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
     let waiter = scene.queues(&scene.b).await;
-    scene.proxy.hold_requests("renew", usize::MAX);
+    scene.proxy.hold_requests(&scene.renewals(), usize::MAX);
     held.until(|state| state.is_lost()).await;
     scene.proxy.deliver();
     let late = BootClock.now();

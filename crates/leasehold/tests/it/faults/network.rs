@@ -43,10 +43,7 @@ async fn latency_that_a_ttl_allows_for() {
     let scene = Scene::set().await;
     let held = scene.holds(&scene.a).await;
     scene.proxy.delay(Way::Both, TTL / 50..=TTL / 30);
-    let mut states = held.states();
-    assert!(states.next().await.unwrap().is_held());
-    let change = tokio::time::timeout(TTL * 3 / 2, states.next()).await;
-    assert!(change.is_err(), "{change:?}");
+    held.is_never_in_doubt(TTL * 3 / 2).await;
     held.release().await.unwrap();
     scene.ends_clean().await;
 }
@@ -97,7 +94,7 @@ async fn half_open(way: Way) {
     let waiter = scene.queues(&scene.b).await;
     let told = held.told();
     scene.proxy.swallow(way);
-    held.until(|state| !state.is_held()).await;
+    held.until_in_doubt().await;
     held.until(|state| state.is_lost()).await;
     lost(held.state(), &[Why::Unreachable]);
     let (next, at) = waiter.served().await;
@@ -196,7 +193,7 @@ async fn a_connection_that_is_cut_and_no_new_one() {
     let told = held.told();
     scene.proxy.refuse();
     scene.proxy.cut();
-    let state = held.until(|state| !state.is_held()).await;
+    let state = held.until_in_doubt().await;
     in_jeopardy(state, &[Why::Unreachable]);
     lost(
         held.until(|state| state.is_lost()).await,

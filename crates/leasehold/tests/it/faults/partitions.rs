@@ -12,7 +12,7 @@ async fn before_the_margin() {
     let held = scene.holds(&scene.a).await;
     let waiter = scene.queues(&scene.b).await;
     scene.proxy.hold(Way::Both);
-    held.until(|state| !state.is_held()).await;
+    held.until_in_doubt().await;
     scene.proxy.go_on();
     held.until(|state| state.is_held()).await;
     held.stays_held(TTL).await;

@@ -45,8 +45,8 @@ async fn of_a_renewal() {
         let scene = Scene::set().await;
         let held = scene.holds(&scene.a).await;
         let waiter = scene.queues(&scene.b).await;
-        scene.proxy.lose_replies("renew", 1, then);
-        held.until(|state| !state.is_held()).await;
+        scene.proxy.lose_replies(&scene.renewals(), 1, then);
+        held.until_in_doubt().await;
         held.until(|state| state.is_held()).await;
         assert_eq!(scene.proxy.tally().replies_lost, 1);
         held.stays_held(TTL).await;
@@ -66,11 +66,10 @@ async fn of_all_renewals() {
     let held = scene.holds(&scene.a).await;
     let waiter = scene.queues(&scene.b).await;
     let told = held.told();
-    scene.proxy.lose_replies("renew", usize::MAX, Then::Cut);
-    in_jeopardy(
-        held.until(|state| !state.is_held()).await,
-        &[Why::Unreachable],
-    );
+    scene
+        .proxy
+        .lose_replies(&scene.renewals(), usize::MAX, Then::Cut);
+    in_jeopardy(held.until_in_doubt().await, &[Why::Unreachable]);
     held.until(|state| state.is_lost()).await;
     assert!(scene.left() > TTL / 3, "{:?}", scene.left());
     let (next, at) = waiter.served().await;

@@ -36,10 +36,9 @@ impl Scene {
     pub(super) async fn with(options: RedisOptions, ttl: Duration) -> Self {
         let server = options.start();
         let proxy = Proxy::before(&server);
-        let builder = || Client::builder().ttl(ttl);
         Self {
-            a: builder().connect(&proxy.url()).await.unwrap(),
-            b: builder().connect(&server.url()).await.unwrap(),
+            a: client(&proxy.url(), ttl).await,
+            b: client(&server.url(), ttl).await,
             server,
             proxy,
             judge: Judge::default(),
@@ -47,10 +46,15 @@ impl Scene {
         }
     }
 
+    /// The word by which the proxy knows requests that renew and nothing else: their script's hash.
+    pub(super) fn renewals(&self) -> String {
+        let script = include_str!("../../../src/store/redis/scripts/renew.lua");
+        self.server.cli(&["SCRIPT", "LOAD", script])
+    }
+
     /// One more client, which comes to the server directly.
     pub(super) async fn another(&self) -> Client {
-        let builder = Client::builder().ttl(self.ttl);
-        builder.connect(&self.server.url()).await.unwrap()
+        client(&self.server.url(), self.ttl).await
     }
 
     /// The lock, for a client.
@@ -135,6 +139,17 @@ impl Scene {
         };
         eventually_async(SOON, async || left().is_empty()).await;
     }
+}
+
+/// A client. On a busy machine it may not have its first answer in time.
+pub(super) async fn client(url: &str, ttl: Duration) -> Client {
+    let mut client = None;
+    eventually_async(SOON, async || {
+        client = Client::builder().ttl(ttl).connect(url).await.ok();
+        client.is_some()
+    })
+    .await;
+    client.unwrap()
 }
 
 /// Plays schedules at the same time, each in a thread of its name, and names those that failed.

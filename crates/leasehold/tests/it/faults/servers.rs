@@ -21,7 +21,7 @@ async fn killed_and_back_with_its_data() {
         let held = scene.holds(&scene.a).await;
         let waiter = scene.queues(&scene.b).await;
         scene.server.kill9();
-        let state = held.until(|state| !state.is_held()).await;
+        let state = held.until_in_doubt().await;
         in_jeopardy(state, &[Why::Unreachable]);
         scene.server.restart(Restart::Kept);
         held.until(|state| state.is_held()).await;
@@ -44,7 +44,7 @@ async fn killed_and_back_without_its_data() {
     let waiter = scene.queues(&scene.b).await;
     scene.judge.store_forgets();
     scene.server.kill9();
-    let state = held.until(|state| !state.is_held()).await;
+    let state = held.until_in_doubt().await;
     in_jeopardy(state, &[Why::Unreachable]);
     scene.server.restart(Restart::Empty);
     let (next, _) = waiter.served().await;
@@ -81,7 +81,7 @@ async fn a_pause_of_all_writes() {
     let held = scene.holds(&scene.a).await;
     let waiter = scene.queues(&scene.b).await;
     scene.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    held.until(|state| !state.is_held()).await;
+    held.until_in_doubt().await;
     scene.server.cli(&["CLIENT", "UNPAUSE"]);
     held.until(|state| state.is_held()).await;
     held.stays_held(TTL).await;
