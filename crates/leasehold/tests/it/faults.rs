@@ -4,15 +4,12 @@
 //! client B directly. Both want the same lock, a judge looks at every grant, and a resource refuses
 //! whoever comes with an old token.
 
-/// Makes one test of several schedules: each mostly waits, so they run at the same time.
-macro_rules! side_by_side {
+/// Lists the schedules of a file, for a test that plays them.
+macro_rules! schedules {
     ($($schedule:ident),+ $(,)?) => {
-        #[test]
-        fn side_by_side() {
-            $crate::faults::scene::all_hold(&[$((stringify!($schedule), || {
-                $crate::faults::scene::play($schedule());
-            })),+]);
-        }
+        pub(super) const SCHEDULES: &[(&str, fn())] = &[$((stringify!($schedule), || {
+            $crate::faults::scene::play($schedule());
+        })),+];
     };
 }
 
@@ -28,3 +25,22 @@ mod partitions;
 mod replies;
 mod scene;
 mod servers;
+
+/// What happens on the way to the store. The schedules mostly wait, so they are played side by side.
+#[test]
+fn of_the_network() {
+    let all = [late::SCHEDULES, network::SCHEDULES, partitions::SCHEDULES];
+    scene::all_hold(&all.concat());
+}
+
+/// What happens to answers and to the store, the same way.
+#[test]
+fn of_the_store() {
+    let all = [
+        clocks::SCHEDULES,
+        forgetting::SCHEDULES,
+        replies::SCHEDULES,
+        servers::SCHEDULES,
+    ];
+    scene::all_hold(&all.concat());
+}

@@ -93,7 +93,7 @@ async fn back_and_forth_between_grants() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     forwards_by_an_hour,
     back_by_an_hour_under_a_holder,
     back_by_an_hour_under_a_holder_that_dies,

@@ -78,7 +78,7 @@ async fn a_wrong_type_under_one_of_several_keys() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     flushall,
     eviction,
     a_wrong_type_under_one_of_several_keys,

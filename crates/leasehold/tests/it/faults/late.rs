@@ -6,7 +6,7 @@ use leasehold_testkit::eventually_async;
 
 use super::causes::{Why, lost};
 use super::judge::Held;
-use super::scene::{Scene, TTL, client};
+use super::scene::{Scene, TTL, client, play};
 use crate::waiters::SOON;
 
 /// Asks for a lock that another holds. The question is held back and asked again on another
@@ -40,13 +40,17 @@ async fn is_given_back(scene: &Scene) {
 /// ttl from then on, for nobody.
 async fn an_acquire_of_a_client_that_is_gone() {
     let scene = Scene::set().await;
-    let ghost = client(&scene.server.url(), TTL).await;
-    let mutex = scene.lock(&ghost);
-    scene.holds(&ghost).await.release().await.unwrap();
-    scene.server.stop();
-    let error = mutex.try_lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    drop((mutex, ghost));
+    let goes = async || {
+        let ghost = client(&scene.server.url(), TTL).await;
+        scene.holds(&ghost).await.release().await.unwrap();
+        scene.server.stop();
+        let error = scene.lock(&ghost).try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+    };
+    // As with a process, all that it began ends with its runtime.
+    std::thread::scope(|threads| {
+        threads.spawn(|| play(goes())).join().unwrap();
+    });
     scene.server.cont();
     eventually_async(SOON, async || !scene.record().is_empty()).await;
     let begun = BootClock.now();
@@ -173,7 +177,7 @@ async fn a_re_entry() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     an_acquire_of_a_client_that_is_gone,
     an_acquire_that_was_given_up,
     a_question_that_was_given_up,

@@ -211,7 +211,7 @@ async fn a_connection_that_is_cut_at_every_byte() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     a_silence_is_not_taken_for_a_pause_of_ones_own,
     latency_and_jitter,
     short_stalls,

@@ -68,7 +68,7 @@ async fn after_the_deadline() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     before_the_margin,
     between_margin_and_deadline,
     after_the_deadline,

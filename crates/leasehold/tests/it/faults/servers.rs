@@ -166,7 +166,7 @@ async fn script_flush_during_renewals() {
     scene.ends_clean().await;
 }
 
-side_by_side! {
+schedules! {
     killed_and_back_with_its_data,
     killed_and_back_without_its_data,
     killed_and_back_too_late,
