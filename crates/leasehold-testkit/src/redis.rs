@@ -107,6 +107,19 @@ impl RedisOptions {
             .config("maxmemory-policy noeviction")
     }
 
+    /// Bounds its memory, in bytes, and lets it forget what was used least recently.
+    #[must_use]
+    pub fn maxmemory_forgetful(self, bytes: u64) -> Self {
+        self.config(&format!("maxmemory {bytes}"))
+            .config("maxmemory-policy allkeys-lru")
+    }
+
+    /// Has every change on disk before it is acknowledged.
+    #[must_use]
+    pub fn append_only(self) -> Self {
+        self.config("appendonly yes").config("appendfsync always")
+    }
+
     /// Lets [`RedisServer::step_clock`] move its wall clock.
     #[must_use]
     pub fn clock_shim(mut self) -> Self {
@@ -238,6 +251,7 @@ impl RedisServer {
         self.process = None;
         if memory == Restart::Empty {
             let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
+            let _ = fs::remove_dir_all(self.folder.path().join("appendonlydir"));
         }
         if let Err(log) = self.launch() {
             panic!("redis-server does not start again:\n{log}");

@@ -8,6 +8,7 @@ mod bed;
 mod cancel;
 mod conformance;
 mod differential;
+mod faults;
 mod loss;
 mod processes;
 mod redis;

@@ -1,0 +1,178 @@
+//! A proxy in front of a server, which does to its connections what a bad network does.
+//!
+//! * `frames` finds the requests and replies in a stream of bytes.
+//! * `rules` are what the test wants done, and what was done so far.
+//! * `lane` carries one direction of a connection by these rules, `link` both.
+
+mod frames;
+mod lane;
+mod link;
+mod rules;
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use self::link::Link;
+use self::rules::{Flow, Rules};
+pub use self::rules::{Tally, Then, Way};
+use crate::redis::RedisServer;
+
+/// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
+///
+/// It is told what to do while connections are open. It reads the Redis protocol in the clear, so it
+/// cannot stand before a server with TLS. A connection to it is always accepted, as one to a server
+/// that is stopped would be.
+///
+/// Bytes that are held on the way arrive when they may, even if their sender has gone meanwhile: so a
+/// network delivers a late request. Bytes that are swallowed never arrive, nor does anything behind
+/// them on the same connection, its end included: neither side is told that the other is gone.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    rules: Arc<Rules>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// A proxy that passes everything on, until it is told otherwise. It ends when it is dropped.
+    ///
+    /// The server may be killed and come back meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If the machine has no port or thread left.
+    #[must_use]
+    pub fn before(server: &RedisServer) -> Self {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.expect("no port is free");
+        let port = listener.local_addr().expect("a bound port").port();
+        listener.set_nonblocking(true).expect("a plain socket");
+        let rules = Arc::<Rules>::default();
+        let (shared, server) = (Arc::clone(&rules), server.port());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let thread = std::thread::Builder::new()
+            .name("proxy".into())
+            .spawn(move || runtime.block_on(serve(listener, server, shared)));
+        Self {
+            port,
+            rules,
+            thread: Some(thread.expect("a thread")),
+        }
+    }
+
+    /// The URL of the server by way of the proxy.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// The same for one of the server's users.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@127.0.0.1:{}/0", self.port)
+    }
+
+    /// Lets everything that arrives from now on take so long on its way, each time another time out
+    /// of this range. Nothing overtakes anything on a connection.
+    pub fn delay(&self, way: Way, span: RangeInclusive<Duration>) {
+        self.rules.set(way, |lane| lane.delay = span.clone());
+    }
+
+    /// Holds everything back until [`Proxy::go_on`].
+    pub fn hold(&self, way: Way) {
+        self.rules.set(way, |lane| lane.flow = Flow::Held);
+    }
+
+    /// Swallows everything until [`Proxy::go_on`]; on the connections from which something was
+    /// swallowed, for ever.
+    pub fn swallow(&self, way: Way) {
+        self.rules.set(way, |lane| lane.flow = Flow::Swallowed);
+    }
+
+    /// Ends [`Proxy::hold`], [`Proxy::swallow`] and [`Proxy::refuse`].
+    pub fn go_on(&self) {
+        self.rules.go_on();
+    }
+
+    /// Resets all connections.
+    pub fn cut(&self) {
+        self.rules.cut();
+    }
+
+    /// Resets every new connection at once, until [`Proxy::go_on`].
+    pub fn refuse(&self) {
+        self.rules.refuse();
+    }
+
+    /// Passes on so many more bytes this way, on all connections together, and then resets them all.
+    pub fn cut_after(&self, way: Way, bytes: u64) {
+        self.rules.set(way, |lane| lane.left = Some(bytes));
+    }
+
+    /// Lets the next `count` requests that contain `word` run, and their replies get lost. After that
+    /// the connection is silent towards the client, or is reset.
+    pub fn lose_replies(&self, word: &str, count: usize, then: Then) {
+        self.rules.lose_replies(word, count, then);
+    }
+
+    /// Holds back the next `count` requests that contain `word`, each with all that is behind it on its
+    /// connection, until [`Proxy::deliver`].
+    pub fn hold_requests(&self, word: &str, count: usize) {
+        self.rules.hold_requests(word, count);
+    }
+
+    /// Delivers the requests that were held back, even if who sent them has gone.
+    pub fn deliver(&self) {
+        self.rules.deliver();
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.rules.tally()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.rules.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, server: u16, rules: Arc<Rules>) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    loop {
+        tokio::select! {
+            () = rules.closed() => return,
+            accepted = listener.accept() => {
+                if let Ok((client, _)) = accepted {
+                    tokio::spawn(carry(client, server, Arc::clone(&rules)));
+                }
+            }
+        }
+    }
+}
+
+async fn carry(client: TcpStream, server: u16, rules: Arc<Rules>) {
+    let number = rules.accepted();
+    let server = match number {
+        Some(_) => TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await.ok(),
+        None => None,
+    };
+    match number.zip(server) {
+        Some((number, server)) => Link::new(client, server, number).run(&rules).await,
+        // Reset, not closed: as if nobody were there.
+        None => drop(client.set_zero_linger()),
+    }
+}

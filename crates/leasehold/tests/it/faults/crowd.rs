@@ -1,0 +1,68 @@
+//! Many leases on a server that goes away and comes back.
+
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold_testkit::{RedisServer, Restart, eventually_async};
+
+use super::causes::{Why, in_jeopardy, lost};
+use super::judge::{Held, all_stay_held};
+use super::scene::{Scene, holds_each};
+use crate::waiters::SOON;
+
+const COUNT: usize = 2_000;
+
+/// Long enough to start a server on a busy machine before the margin.
+const TTL: Duration = Duration::from_secs(6);
+
+/// How many leases the store has, and those of no hold or several among them.
+fn records(scene: &Scene) -> (usize, usize) {
+    let keys = scene.server.cli(&["KEYS", "leasehold:{*}"]);
+    let count = |key: &str| scene.server.cli(&["HVALS", key]);
+    let odd = keys.lines().filter(|key| count(key) != "1");
+    (keys.lines().count(), odd.count())
+}
+
+async fn all_held(all: &[Held]) {
+    for held in all {
+        held.until(|state| state.is_held()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_time_and_too_late() {
+    let options = RedisServer::options().append_only();
+    let mut scene = Scene::with(options, TTL).await;
+    let all = holds_each(&scene.a, COUNT, TTL).await;
+    assert_eq!(records(&scene), (COUNT, 0));
+    scene.server.kill9();
+    for held in &all {
+        let state = held.until_in_doubt().await;
+        in_jeopardy(state, &[Why::Unreachable]);
+    }
+    scene.server.restart(Restart::Kept);
+    all_held(&all).await;
+    all_stay_held(&all, TTL / 2).await;
+    assert_eq!(records(&scene), (COUNT, 0));
+
+    scene.server.kill9();
+    for held in &all {
+        lost(
+            held.until(|state| state.is_lost()).await,
+            &[Why::Unreachable],
+        );
+    }
+    let told = BootClock.now();
+    // All were told before the store could pass on any of them.
+    assert!(all.iter().all(|held| told < held.deadline()));
+    scene.server.restart(Restart::Kept);
+    let last = all.last().unwrap().token();
+    // None comes back, and the store ends them.
+    eventually_async(SOON, async || records(&scene).0 == 0).await;
+    assert!(all.iter().all(|held| held.state().is_lost()));
+    let next = holds_each(&scene.b, COUNT, TTL).await;
+    assert!(next.iter().all(|held| held.token() > last));
+    drop(all);
+    all_stay_held(&next, TTL / 6).await;
+    assert_eq!(records(&scene), (COUNT, 0));
+}

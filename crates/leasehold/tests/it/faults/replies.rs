@@ -1,0 +1,152 @@
+//! Requests that ran, and whose replies were lost.
+
+use leasehold::{ErrorKind, Owner};
+use leasehold_testkit::{RedisServer, Then, eventually_async};
+
+use super::causes::{Why, in_jeopardy};
+use super::scene::{Scene, TTL};
+use crate::waiters::SOON;
+
+const THEN: [Then; 2] = [Then::Silent, Then::Cut];
+
+async fn of_an_acquire() {
+    for then in THEN {
+        let scene = Scene::set().await;
+        scene.proxy.lose_replies("acquire", 2, then);
+        let held = scene.holds(&scene.a).await;
+        assert_eq!(scene.proxy.tally().replies_lost, 2);
+        // Three questions ran, and they were one.
+        scene.is_recorded(&held, 1);
+        let counter = scene.server.cli(&["GET", &scene.key(":token")]);
+        assert_eq!(counter, held.token().to_string());
+        assert!(held.writes());
+        held.stays_held(TTL).await;
+        held.release().await.unwrap();
+        assert_eq!(scene.record(), "");
+        scene.ends_clean().await;
+    }
+}
+
+/// Who asks only once asks a second time if nobody answered.
+async fn of_a_question_that_does_not_wait() {
+    for then in THEN {
+        let scene = Scene::set().await;
+        scene.proxy.lose_replies("acquire", 1, then);
+        let guard = scene.lock(&scene.a).try_lock().await.unwrap().unwrap();
+        let held = scene.judge.granted(guard);
+        scene.is_recorded(&held, 1);
+        held.release().await.unwrap();
+        scene.ends_clean().await;
+    }
+}
+
+async fn of_a_renewal() {
+    tokio::join!(of_one_renewal(Then::Silent), of_one_renewal(Then::Cut));
+}
+
+async fn of_one_renewal(then: Then) {
+    // The second renewal must be answered in time, also on a busy machine.
+    let scene = Scene::with(RedisServer::options(), TTL * 2).await;
+    let held = scene.holds(&scene.a).await;
+    let waiter = scene.queues(&scene.b).await;
+    scene.proxy.lose_replies(&scene.renewals(), 1, then);
+    held.until_in_doubt().await;
+    held.until(|state| state.is_held()).await;
+    assert_eq!(scene.proxy.tally().replies_lost, 1);
+    held.stays_held(TTL).await;
+    scene.is_recorded(&held, 1);
+    assert!(waiter.waits() && held.writes());
+    held.release().await.unwrap();
+    let (next, _) = waiter.served().await;
+    assert!(next.writes());
+    drop(next);
+    scene.ends_clean().await;
+}
+
+/// The store has renewed all the time; the holder does not know.
+async fn of_all_renewals() {
+    let scene = Scene::set().await;
+    let held = scene.holds(&scene.a).await;
+    let waiter = scene.queues(&scene.b).await;
+    let told = held.told();
+    scene
+        .proxy
+        .lose_replies(&scene.renewals(), usize::MAX, Then::Cut);
+    in_jeopardy(held.until_in_doubt().await, &[Why::Unreachable]);
+    held.until(|state| state.is_lost()).await;
+    assert!(scene.left() > TTL / 3, "{:?}", scene.left());
+    let (next, at) = waiter.served().await;
+    told.before(at).await;
+    assert!(next.writes() && !held.writes());
+    drop(next);
+    scene.ends_clean().await;
+}
+
+async fn of_a_release() {
+    for then in THEN {
+        let scene = Scene::set().await;
+        let held = scene.holds(&scene.a).await;
+        let waiter = scene.queues(&scene.b).await;
+        scene.proxy.lose_replies("release", 2, then);
+        let error = held.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        // It ran, and what is repeated of it harms nobody.
+        let (next, _) = waiter.served().await;
+        eventually_async(SOON, async || scene.proxy.tally().replies_lost == 2).await;
+        next.stays_held(TTL).await;
+        scene.is_recorded(&next, 1);
+        next.release().await.unwrap();
+        scene.ends_clean().await;
+    }
+}
+
+async fn of_a_re_entry() {
+    for then in THEN {
+        let scene = Scene::set().await;
+        let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
+        let outer = scene.judge.granted(mutex.lock().await.unwrap());
+        scene.proxy.lose_replies("acquire", 1, then);
+        let error = mutex.lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(scene.proxy.tally().replies_lost, 1);
+        // It is left again, as nobody got it.
+        scene.until_recorded(&outer, 1).await;
+        outer.until(|state| state.is_held()).await;
+        let inner = mutex.lock().await.unwrap();
+        assert_eq!(inner.token(), outer.token());
+        scene.is_recorded(&outer, 2);
+        inner.release().await.unwrap();
+        scene.is_recorded(&outer, 1);
+        outer.release().await.unwrap();
+        assert_eq!(scene.record(), "");
+        scene.ends_clean().await;
+    }
+}
+
+async fn of_an_inner_release() {
+    for then in THEN {
+        let scene = Scene::set().await;
+        let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
+        let outer = scene.judge.granted(mutex.lock().await.unwrap());
+        let inner = mutex.lock().await.unwrap();
+        scene.proxy.lose_replies("release", 1, then);
+        let error = inner.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        scene.until_recorded(&outer, 1).await;
+        outer.until(|state| state.is_held()).await;
+        outer.stays_held(TTL).await;
+        scene.is_recorded(&outer, 1);
+        outer.release().await.unwrap();
+        scene.ends_clean().await;
+    }
+}
+
+schedules! {
+    of_an_acquire,
+    of_a_question_that_does_not_wait,
+    of_a_renewal,
+    of_all_renewals,
+    of_a_release,
+    of_a_re_entry,
+    of_an_inner_release,
+}
