@@ -238,6 +238,7 @@ impl RedisServer {
         self.process = None;
         if memory == Restart::Empty {
             let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
+            let _ = fs::remove_dir_all(self.folder.path().join("appendonlydir"));
         }
         if let Err(log) = self.launch() {
             panic!("redis-server does not start again:\n{log}");
