@@ -156,6 +156,10 @@ fn counts(figures: &Figures) -> Vec<(&'static str, u64)> {
             figures.echoes,
         ),
         (
+            "fixed holds lost before their promised end, with a renewed hold entered inside",
+            figures.cut_short,
+        ),
+        (
             "longest wait for a grant, ms",
             figures.longest_wait / crate::clock::MILLI,
         ),

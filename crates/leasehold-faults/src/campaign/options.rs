@@ -55,13 +55,13 @@ impl CampaignArgs {
         if rounds == 0 {
             return Size {
                 rounds: 1,
-                worlds: 4,
+                worlds: 8,
                 round_ms: 20_000,
             };
         }
         Size {
             rounds,
-            worlds: 6,
+            worlds: 12,
             round_ms: 60_000,
         }
     }

@@ -17,16 +17,18 @@ pub(crate) enum Event {
         ttl_ms: u64,
         handoff: bool,
     },
+    /// A hold is asked for: `inside` another one of the same owner, if it enters its lease again.
     Asked {
         hold: u64,
         name: String,
+        fixed: bool,
+        inside: Option<u64>,
     },
     Granted {
         hold: u64,
         lease: String,
         token: u64,
         deadline: Nanos,
-        fixed: bool,
         ttl_ms: u64,
     },
     NotGranted {

@@ -76,19 +76,23 @@ impl Cycle {
     /// Takes the lock, holds it, perhaps enters it again, and leaves it.
     async fn take(&mut self, mutex: &Mutex, terms: Terms, enter: bool) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
-        let hold = self.asks(mutex);
+        let hold = self.asks(mutex, terms, None);
         let way = self.way();
         let Some(guard) = self.acquire(mutex, way, hold).await? else {
             return Ok(());
         };
-        let mut outer = Hold::begin(&shared, hold, &guard, terms);
+        let outer = Hold::begin(&shared, hold, &guard, terms);
         let span = self.span();
         outer.work(&mut self.fence, &mut self.rng, span / 2).await;
         let entered = match enter {
-            true => self.enter(mutex, &outer).await,
+            true => outer.watched(self.enter(mutex, &outer)).await,
             false => Ok(()),
         };
         outer.work(&mut self.fence, &mut self.rng, span / 2).await;
+        if outer.lost() && self.rng.bool() {
+            // Whoever does not even release leaves it to the store to pass the lock on.
+            self.rest(2 * self.shared.args.ttl_ms).await;
+        }
         self.leave(hold, guard).await;
         entered
     }
@@ -98,11 +102,11 @@ impl Cycle {
         let shared = Arc::clone(&self.shared);
         let terms = self.terms();
         let mutex = self.with_terms(mutex, terms)?;
-        let hold = self.asks(&mutex);
+        let hold = self.asks(&mutex, terms, Some(outer.number));
         let Some(guard) = self.acquire(&mutex, Way::Lock, hold).await? else {
             return Ok(());
         };
-        let mut inner = Hold::begin(&shared, hold, &guard, terms);
+        let inner = Hold::begin(&shared, hold, &guard, terms);
         // It is a lease of its own if the one that was to be entered was lost meanwhile.
         let entered = guard.lease_id() == outer.guard.lease_id();
         if entered {
@@ -119,22 +123,19 @@ impl Cycle {
 
     /// Takes the lock by [`Mutex::run`].
     async fn run_inside(&mut self, mutex: &Mutex, terms: Terms) -> Result<(), Error> {
-        let hold = self.asks(mutex);
+        let hold = self.asks(mutex, terms, None);
         let span = self.span();
         let shared = Arc::clone(&self.shared);
         let (fence, rng) = (&mut self.fence, &mut self.rng);
         let work = mutex.run(async |guard| {
-            let mut inside = Hold::begin(&shared, hold, guard, terms);
+            let _leaving = LogsLeaving(&shared, hold);
+            let inside = Hold::begin(&shared, hold, guard, terms);
             inside.work(fence, rng, span).await;
-            shared.log(&Event::Leaving { hold });
         });
         let outcome = tokio::select! {
             outcome = work => outcome,
             // The work itself stops soon, but the waiting does not.
-            () = stopped_for_long(&self.shared) => {
-                self.shared.log(&Event::Leaving { hold });
-                return Ok(());
-            }
+            () = stopped_for_long(&self.shared) => return Ok(()),
         };
         self.shared.log(&Event::Left {
             hold,
@@ -195,10 +196,14 @@ impl Cycle {
         well
     }
 
-    fn asks(&self, mutex: &Mutex) -> u64 {
+    fn asks(&self, mutex: &Mutex, terms: Terms, inside: Option<u64>) -> u64 {
         let hold = self.shared.next_hold();
-        let name = mutex.name().to_owned();
-        self.shared.log(&Event::Asked { hold, name });
+        self.shared.log(&Event::Asked {
+            hold,
+            name: mutex.name().to_owned(),
+            fixed: terms.fixed,
+            inside,
+        });
         hold
     }
 
@@ -237,8 +242,8 @@ impl Cycle {
     fn span(&mut self) -> Duration {
         let ttl = self.shared.args.ttl_ms;
         Duration::from_millis(match self.rng.u8(..10) {
-            0..6 => self.rng.u64(1..40),
-            6..9 => self.rng.u64(ttl / 2..ttl * 3 / 2),
+            0..7 => self.rng.u64(1..40),
+            7 | 8 => self.rng.u64(ttl / 4..ttl),
             _ => self.rng.u64(ttl..3 * ttl),
         })
     }
@@ -246,6 +251,15 @@ impl Cycle {
     async fn rest(&mut self, most_ms: u64) {
         let pause = Duration::from_millis(self.rng.u64(..most_ms));
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Writes down that a hold ends, however the work under it does: it is dropped when the lease is lost.
+struct LogsLeaving<'a>(&'a Shared, u64);
+
+impl Drop for LogsLeaving<'_> {
+    fn drop(&mut self) {
+        self.0.log(&Event::Leaving { hold: self.1 });
     }
 }
 

@@ -18,7 +18,7 @@ const STEP_MAX_MS: u64 = 10;
 /// A hold of this process, from its grant on.
 pub(super) struct Hold<'a> {
     shared: &'a Shared,
-    number: u64,
+    pub(super) number: u64,
     pub(super) guard: &'a Guard,
 }
 
@@ -30,7 +30,6 @@ impl<'a> Hold<'a> {
             lease: guard.lease_id().to_string(),
             token: guard.token().get(),
             deadline: guard.deadline().as_nanos(),
-            fixed: terms.fixed,
             ttl_ms: u64::try_from(terms.ttl.as_millis()).unwrap_or(u64::MAX),
         });
         Self {
@@ -41,9 +40,14 @@ impl<'a> Hold<'a> {
     }
 
     /// Makes critical steps until the time is over, the lease is lost or the process is to stop.
-    pub(super) async fn work(&mut self, fence: &mut Fence, rng: &mut Rng, span: Duration) {
+    pub(super) async fn work(&self, fence: &mut Fence, rng: &mut Rng, span: Duration) {
+        self.watched(self.steps(fence, rng, span)).await;
+    }
+
+    /// Writes down what the stream of states tells while something is done under the hold.
+    pub(super) async fn watched<T>(&self, work: impl Future<Output = T>) -> T {
         let mut states = self.guard.states();
-        let mut steps = pin!(self.steps(fence, rng, span));
+        let mut work = pin!(work);
         loop {
             tokio::select! {
                 biased;
@@ -51,7 +55,7 @@ impl<'a> Hold<'a> {
                     let (hold, state) = (self.number, seen(state));
                     self.shared.log(&Event::Told { hold, state });
                 }
-                () = &mut steps => return,
+                outcome = &mut work => return outcome,
             }
         }
     }
@@ -60,6 +64,10 @@ impl<'a> Hold<'a> {
         let end = tokio::time::Instant::now() + span;
         while self.check() {
             let (hold, guard) = (self.number, self.guard);
+            // A pause of the process that falls in here makes the write late.
+            if rng.bool() {
+                pause(rng, STEP_MAX_MS).await;
+            }
             let write = fence.write(hold, guard.name(), guard.token()).await;
             if rng.bool() {
                 pause(rng, STEP_MAX_MS).await;
@@ -93,6 +101,11 @@ impl<'a> Hold<'a> {
             step,
         });
         !state.is_lost()
+    }
+
+    /// Whether the lease is lost.
+    pub(super) fn lost(&self) -> bool {
+        self.guard.state().is_lost()
     }
 
     /// Asks the store for the hold count.

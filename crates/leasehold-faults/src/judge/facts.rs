@@ -42,12 +42,15 @@ pub(super) struct Process {
 }
 
 /// An acquisition, from the question to the release.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Hold {
     pub(super) process: usize,
     pub(super) number: u64,
     pub(super) name: String,
     pub(super) asked: Nanos,
+    pub(super) fixed: bool,
+    /// The hold of the same process whose lease it enters again.
+    pub(super) inside: Option<u64>,
     pub(super) grant: Option<Grant>,
     pub(super) looks: Vec<Look>,
     pub(super) counts: Vec<Count>,
@@ -60,7 +63,6 @@ pub(super) struct Grant {
     pub(super) at: Nanos,
     pub(super) lease: String,
     pub(super) token: u64,
-    pub(super) fixed: bool,
     pub(super) ttl: Nanos,
 }
 
@@ -189,9 +191,22 @@ impl Facts {
                 }
                 Event::Stalled { since } => process.stalls.push((*since, *at)),
                 Event::Ended { released } => process.released = *released,
-                Event::Asked { hold, name } => {
-                    let index = self.processes.len();
-                    holds.insert(*hold, Hold::new(index, *hold, name, *at));
+                Event::Asked {
+                    hold,
+                    name,
+                    fixed,
+                    inside,
+                } => {
+                    let asked = Hold {
+                        process: self.processes.len(),
+                        number: *hold,
+                        name: name.clone(),
+                        asked: *at,
+                        fixed: *fixed,
+                        inside: *inside,
+                        ..Hold::default()
+                    };
+                    holds.insert(*hold, asked);
                 }
                 of_a_hold => {
                     let hold = of_a_hold.hold().and_then(|hold| holds.get_mut(&hold));
@@ -284,26 +299,11 @@ impl Facts {
 }
 
 impl Hold {
-    fn new(process: usize, number: u64, name: &str, asked: Nanos) -> Self {
-        Self {
-            process,
-            number,
-            name: name.to_owned(),
-            asked,
-            grant: None,
-            looks: Vec::new(),
-            counts: Vec::new(),
-            leaving: None,
-            left: None,
-        }
-    }
-
     fn event(&mut self, at: Nanos, event: &Event) {
         match event.clone() {
             Event::Granted {
                 lease,
                 token,
-                fixed,
                 ttl_ms,
                 ..
             } => {
@@ -311,7 +311,6 @@ impl Hold {
                     at,
                     lease,
                     token,
-                    fixed,
                     ttl: ttl_ms * MILLI,
                 });
             }

@@ -1,7 +1,8 @@
 //! P3: a loss is final, it comes no earlier than was promised, and a step begins in its time.
 
-use super::facts::{Facts, LookKind};
+use super::facts::{Facts, Hold, LookKind};
 use super::verdict::Verdict;
+use crate::clock::Nanos;
 
 pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
     for (hold, _) in facts.granted() {
@@ -27,7 +28,9 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
         let left = hold.leaving.is_some_and(|leaving| leaving <= lost.at);
         if lost.at < promised && !left {
             let granted = facts.before_grant(hold);
-            if !facts.forgot(&hold.name, granted, lost.at) {
+            if cut_short(facts, hold, lost.at) {
+                verdict.figures.cut_short += 1;
+            } else if !facts.forgot(&hold.name, granted, lost.at) {
                 let hold = facts.describe(hold);
                 verdict.violation(format!(
                     "P1 {hold} was promised until {promised} and lost before: {lost:?}"
@@ -35,4 +38,14 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
             }
         }
     }
+}
+
+/// Whether a renewed hold was entered inside this fixed one. The lease is then given up a margin before
+/// its deadline, for both: the fixed hold may be lost before the end that it was promised alone.
+fn cut_short(facts: &Facts, hold: &Hold, at: Nanos) -> bool {
+    hold.fixed
+        && facts.holds.iter().any(|inner| {
+            let inside = inner.process == hold.process && inner.inside == Some(hold.number);
+            inside && !inner.fixed && inner.asked <= at
+        })
 }

@@ -55,7 +55,7 @@ fn pass_on(facts: &Facts, lease: &Granted<'_>, next: Nanos, verdict: &mut Verdic
                 hold.name,
             ));
         }
-        if grant.fixed {
+        if hold.fixed {
             verdict.figures.margins_fixed.push(margin);
             continue;
         }

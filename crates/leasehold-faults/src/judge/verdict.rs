@@ -43,6 +43,8 @@ pub(crate) struct Figures {
     pub(crate) margins_of_ttl: Vec<i64>,
     /// From the instant at which a holder was told of a loss to the next grant.
     pub(crate) margins_told: Vec<i64>,
+    /// Fixed holds that were lost before their promised end with a renewed one inside.
+    pub(crate) cut_short: u64,
     pub(crate) longest_wait: u64,
 }
 
@@ -96,6 +98,7 @@ impl Figures {
         self.margins_fixed.extend(other.margins_fixed);
         self.margins_of_ttl.extend(other.margins_of_ttl);
         self.margins_told.extend(other.margins_told);
+        self.cut_short += other.cut_short;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 }
