@@ -1,6 +1,6 @@
 //! P3: a loss is final, it comes no earlier than was promised, and a step begins in its time.
 
-use super::facts::{Facts, Hold, LookKind};
+use super::facts::{Facts, Hold, Look, LookKind};
 use super::verdict::Verdict;
 use crate::clock::Nanos;
 
@@ -18,12 +18,13 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
         let Some(lost) = hold.lost() else {
             continue;
         };
-        let risen = |look: &&super::facts::Look| look.before > lost.at && look.until().is_some();
+        let risen = |look: &&Look| look.before > lost.at && look.until().is_some();
         if let Some(look) = hold.looks.iter().find(risen) {
             let hold = facts.describe(hold);
             verdict.violation(format!("P3 {hold} was lost by {lost:?}, then {look:?}"));
         }
-        let promised = hold.promised().unwrap_or(0);
+        let before = hold.looks.iter().filter(|look| look.at <= lost.at);
+        let promised = before.filter_map(Look::until).max().unwrap_or(0);
         // Who has left may be told that by any look that is still under way.
         let left = hold.leaving.is_some_and(|leaving| leaving <= lost.at);
         if lost.at < promised && !left {
