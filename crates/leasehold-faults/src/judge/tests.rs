@@ -255,6 +255,24 @@ fn a_loss_before_its_time_is_seen_unless_the_store_forgot() {
 }
 
 #[test]
+fn a_grant_that_is_read_after_the_store_forgot_it_is_no_smaller_token() {
+    // The first holder was stopped while it waited: it reads its grant when another has the lock.
+    let mut late = first();
+    late[1] = granted(56, "a:1", 11_000);
+    late[2] = held(56, 70);
+    let story = || {
+        Story::new()
+            .process("0-1", late.clone())
+            .process("1-1", second(50))
+    };
+    let figures = story()
+        .fault(Fault::RestartEmpty, None, 40, 41)
+        .is_innocent();
+    assert_eq!(figures.overlaps_forgotten, 1);
+    assert!(!judge(&story().0).violations.is_empty());
+}
+
+#[test]
 fn a_promise_of_the_past_is_seen() {
     let events = [first(), vec![held(75, 70)]].concat();
     Story::new()

@@ -2,7 +2,7 @@
 //!
 //! What is checked: who asked after another was granted has a larger token, or enters the other's
 //! lease again with the same one; and so has who begins to believe after another, unless the store
-//! forgot in between. Only a counter that was forgotten on a server whose clock was set back excuses
+//! forgot one of the two in between. Only a counter that was forgotten on a server whose clock was set back excuses
 //! less.
 
 use std::collections::BTreeMap;
@@ -54,6 +54,7 @@ fn by_belief(facts: &Facts, granted: &[Granted<'_>], verdict: &mut Verdict) {
     for (from, later) in believed {
         if let Some(earlier) = largest {
             let granted = facts.before_grant(earlier.0);
+            let granted = granted.min(facts.before_grant(later.0));
             if !facts.forgot(&later.0.name, granted, from) {
                 compare(facts, earlier, later, verdict);
             }

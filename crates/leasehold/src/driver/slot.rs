@@ -88,6 +88,11 @@ impl Slot {
         self.news.notify_one();
     }
 
+    /// Whether it was told so since the last question.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.lock().ask_again
+    }
+
     /// Whether changes of the record are of interest, from the last question on: one may have been
     /// told before its answer was read.
     pub(crate) fn heed_changes(&self, heed: bool) {
