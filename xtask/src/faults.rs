@@ -9,7 +9,7 @@ use crate::tools::{cargo, root, run};
 const SHORT_SEED: &str = "1";
 
 /// Where temporary files cost no disk. Servers that are killed lose nothing that they wrote, on
-/// whatever it is; a slow disk would only make all of it slow.
+/// whatever it is; a slow disk would only make everybody wait.
 const MEMORY: &str = "/dev/shm";
 
 /// Runs a campaign as it is asked for. All but the short form writes `docs/faults/`.

@@ -12,7 +12,7 @@ mod world;
 pub(crate) use self::options::{CampaignArgs, Size};
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::history;
@@ -64,23 +64,33 @@ fn play(
     seed: u64,
     round: u64,
 ) -> Result<(Verdict, Vec<PathBuf>), String> {
-    let folder = args.histories.join(format!("{seed}-{round}"));
-    // Of an earlier campaign with this seed.
-    let _ = fs::remove_dir_all(&folder);
-    let worlds = round::play(&folder, size, seed, round)?;
+    let failed = |error: std::io::Error| format!("the histories: {error}");
+    // Where temporary files are: a holder must not wait for a disk in the middle of a step.
+    let folder = tempfile::tempdir().map_err(failed)?;
     let mut all = Verdict::default();
     let mut kept = Vec::new();
-    for world in worlds {
-        let verdict = judge::judge(&history::read(&world)?);
-        if verdict.violations.is_empty() && !args.keep {
-            fs::remove_dir_all(&world).map_err(|error| error.to_string())?;
-        } else {
-            kept.push(world);
+    for (number, world) in round::play(folder.path(), size, seed, round)?
+        .iter()
+        .enumerate()
+    {
+        let verdict = judge::judge(&history::read(world)?);
+        if args.keep || !verdict.violations.is_empty() {
+            let place = args.histories.join(format!("{seed}-{round}-{number}"));
+            copy(world, &place).map_err(failed)?;
+            kept.push(place);
         }
         all.add(verdict);
     }
-    if kept.is_empty() {
-        let _ = fs::remove_dir(&folder);
-    }
     Ok((all, kept))
+}
+
+/// Copies the files of a folder, in the place of those of an earlier campaign.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }

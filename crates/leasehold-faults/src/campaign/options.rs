@@ -15,7 +15,7 @@ pub(crate) struct CampaignArgs {
     /// Write the report into this folder.
     #[arg(long)]
     pub(crate) report: Option<PathBuf>,
-    /// Where the histories are written.
+    /// Where the histories are kept in which something is wrong.
     #[arg(long, default_value = "target/faults")]
     pub(crate) histories: PathBuf,
     /// Keep the histories even if nothing is wrong in them.
