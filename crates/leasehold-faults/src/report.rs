@@ -160,6 +160,10 @@ fn counts(figures: &Figures) -> Vec<(&'static str, u64)> {
             figures.cut_short,
         ),
         (
+            "longest time for which a runtime ran no task, though there was a processor, ms",
+            figures.longest_block / crate::clock::MILLI,
+        ),
+        (
             "longest wait for a grant, ms",
             figures.longest_wait / crate::clock::MILLI,
         ),

@@ -69,8 +69,13 @@ pub(crate) enum Event {
         seen: Option<(String, u32)>,
         state: Seen,
     },
-    /// No thread of the process ran from here to the line's instant, as far as one of them can tell.
+    /// The process, or a thread of it that wanted to, did not run from here to the line's instant.
     Stalled {
+        since: Nanos,
+    },
+    /// No task ran from here to the line's instant, though there was a processor for them: something
+    /// blocked the thread that runs them.
+    Blocked {
         since: Nanos,
     },
     Ended {
@@ -91,7 +96,10 @@ impl Event {
             | Self::Leaving { hold }
             | Self::Left { hold, .. }
             | Self::Counted { hold, .. } => Some(*hold),
-            Self::Started { .. } | Self::Stalled { .. } | Self::Ended { .. } => None,
+            Self::Started { .. }
+            | Self::Stalled { .. }
+            | Self::Blocked { .. }
+            | Self::Ended { .. } => None,
         }
     }
 }

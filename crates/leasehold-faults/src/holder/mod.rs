@@ -4,6 +4,7 @@
 mod cycle;
 mod fence;
 mod hold;
+mod pulse;
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -17,12 +18,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio_util::sync::CancellationToken;
 
 use self::cycle::Cycle;
-use crate::clock::{self, MILLI};
 use crate::history::{Event, Journal};
-
-/// How often the process looks whether it runs, and from what gap on it says that it did not.
-const PULSE: Duration = Duration::from_millis(5);
-const STALL: u64 = 25 * MILLI;
 
 /// How long the last releases may take.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -122,7 +118,7 @@ async fn live(args: HolderArgs) -> Result<(), String> {
         holds: AtomicU64::new(0),
         stop,
     });
-    take_the_pulse(&shared);
+    pulse::take(&shared);
     let tasks: Vec<_> = (0..shared.args.tasks)
         .map(|task| tokio::spawn(Cycle::new(&shared, task).run()))
         .collect();
@@ -155,24 +151,5 @@ fn end_with_stdin(stop: CancellationToken) {
     thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         stop.cancel();
-    });
-}
-
-/// Writes down when the whole process stood still, so that nobody is blamed for what a stopped
-/// process or a busy machine did not do.
-fn take_the_pulse(shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || {
-        let mut last = clock::now();
-        loop {
-            thread::sleep(PULSE);
-            let now = clock::now();
-            if now - last > STALL {
-                shared
-                    .journal
-                    .write_at(now, &Event::Stalled { since: last });
-            }
-            last = now;
-        }
     });
 }

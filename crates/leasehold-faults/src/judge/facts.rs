@@ -36,6 +36,8 @@ pub(super) struct Process {
     pub(super) handoff: bool,
     /// When no thread of it ran.
     pub(super) stalls: Vec<(Nanos, Nanos)>,
+    /// When none of its tasks ran, though there was a processor for them.
+    pub(super) blocked: Vec<(Nanos, Nanos)>,
     /// Whether it ended in peace, with everything released.
     pub(super) released: bool,
     pub(super) complaint: String,
@@ -190,6 +192,7 @@ impl Facts {
                     process.handoff = *handoff;
                 }
                 Event::Stalled { since } => process.stalls.push((*since, *at)),
+                Event::Blocked { since } => process.blocked.push((*since, *at)),
                 Event::Ended { released } => process.released = *released,
                 Event::Asked {
                     hold,
@@ -281,6 +284,15 @@ impl Facts {
         }
         figures.processes += self.processes.len() as u64;
         figures.asked += self.holds.len() as u64;
+        for process in &self.processes {
+            let stood = |(from, to): (Nanos, Nanos)| {
+                let mut stalls = process.stalls.iter();
+                stalls.any(|(begin, end)| *begin <= to && *end >= from)
+            };
+            for (from, to) in process.blocked.iter().filter(|span| !stood(**span)) {
+                figures.longest_block = figures.longest_block.max(to - from);
+            }
+        }
         for (hold, grant) in self.granted() {
             figures.granted += 1;
             figures.longest_wait = figures.longest_wait.max(grant.at - hold.asked);
@@ -358,6 +370,7 @@ impl Hold {
             | Event::Started { .. }
             | Event::Asked { .. }
             | Event::Stalled { .. }
+            | Event::Blocked { .. }
             | Event::Ended { .. } => {}
         }
     }
