@@ -160,6 +160,10 @@ fn counts(figures: &Figures) -> Vec<(&'static str, u64)> {
             figures.cut_short,
         ),
         (
+            "fixed holds that were held again after that, when the renewed one was left",
+            figures.risen,
+        ),
+        (
             "longest time for which a runtime ran no task, though there was a processor, ms",
             figures.longest_block / crate::clock::MILLI,
         ),

@@ -20,6 +20,10 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
         };
         let risen = |look: &&Look| look.before > lost.at && look.until().is_some();
         if let Some(look) = hold.looks.iter().find(risen) {
+            if cut_short(facts, hold, lost.at) {
+                verdict.figures.risen += 1;
+                continue;
+            }
             let hold = facts.describe(hold);
             verdict.violation(format!("P3 {hold} was lost by {lost:?}, then {look:?}"));
         }
@@ -51,7 +55,8 @@ fn forgot_any(facts: &Facts, hold: &Hold, from: Nanos, to: Nanos) -> bool {
 }
 
 /// Whether a renewed hold was entered inside this fixed one. The lease is then given up a margin before
-/// its deadline, for both: the fixed hold may be lost before the end that it was promised alone.
+/// its deadline, for both: the fixed hold may be lost before the end that it was promised alone, and be
+/// there again when the other is left.
 fn cut_short(facts: &Facts, hold: &Hold, at: Nanos) -> bool {
     hold.fixed
         && facts.holds.iter().any(|inner| {

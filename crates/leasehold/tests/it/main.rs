@@ -9,6 +9,7 @@ mod cancel;
 mod conformance;
 mod differential;
 mod loss;
+mod old_grants;
 mod processes;
 mod redis;
 mod remains;
