@@ -6,7 +6,12 @@ use crate::metadata::Metadata;
 const SHIPPED: [&str; 3] = ["leasehold-core", "leasehold", "leasehold-cli"];
 
 /// What only tests and development use.
-const NEVER_SHIPPED: [&str; 3] = ["leasehold-sim", "leasehold-testkit", "xtask"];
+const NEVER_SHIPPED: [&str; 4] = [
+    "leasehold-faults",
+    "leasehold-sim",
+    "leasehold-testkit",
+    "xtask",
+];
 
 /// How many crates the library may require. Every one more is one that all users build and trust.
 const REQUIRED_MAX: usize = 10;

@@ -1,9 +1,10 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask ci` and `cargo xtask bench compare`.
+//! Development tasks: `cargo xtask test`, `ci`, `bench compare` and `faults`.
 
 mod advisories;
 mod bench;
 mod dependencies;
 mod expression;
+mod faults;
 mod licences;
 mod metadata;
 mod processes;
@@ -26,6 +27,9 @@ Tasks:
   ci            test, and everything else that a change must pass
   bench compare [--seconds S] [--rounds N] [--only LIBRARY,..]
                 the same work done by Leasehold and by other libraries; writes docs/bench
+  faults [--seed N] [--short | --minutes M | --long]
+                random faults against real servers and holders, and a judge of what they
+                believed; all but the short form of 20 s writes docs/faults
 
 Parts of ci:
   lint          formatting, clippy, documentation, the fuzz targets
@@ -47,6 +51,13 @@ fn main() -> ExitCode {
         ["bench", "compare", ..] => match bench::compare(&args[2..]) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => usage(&error),
+        },
+        ["faults", ..] => match faults::campaign(&args[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("xtask: {error}");
+                ExitCode::FAILURE
+            }
         },
         [task] => match tasks::run(task) {
             Some(code) => code,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::metadata::Metadata;
 use crate::steps::Steps;
 use crate::tools::{cargo, find, root, run as run_program};
-use crate::{advisories, dependencies, licences, processes, redis, tidy};
+use crate::{advisories, dependencies, faults, licences, processes, redis, tidy};
 
 /// Runs a task. `None` if there is no such task.
 pub(crate) fn run(task: &str) -> Option<ExitCode> {
@@ -62,6 +62,7 @@ fn test(steps: &mut Steps) {
         let package = ["test", "--package", "leasehold", "--locked"];
         run_program(cargo().args(package).args(models))
     });
+    steps.run("random faults, the short form", faults::short);
     steps.run("examples in the documentation", || {
         run_program(cargo().args(["test", "--workspace", "--locked", "--doc"]))
     });

@@ -164,6 +164,10 @@ impl Attempt {
         match outcome {
             Outcome::Granted { first } => Answer::Granted { sent, first },
             Outcome::Refused { left, place } => {
+                // Who has asked before may have been granted the lock before.
+                if self.queued.is_some() || before.is_some() {
+                    self.slot.refused();
+                }
                 self.queued = place.map(|_| (sent, now));
                 self.open = before.is_some() || place.is_some();
                 Answer::Refused { left, place }

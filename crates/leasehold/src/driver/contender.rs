@@ -323,7 +323,7 @@ impl Contender {
     }
 
     fn hold(mut self, driver: &Arc<Driver>, (held, id): (Arc<Held>, HoldId)) -> Result<Hold> {
-        self.attempt = None;
+        let slot = self.attempt.take().map(|attempt| Arc::clone(&attempt.slot));
         if let Some(front) = self.front.take() {
             front.set_busy(Busy::Holding(Arc::downgrade(&held)));
             held.lock().front = Some(front);
@@ -331,6 +331,11 @@ impl Contender {
         let hold = Hold::begin(driver, held, id);
         // Shut down in the meantime: it is released again.
         driver.open(&hold.held.key)?;
+        // Told behind the grant, and before the lease was one to be doubted: the connection broke, or
+        // the record was changed.
+        if slot.is_some_and(|slot| slot.is_unsure()) {
+            driver.renewer.check(&hold.held);
+        }
         Ok(hold)
     }
 

@@ -88,6 +88,20 @@ impl Slot {
         self.news.notify_one();
     }
 
+    /// Whether it was told so since the last question.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.lock().ask_again
+    }
+
+    /// A refusal was read that was not the first. A grant that was told by now came before or after
+    /// it; only the store's clock says which, and that may have been set back. So it is asked for.
+    pub(crate) fn refused(&self) {
+        let mut heard = self.lock();
+        if heard.grant.take().is_some() {
+            heard.ask_again = true;
+        }
+    }
+
     /// Whether changes of the record are of interest, from the last question on: one may have been
     /// told before its answer was read.
     pub(crate) fn heed_changes(&self, heed: bool) {

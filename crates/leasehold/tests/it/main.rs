@@ -10,6 +10,7 @@ mod conformance;
 mod differential;
 mod faults;
 mod loss;
+mod old_grants;
 mod processes;
 mod redis;
 mod remains;

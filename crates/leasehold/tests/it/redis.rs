@@ -11,6 +11,7 @@ mod records;
 mod refused;
 mod rights;
 mod rule;
+mod stopped;
 mod wakes;
 
 use std::num::NonZeroU32;

@@ -1,0 +1,116 @@
+//! The faults, and what each takes away.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Nanos;
+
+/// A kind of fault. Declared in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Fault {
+    KillHolder,
+    PauseHolder,
+    PauseHolderLong,
+    RestartKept,
+    RestartEmpty,
+    StopServer,
+    KillClients,
+    PauseClients,
+    FlushScripts,
+    FlushAll,
+    DeleteRecord,
+    ClockForward,
+    ClockBack,
+    WrongRecord,
+    WrongQueue,
+    WrongCounter,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 16] = [
+        Self::KillHolder,
+        Self::PauseHolder,
+        Self::PauseHolderLong,
+        Self::RestartKept,
+        Self::RestartEmpty,
+        Self::StopServer,
+        Self::KillClients,
+        Self::PauseClients,
+        Self::FlushScripts,
+        Self::FlushAll,
+        Self::DeleteRecord,
+        Self::ClockForward,
+        Self::ClockBack,
+        Self::WrongRecord,
+        Self::WrongQueue,
+        Self::WrongCounter,
+    ];
+
+    /// What a reader of the report sees.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::KillHolder => "`kill -9` of a holder",
+            Self::PauseHolder => "`SIGSTOP` of a holder, at most its ttl",
+            Self::PauseHolderLong => "`SIGSTOP` of a holder, longer than its ttl",
+            Self::RestartKept => "`kill -9` of the server, restart with its data",
+            Self::RestartEmpty => "`kill -9` of the server, restart without its data",
+            Self::StopServer => "`SIGSTOP` of the server",
+            Self::KillClients => "`CLIENT KILL` of all connections",
+            Self::PauseClients => "`CLIENT PAUSE`",
+            Self::FlushScripts => "`SCRIPT FLUSH`",
+            Self::FlushAll => "`FLUSHALL`",
+            Self::DeleteRecord => "`DEL` of a record",
+            Self::ClockForward => "server's clock set forward",
+            Self::ClockBack => "server's clock set back",
+            Self::WrongRecord => "another type under a record",
+            Self::WrongQueue => "another type under a queue",
+            Self::WrongCounter => "another type under a counter",
+        }
+    }
+
+    /// Whether the store loses a grant that it acknowledged, or ends it early.
+    pub(crate) fn forgets_grants(self) -> bool {
+        matches!(
+            self,
+            Self::RestartEmpty
+                | Self::FlushAll
+                | Self::DeleteRecord
+                | Self::ClockForward
+                | Self::WrongRecord
+        )
+    }
+
+    /// Whether the store loses the last token.
+    pub(crate) fn forgets_counters(self) -> bool {
+        matches!(
+            self,
+            Self::RestartEmpty | Self::FlushAll | Self::WrongCounter
+        )
+    }
+
+    /// Whether an answer may be late or never come, so that a question is asked again.
+    pub(crate) fn disturbs(self) -> bool {
+        !matches!(
+            self,
+            Self::KillHolder | Self::FlushScripts | Self::DeleteRecord
+        )
+    }
+}
+
+/// A fault that ran.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Happened {
+    pub(crate) fault: Fault,
+    /// The process that it hit, unless that was the server.
+    pub(crate) process: Option<String>,
+    /// The name whose keys it hit, unless it hit all.
+    pub(crate) name: Option<String>,
+    /// The fault lasted at most from `outer.0` to `outer.1`, and at least over `inner`.
+    pub(crate) outer: (Nanos, Nanos),
+    pub(crate) inner: (Nanos, Nanos),
+}
+
+impl Happened {
+    pub(crate) fn hits(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|hit| hit == name)
+    }
+}

@@ -1,0 +1,21 @@
+//! Hold counts are exact while the lease is held.
+
+use super::facts::Facts;
+use super::verdict::Verdict;
+
+pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
+    for (hold, grant) in facts.granted() {
+        for count in hold.counts.iter().filter(|count| count.held) {
+            verdict.figures.counts_compared += 1;
+            let expected = Some((grant.lease.clone(), count.expected));
+            let granted = facts.before_grant(hold);
+            if count.seen != expected && !facts.forgot(&hold.name, granted, count.at) {
+                verdict.violation(format!(
+                    "P6 {} should have the hold count {}: {count:?}",
+                    facts.describe(hold),
+                    count.expected,
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! P3: a loss is final, it comes no earlier than was promised, and a step begins in its time.
+
+use super::facts::{Facts, Hold, Look, LookKind};
+use super::verdict::Verdict;
+use crate::clock::Nanos;
+
+pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
+    for (hold, _) in facts.granted() {
+        for look in &hold.looks {
+            let late = look.until().is_some_and(|until| look.before >= until);
+            if late && look.kind != LookKind::Told {
+                let hold = facts.describe(hold);
+                verdict.violation(format!(
+                    "P1 {hold} was told a time that had passed: {look:?}"
+                ));
+            }
+        }
+        let Some(lost) = hold.lost() else {
+            continue;
+        };
+        let risen = |look: &&Look| look.before > lost.at && look.until().is_some();
+        if let Some(look) = hold.looks.iter().find(risen) {
+            if cut_short(facts, hold, lost.at) {
+                verdict.figures.risen += 1;
+                continue;
+            }
+            let hold = facts.describe(hold);
+            verdict.violation(format!("P3 {hold} was lost by {lost:?}, then {look:?}"));
+        }
+        let before = hold.looks.iter().filter(|look| look.at <= lost.at);
+        let promised = before.filter_map(Look::until).max().unwrap_or(0);
+        // Who has left may be told that by any look that is still under way.
+        let left = hold.leaving.is_some_and(|leaving| leaving <= lost.at);
+        if lost.at < promised && !left {
+            let granted = facts.before_grant(hold);
+            if cut_short(facts, hold, lost.at) {
+                verdict.figures.cut_short += 1;
+            } else if !forgot_any(facts, hold, granted, lost.at) {
+                let hold = facts.describe(hold);
+                verdict.violation(format!(
+                    "P1 {hold} was promised until {promised} and lost before: {lost:?}"
+                ));
+            }
+        }
+    }
+}
+
+/// Whether the store forgot the grant, or its counter: who enters a lease again and is answered with
+/// another token has to take it for another grant.
+fn forgot_any(facts: &Facts, hold: &Hold, from: Nanos, to: Nanos) -> bool {
+    facts.happened(from, to, |happened| {
+        let fault = happened.fault;
+        happened.hits(&hold.name) && (fault.forgets_grants() || fault.forgets_counters())
+    })
+}
+
+/// Whether a renewed hold was entered inside this fixed one. The lease is then given up a margin before
+/// its deadline, for both: the fixed hold may be lost before the end that it was promised alone, and be
+/// there again when the other is left.
+fn cut_short(facts: &Facts, hold: &Hold, at: Nanos) -> bool {
+    hold.fixed
+        && facts.holds.iter().any(|inner| {
+            let inside = inner.process == hold.process && inner.inside == Some(hold.number);
+            inside && !inner.fixed && inner.asked <= at
+        })
+}

@@ -1,0 +1,123 @@
+//! A grant that a stopped process reads when it is long over.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use leasehold::clock::ManualClock;
+use leasehold::store::{
+    About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes,
+};
+use leasehold::{Client, Result};
+use leasehold_core::{ClientId, Grant, LeaseId, Loss, Notice, Op, Outcome, StoreTime, Token, Ttl};
+
+use crate::stage::{SECOND, TTL, poll_once, settle};
+
+/// A store that refuses everybody. Before it answers the second question it tells the grant that
+/// came while the asker was stopped; since then its clock was set back.
+#[derive(Default)]
+struct SetBack {
+    listener: Mutex<Option<Weak<dyn Listener>>>,
+    questions: AtomicU64,
+}
+
+impl SetBack {
+    fn grants(&self, key: &Key, lease: LeaseId) {
+        let listener = self.listener.lock().unwrap().clone();
+        let listener = listener.and_then(|listener| listener.upgrade()).unwrap();
+        let grant = Grant {
+            lease,
+            ttl: Ttl::checked(3 * SECOND).unwrap(),
+            first: Token::new(7).unwrap(),
+            now: StoreTime::from_micros(1_010_000_000),
+        };
+        listener.hear(Event::Told(key.clone(), Notice::Granted(grant)));
+    }
+
+    fn answer(&self, request: &Request) -> Reply {
+        let (outcome, seconds) = match &request.op {
+            Op::Acquire { lease, .. } => {
+                let question = self.questions.fetch_add(1, Ordering::SeqCst) + 1;
+                if question == 2 {
+                    self.grants(&request.key, *lease);
+                }
+                let refused = Outcome::Refused {
+                    left: SECOND,
+                    place: Some(0),
+                };
+                (refused, 1_000 + question)
+            }
+            _ => (Outcome::Lost(Loss::Gone), 1_000),
+        };
+        let now = StoreTime::from_micros(seconds * 1_000_000);
+        Reply::Applied { outcome, now }
+    }
+}
+
+impl Store for SetBack {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        let replies = batch.iter().map(|request| self.answer(request)).collect();
+        Box::pin(std::future::ready(replies))
+    }
+
+    fn listen(&self, _: &Space, _: ClientId, listener: Weak<dyn Listener>) {
+        *self.listener.lock().unwrap() = Some(listener);
+    }
+
+    fn forget(&self, _: ClientId) {}
+
+    fn wakes(&self) -> Wakes {
+        Wakes::Grants
+    }
+
+    fn inspect<'a>(&'a self, _: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn list<'a>(&'a self, _: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn announce<'a>(
+        &'a self,
+        _: &'a Space,
+        _: ClientId,
+        _: &'a About,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl fmt::Display for SetBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("set-back:")
+    }
+}
+
+impl fmt::Debug for SetBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The process goes on and asks, because its timer is over; then it reads the old grant, and then
+/// that it is refused. The grant looks younger than the refusal, but it is not: it is asked for.
+#[tokio::test]
+async fn a_clock_that_was_set_back_makes_no_old_grant_a_new_one() {
+    let clock = ManualClock::new();
+    let store = Arc::new(SetBack::default());
+    let builder = Client::builder().ttl(TTL).clock(Arc::new(clock.clone()));
+    let client = builder.build(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let mutex = client.mutex("a").unwrap();
+    let mut lock = pin!(mutex.lock());
+    assert!(poll_once(lock.as_mut()).await.is_none());
+    clock.advance(TTL);
+    for _ in 0..10 {
+        assert!(poll_once(lock.as_mut()).await.is_none());
+        settle().await;
+    }
+    assert_eq!(store.questions.load(Ordering::SeqCst), 3);
+}
