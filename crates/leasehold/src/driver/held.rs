@@ -22,8 +22,6 @@ pub(crate) struct Held {
     /// The first of the tokens reserved for it, and how many they are.
     pub(crate) first: Token,
     pub(crate) tokens: TokenCount,
-    /// Until when an earlier request of this id that was never answered could still run.
-    pub(crate) echo: Option<Instant>,
     /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
     pub(super) scheduled: AtomicU64,
     inner: Mutex<Inner>,
@@ -35,6 +33,8 @@ pub(crate) struct Held {
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,
+    /// Until when a request of this id that was never answered could still run.
+    echo: Option<Instant>,
     /// The front of the line of its name. It goes on to the next when the lease is released or lost.
     pub(crate) front: Option<Front<Mutexes>>,
     /// Whether a renewal is on its way to the store or back.
@@ -67,17 +67,28 @@ impl Held {
             id,
             first: chain.token(),
             tokens,
-            echo,
             scheduled: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 lease,
                 chain,
+                echo,
                 front: None,
                 renewing: false,
                 seen: StateKind::Held,
             }),
             changed: Notify::new(),
         }
+    }
+
+    /// Until when a request of this id that was never answered could still run.
+    pub(crate) fn echo(&self) -> Option<Instant> {
+        self.lock().echo
+    }
+
+    /// Such a request could still run until then.
+    pub(crate) fn note_echo(&self, at: Instant) {
+        let mut inner = self.lock();
+        inner.echo = inner.echo.max(Some(at));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
