@@ -189,29 +189,28 @@ impl Held {
         (action, next, news)
     }
 
+    /// Takes in what the time has changed.
+    pub(super) fn look(&self, now: Instant) {
+        self.change(now, |_| ());
+    }
+
     /// When to look at the lease next. `None`: never, it is lost.
-    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| inner.lease.next_event(now))
+    pub(super) fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.lock().lease.next_event(now)
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |inner| inner.lease.lose(cause));
     }
 
-    /// The store hinted that the lease may be over. Answers when to look at it.
-    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.check(now);
-            inner.lease.next_event(now)
-        })
+    /// The store hinted that the lease may be over.
+    pub(super) fn check(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.check(now));
     }
 
-    /// The connection to the store was interrupted. Answers when to look at the lease.
-    pub(crate) fn interrupted(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.interrupted(now);
-            inner.lease.next_event(now)
-        })
+    /// The connection to the store was interrupted.
+    pub(super) fn interrupted(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.interrupted(now));
     }
 
     /// The renewal that is to be sent now. `None`: it was released or lost in the meantime, and
@@ -228,14 +227,8 @@ impl Held {
         Some(self.renewal(ttl))
     }
 
-    /// Takes in the reply to a renewal, and answers when to look at the lease again.
-    pub(super) fn renewal_answered(
-        &self,
-        reply: &Reply,
-        sent: Instant,
-        ttl: Ttl,
-        now: Instant,
-    ) -> Option<Instant> {
+    /// Takes in the reply to a renewal.
+    pub(super) fn renewal_answered(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
         self.change(
             now,
             |Inner {
@@ -252,13 +245,12 @@ impl Held {
                         lease.renewal_failed(now, Cause::Unreachable);
                     }
                 }
-                lease.next_event(now)
             },
-        )
+        );
     }
 
-    /// A renewal was given up. Answers when to look at the lease again.
-    pub(super) fn renewal_given_up(&self, now: Instant) -> Option<Instant> {
+    /// A renewal was given up.
+    pub(super) fn renewal_given_up(&self, now: Instant) {
         self.change(
             now,
             |Inner {
@@ -266,9 +258,8 @@ impl Held {
              }| {
                 *renewing = false;
                 lease.renewal_failed(now, Cause::Unreachable);
-                lease.next_event(now)
             },
-        )
+        );
     }
 
     /// Waits until no renewal is on its way.
