@@ -22,8 +22,6 @@ pub(crate) struct Held {
     /// The first of the tokens reserved for it, and how many they are.
     pub(crate) first: Token,
     pub(crate) tokens: TokenCount,
-    /// Until when an earlier request of this id that was never answered could still run.
-    pub(crate) echo: Option<Instant>,
     /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
     pub(super) scheduled: AtomicU64,
     inner: Mutex<Inner>,
@@ -35,6 +33,8 @@ pub(crate) struct Held {
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,
+    /// Until when a request of this id that was never answered could still run.
+    echo: Option<Instant>,
     /// The front of the line of its name. It goes on to the next when the lease is released or lost.
     pub(crate) front: Option<Front<Mutexes>>,
     /// Whether a renewal is on its way to the store or back.
@@ -67,17 +67,28 @@ impl Held {
             id,
             first: chain.token(),
             tokens,
-            echo,
             scheduled: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 lease,
                 chain,
+                echo,
                 front: None,
                 renewing: false,
                 seen: StateKind::Held,
             }),
             changed: Notify::new(),
         }
+    }
+
+    /// Until when a request of this id that was never answered could still run.
+    pub(crate) fn echo(&self) -> Option<Instant> {
+        self.lock().echo
+    }
+
+    /// Such a request could still run until then.
+    pub(crate) fn note_echo(&self, at: Instant) {
+        let mut inner = self.lock();
+        inner.echo = inner.echo.max(Some(at));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -178,29 +189,28 @@ impl Held {
         (action, next, news)
     }
 
+    /// Takes in what the time has changed.
+    pub(super) fn look(&self, now: Instant) {
+        self.change(now, |_| ());
+    }
+
     /// When to look at the lease next. `None`: never, it is lost.
-    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| inner.lease.next_event(now))
+    pub(super) fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.lock().lease.next_event(now)
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |inner| inner.lease.lose(cause));
     }
 
-    /// The store hinted that the lease may be over. Answers when to look at it.
-    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.check(now);
-            inner.lease.next_event(now)
-        })
+    /// The store hinted that the lease may be over.
+    pub(super) fn check(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.check(now));
     }
 
-    /// The connection to the store was interrupted. Answers when to look at the lease.
-    pub(crate) fn interrupted(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.interrupted(now);
-            inner.lease.next_event(now)
-        })
+    /// The connection to the store was interrupted.
+    pub(super) fn interrupted(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.interrupted(now));
     }
 
     /// The renewal that is to be sent now. `None`: it was released or lost in the meantime, and
@@ -217,14 +227,8 @@ impl Held {
         Some(self.renewal(ttl))
     }
 
-    /// Takes in the reply to a renewal, and answers when to look at the lease again.
-    pub(super) fn renewal_answered(
-        &self,
-        reply: &Reply,
-        sent: Instant,
-        ttl: Ttl,
-        now: Instant,
-    ) -> Option<Instant> {
+    /// Takes in the reply to a renewal.
+    pub(super) fn renewal_answered(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
         self.change(
             now,
             |Inner {
@@ -241,13 +245,12 @@ impl Held {
                         lease.renewal_failed(now, Cause::Unreachable);
                     }
                 }
-                lease.next_event(now)
             },
-        )
+        );
     }
 
-    /// A renewal was given up. Answers when to look at the lease again.
-    pub(super) fn renewal_given_up(&self, now: Instant) -> Option<Instant> {
+    /// A renewal was given up.
+    pub(super) fn renewal_given_up(&self, now: Instant) {
         self.change(
             now,
             |Inner {
@@ -255,9 +258,8 @@ impl Held {
              }| {
                 *renewing = false;
                 lease.renewal_failed(now, Cause::Unreachable);
-                lease.next_event(now)
             },
-        )
+        );
     }
 
     /// Waits until no renewal is on its way.

@@ -144,11 +144,19 @@ impl Hold {
             }
             // Refused, or granted anew because it had ended in the store: the lease is over.
             Reply::Applied { outcome, .. } => {
-                held.lose(Cause::of(&outcome), driver.clock.now());
+                let now = driver.clock.now();
+                held.lose(Cause::of(&outcome), now);
+                if matches!(outcome, Outcome::Granted { .. }) {
+                    // Nobody holds what the store has granted to a lease that is lost.
+                    hold.release_later(held.release(0, ttl), now.after(ttl.as_duration()));
+                }
                 Ok(None)
             }
             // The hold is left again by its drop.
-            Reply::Rejected(error) | Reply::Unknown(error) => {
+            Reply::Rejected(error) => Err(driver.name_error(error, &held.key)),
+            Reply::Unknown(error) => {
+                // Should it run after the last release, it grants a free lock to nobody.
+                held.note_echo(sent.after(ttl.as_duration()));
                 Err(driver.name_error(error, &held.key))
             }
         }
@@ -315,7 +323,7 @@ impl Hold {
 
     fn see_through(&self, request: Request, reply: oneshot::Receiver<Reply>, over: Instant) {
         // As long as other holds are left, nothing takes the lease from them.
-        let echo = self.held.echo.filter(|_| is_last(&request));
+        let echo = self.held.echo().filter(|_| is_last(&request));
         let echo = echo.map(|at| Echo { at, single: false });
         self.driver.finish_release(request, reply, over, echo);
     }
@@ -324,7 +332,7 @@ impl Hold {
     /// the last hold was left.
     fn release_echo(&self) {
         let now = self.driver.clock.now();
-        if self.held.echo.is_some_and(|at| now < at) {
+        if self.held.echo().is_some_and(|at| now < at) {
             self.release_later(self.held.release(0, Ttl::USER_MIN), now);
         }
     }

@@ -79,8 +79,10 @@ impl Renewer {
 
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
-        if let Some(due) = held.next_event(self.shared.clock.now()) {
-            let mut table = self.shared.table();
+        let now = self.shared.clock.now();
+        held.look(now);
+        let mut table = self.shared.table();
+        if let Some(due) = held.next_event(now) {
             table.remove(held);
             table.insert(Arc::clone(held), due);
             self.shared.wake_for(&mut table, due);
@@ -89,14 +91,16 @@ impl Renewer {
 
     /// Looks at a lease anew because one of its holds came or went, or because it was lost.
     pub(crate) fn revisit(&self, held: &Held) {
-        let next = held.next_event(self.shared.clock.now());
-        self.shared.move_on(held, next);
+        let now = self.shared.clock.now();
+        held.look(now);
+        self.shared.move_on(held, now);
     }
 
     /// Asks the store soon whether it still knows a lease.
     pub(crate) fn check(&self, held: &Held) {
-        let next = held.check(self.shared.clock.now());
-        self.shared.move_on(held, next);
+        let now = self.shared.clock.now();
+        held.check(now);
+        self.shared.move_on(held, now);
     }
 
     /// Asks the store whether it still knows each lease: the connection was interrupted.
@@ -244,20 +248,23 @@ impl Shared {
         for part in leases.chunks(LOOK_MAX) {
             let now = self.clock.now();
             for held in part {
-                let next = held.interrupted(now);
-                self.move_on(held, next);
+                held.interrupted(now);
+                self.move_on(held, now);
             }
             tokio::task::yield_now().await;
         }
     }
 
-    /// Looks at a lease at another instant, or never again, if it is looked after still.
-    fn move_on(&self, held: &Held, next: Option<Instant>) {
+    /// Looks at a changed lease when it next must be, or never again, if it is looked after still.
+    ///
+    /// When that is, is asked under the lock of the table: of two changes that cross, neither puts back
+    /// what the lease wanted before the other.
+    fn move_on(&self, held: &Held, now: Instant) {
         let mut table = self.table();
         let Some(held) = table.remove(held) else {
             return;
         };
-        if let Some(next) = next {
+        if let Some(next) = held.next_event(now) {
             table.insert(held, next);
             self.wake_for(&mut table, next);
         }

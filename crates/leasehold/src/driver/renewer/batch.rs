@@ -83,8 +83,8 @@ impl Batch {
         let answered = self.leases.len().min(replies.len());
         let answers = ttls.iter().zip(replies);
         for (held, (ttl, reply)) in self.leases.drain(..answered).zip(answers) {
-            let next = held.renewal_answered(reply, sent, *ttl, now);
-            self.shared.move_on(&held, next);
+            held.renewal_answered(reply, sent, *ttl, now);
+            self.shared.move_on(&held, now);
         }
     }
 }
@@ -98,8 +98,8 @@ impl Drop for Batch {
         let given_up = catch_unwind(AssertUnwindSafe(|| {
             let now = self.shared.clock.now();
             for held in self.leases.drain(..) {
-                let next = held.renewal_given_up(now);
-                self.shared.move_on(&held, next);
+                held.renewal_given_up(now);
+                self.shared.move_on(&held, now);
             }
         }));
         drop(given_up);

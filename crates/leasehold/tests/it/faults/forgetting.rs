@@ -1,13 +1,14 @@
 //! A store that forgets what it has acknowledged, or is written to by others. Two may believe in one
 //! lock until the first is told; the resource keeps them apart.
 
-use leasehold::ErrorKind;
 use leasehold::clock::{BootClock, Clock};
-use leasehold_testkit::RedisServer;
+use leasehold::{ErrorKind, Owner};
+use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::causes::{Why, in_jeopardy, lost};
 use super::judge::all_stay_held;
-use super::scene::{Scene, TTL, holds_each, key};
+use super::scene::{Scene, TTL, client, holds_each, key};
+use crate::waiters::SOON;
 
 /// The holder is told by the server, long before it would ask.
 async fn flushall() {
@@ -78,7 +79,33 @@ async fn a_wrong_type_under_one_of_several_keys() {
     scene.ends_clean().await;
 }
 
+/// The owner enters a lease again that the store has forgotten, and was not told.
+async fn a_re_entry_into_a_lease_that_is_forgotten() {
+    // Without rights to be told of changes.
+    let options = RedisServer::options().acl("deaf", "secret", "~* &* +@all -client");
+    let scene = Scene::with(options, TTL).await;
+    scene.judge.store_forgets();
+    let url = scene.server.url_of("deaf", "secret");
+    let client = client(&url, TTL).await;
+    let mutex = scene.lock(&client).owned_by(&Owner::new());
+    let outer = scene.judge.granted(mutex.lock().await.unwrap());
+    scene.server.cli(&["FLUSHALL"]);
+    let entered = tokio::time::timeout(TTL / 2, mutex.lock()).await;
+    lost(outer.state(), &[Why::Gone]);
+    // It is a new lease, which nothing of the old one stands in the way of.
+    let inner = scene.judge.granted(entered.unwrap().unwrap());
+    assert_ne!(inner.lease_id(), outer.lease_id());
+    assert!(inner.writes() && !outer.writes());
+    scene.is_recorded(&inner, 1);
+    drop(outer);
+    inner.stays_held(TTL).await;
+    inner.release().await.unwrap();
+    eventually_async(SOON, async || scene.record().is_empty()).await;
+    scene.ends_clean().await;
+}
+
 schedules! {
+    a_re_entry_into_a_lease_that_is_forgotten,
     flushall,
     eviction,
     a_wrong_type_under_one_of_several_keys,

@@ -177,7 +177,24 @@ async fn a_re_entry() {
     scene.ends_clean().await;
 }
 
+/// The same, after the lease was released. It is to be released again, as the question that a lease
+/// began with is.
+async fn a_re_entry_after_the_last_release() {
+    let scene = Scene::set().await;
+    let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
+    let outer = scene.judge.granted(mutex.lock().await.unwrap());
+    scene.proxy.hold_requests("acquire", 1);
+    let error = mutex.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    outer.until(|state| state.is_held()).await;
+    outer.release().await.unwrap();
+    assert_eq!(scene.record(), "");
+    is_given_back(&scene).await;
+    scene.ends_clean().await;
+}
+
 schedules! {
+    a_re_entry_after_the_last_release,
     an_acquire_of_a_client_that_is_gone,
     an_acquire_that_was_given_up,
     a_question_that_was_given_up,

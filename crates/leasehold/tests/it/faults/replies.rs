@@ -150,3 +150,11 @@ schedules! {
     of_a_re_entry,
     of_an_inner_release,
 }
+
+/// A renewal fails just when the end of its connection is told. Whichever is heard of first, the lease
+/// is renewed again. So often, because the two seldom cross.
+#[test]
+fn of_a_renewal_many_times() {
+    let once: (&str, fn()) = ("once", || super::scene::play(of_one_renewal(Then::Silent)));
+    super::scene::all_hold(&[once; 24]);
+}
