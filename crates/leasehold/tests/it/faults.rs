@@ -7,8 +7,8 @@
 /// Lists the schedules of a file, for a test that plays them.
 macro_rules! schedules {
     ($($schedule:ident),+ $(,)?) => {
-        pub(super) const SCHEDULES: &[(&str, fn())] = &[$((stringify!($schedule), || {
-            $crate::faults::scene::play($schedule());
+        pub(super) const SCHEDULES: &[$crate::faults::play::Schedule] = &[$((stringify!($schedule), || {
+            $crate::faults::play::play($schedule());
         })),+];
     };
 }
@@ -22,6 +22,7 @@ mod judge;
 mod late;
 mod network;
 mod partitions;
+mod play;
 mod replies;
 mod scene;
 mod servers;
@@ -30,7 +31,7 @@ mod servers;
 #[test]
 fn of_the_network() {
     let all = [late::SCHEDULES, network::SCHEDULES, partitions::SCHEDULES];
-    scene::all_hold(&all.concat());
+    play::all_hold(&all.concat());
 }
 
 /// What happens to answers and to the store, the same way.
@@ -42,5 +43,5 @@ fn of_the_store() {
         replies::SCHEDULES,
         servers::SCHEDULES,
     ];
-    scene::all_hold(&all.concat());
+    play::all_hold(&all.concat());
 }

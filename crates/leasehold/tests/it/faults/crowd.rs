@@ -7,6 +7,7 @@ use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
 use super::causes::{Why, in_jeopardy, lost};
 use super::judge::{Held, all_stay_held};
+use super::play::{all_hold, play};
 use super::scene::{Scene, holds_each};
 use crate::waiters::SOON;
 
@@ -29,7 +30,11 @@ async fn all_held(all: &[Held]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[test]
+fn many_leases() {
+    all_hold(&[("in_time_and_too_late", || play(in_time_and_too_late()))]);
+}
+
 async fn in_time_and_too_late() {
     let options = RedisServer::options().append_only();
     let mut scene = Scene::with(options, TTL).await;

@@ -6,7 +6,8 @@ use leasehold_testkit::eventually_async;
 
 use super::causes::{Why, lost};
 use super::judge::Held;
-use super::scene::{Scene, TTL, client, play};
+use super::play::play;
+use super::scene::{Scene, TTL, client};
 use crate::waiters::SOON;
 
 /// Asks for a lock that another holds. The question is held back and asked again on another

@@ -4,6 +4,7 @@ use leasehold::{ErrorKind, Owner};
 use leasehold_testkit::{RedisServer, Then, eventually_async};
 
 use super::causes::{Why, in_jeopardy};
+use super::play::{Schedule, all_hold, play};
 use super::scene::{Scene, TTL};
 use crate::waiters::SOON;
 
@@ -155,6 +156,6 @@ schedules! {
 /// is renewed again. So often, because the two seldom cross.
 #[test]
 fn of_a_renewal_many_times() {
-    let once: (&str, fn()) = ("once", || super::scene::play(of_one_renewal(Then::Silent)));
-    super::scene::all_hold(&[once; 24]);
+    let once: Schedule = ("once", || play(of_one_renewal(Then::Silent)));
+    all_hold(&[once; 24]);
 }

@@ -152,29 +152,6 @@ pub(super) async fn client(url: &str, ttl: Duration) -> Client {
     client.unwrap()
 }
 
-/// Plays schedules at the same time, each in a thread of its name, and names those that failed.
-pub(super) fn all_hold(schedules: &[(&str, fn())]) {
-    let started: Vec<_> = schedules
-        .iter()
-        .map(|(name, play)| {
-            let thread = std::thread::Builder::new().name((*name).to_owned());
-            (name, thread.spawn(*play).unwrap())
-        })
-        .collect();
-    let failed: Vec<_> = started
-        .into_iter()
-        .filter_map(|(name, thread)| thread.join().is_err().then_some(name))
-        .collect();
-    assert!(failed.is_empty(), "failed: {failed:?}");
-}
-
-/// Plays one schedule. It may block a thread, so the clients have another.
-pub(super) fn play(schedule: impl Future<Output = ()>) {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(schedule);
-}
-
 /// The key of a lock's record, or with a suffix another of its keys.
 pub(super) fn key(name: &str, suffix: &str) -> String {
     format!("leasehold:{{default:{name}}}{suffix}")
