@@ -347,9 +347,15 @@ impl Lease {
         }
     }
 
+    /// When the silence about a renewal is a bad sign: soon if it was not sent, and after half an
+    /// interval, in which stores give up, if it was.
     fn overdue(&self) -> Instant {
         let pace = self.pace();
-        self.confirmed.after(pace.interval()).after(pace.retry())
+        let patience = match self.under_way {
+            true => pace.interval() / 2,
+            false => pace.retry(),
+        };
+        self.confirmed.after(pace.interval()).after(patience)
     }
 
     fn pace(&self) -> Pace {

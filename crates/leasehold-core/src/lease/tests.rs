@@ -68,10 +68,10 @@ fn one_failed_renewal_is_jeopardy_and_a_success_ends_it() {
 fn an_unanswered_renewal_is_jeopardy_when_overdue() {
     let mut lease = renewed();
     lease.poll(at(10.0));
-    assert!(lease.state(at(10.9)).is_held());
-    assert_eq!(lease.next_event(at(10.0)), Some(at(11.0)));
+    assert!(lease.state(at(14.9)).is_held());
+    assert_eq!(lease.next_event(at(10.0)), Some(at(15.0)));
     assert!(matches!(
-        lease.state(at(11.0)),
+        lease.state(at(15.0)),
         State::Jeopardy {
             cause: Cause::Unreachable,
             ..

@@ -141,10 +141,14 @@ impl Driver {
             let ttl = held.lock().lease.ttl(now);
             let request = held.release(0, ttl);
             let reply = self.submitter.post(request.clone());
-            let ticket = Ticket::new(self, request.clone());
-            (ticket, request, reply, now.after(ttl.as_duration()))
+            let over = now.after(ttl.as_duration());
+            if let Some(at) = held.echo() {
+                self.finish_release(request, reply, over, Some(Echo { at, single: false }));
+                return None;
+            }
+            Some((Ticket::new(self, request.clone()), request, reply, over))
         };
-        let posted: Vec<_> = leases.iter().map(post).collect();
+        let posted: Vec<_> = leases.iter().filter_map(post).collect();
         self.runtime.spawn(async move {
             for (ticket, request, reply, over) in posted {
                 if !matches!(submitter::answer(reply).await, Reply::Applied { .. }) {
