@@ -38,8 +38,8 @@ pub(super) struct Process {
     pub(super) stalls: Vec<(Nanos, Nanos)>,
     /// When none of its tasks ran, though there was a processor for them.
     pub(super) blocked: Vec<(Nanos, Nanos)>,
-    /// Whether it ended in peace, with everything released.
-    pub(super) released: bool,
+    /// When it ended in peace, with everything released.
+    pub(super) released: Option<Nanos>,
     pub(super) complaint: String,
 }
 
@@ -193,7 +193,7 @@ impl Facts {
                 }
                 Event::Stalled { since } => process.stalls.push((*since, *at)),
                 Event::Blocked { since } => process.blocked.push((*since, *at)),
-                Event::Ended { released } => process.released = *released,
+                Event::Ended { released } => process.released = released.then_some(*at),
                 Event::Asked {
                     hold,
                     name,

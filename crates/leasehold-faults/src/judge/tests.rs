@@ -397,17 +397,19 @@ fn what_is_left_behind_is_seen() {
         left_ms: 5,
     };
     Story::new().noted(500, key()).told("is left");
-    let story = |released| {
+    let story = |released, at| {
         let ended = Event::Ended { released };
-        let events = [first(), vec![leaving(30), left(31), (40, ended)]].concat();
+        let events = [first(), vec![leaving(30), left(31), (at, ended)]].concat();
         let holds = Note::AtTheEnd {
             name: "orders".into(),
-            lease: "a:7".into(),
+            lease: "a:1".into(),
         };
         Story::new().process("0-1", events).noted(41, holds)
     };
-    story(true).told("released everything");
-    story(false).innocent();
+    story(true, 40).told("released everything");
+    story(false, 40).innocent();
+    // It was over by itself before.
+    story(true, 80).innocent();
 }
 
 #[test]
