@@ -19,7 +19,7 @@ end
 local answer, ttl = {time[1] * 1000000 + time[2]}, ARGV[1]
 for i, record in ipairs(KEYS) do
     local renewed = 0
-    if type(run('HGET', record, ARGV[i + 1])) == 'string' then
+    if run('HEXISTS', record, ARGV[i + 1]) == 1 then
         renewed = run('PEXPIRE', record, ttl, 'GT')
         if type(renewed) == 'table' and i == 1 then
             return {'PEXPIRE', renewed.err}
