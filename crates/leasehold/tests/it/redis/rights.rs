@@ -22,8 +22,11 @@ const QUEUE: [&str; 7] = [
     "unsubscribe",
 ];
 
+/// What renewing at little cost needs as well.
+const RENEW: [&str; 1] = ["hexists"];
+
 /// What is needed to be told of losses.
-const WATCH: [&str; 2] = ["client|tracking", "client|caching"];
+const WATCH: [&str; 3] = ["client|tracking", "client|caching", "exists"];
 
 /// What an operator needs to revoke as well.
 const REVOKE: [&str; 2] = ["hgetall", "del"];
@@ -31,7 +34,7 @@ const REVOKE: [&str; 2] = ["hgetall", "del"];
 /// A server on which `alice` may do only what locks need, without `removed`.
 fn allow(server: &RedisServer, removed: &str) {
     let commands = ["evalsha", "eval"].iter().chain(&NEEDED).chain(&REVOKE);
-    let commands = commands.chain(&QUEUE).chain(&WATCH);
+    let commands = commands.chain(&QUEUE).chain(&RENEW).chain(&WATCH);
     let rules: Vec<_> = commands
         .filter(|command| **command != removed)
         .map(|command| format!("+{command}"))
@@ -93,6 +96,31 @@ async fn a_missing_right_grants_nothing() {
         }
         let left = server.cli(&["EXISTS", "app:{t:a}", "app:{t:b}"]);
         assert_eq!(left, "0", "without {removed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
+    let server = RedisServer::start();
+    for removed in RENEW.into_iter().chain(["exists"]) {
+        allow(&server, removed);
+        let store = open(&server.url_of("alice", "pw")).await;
+        let names = ["a", "b"];
+        for name in names {
+            granted(&*store, acquire(name, 1)).await;
+        }
+        for _ in 0..2 {
+            let replies = store.apply(names.map(|name| renew(name, 1)).into()).await;
+            for reply in replies {
+                let Reply::Applied { outcome, .. } = reply else {
+                    panic!("without {removed}: {reply:?}");
+                };
+                assert_eq!(outcome, Outcome::Renewed, "without {removed}");
+            }
+        }
+        for name in names {
+            applied(&*store, release(name, 1, 0)).await;
+        }
     }
 }
 
