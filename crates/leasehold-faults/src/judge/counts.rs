@@ -9,7 +9,7 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
             verdict.figures.counts_compared += 1;
             let expected = Some((grant.lease.clone(), count.expected));
             let granted = facts.before_grant(hold);
-            if count.seen != expected && !facts.forgot(&hold.name, granted, count.at) {
+            if count.seen != expected && !facts.forgot_hold(hold, granted, count.at) {
                 verdict.violation(format!(
                     "P6 {} should have the hold count {}: {count:?}",
                     facts.describe(hold),

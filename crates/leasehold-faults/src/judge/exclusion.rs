@@ -57,7 +57,8 @@ fn overlaps(facts: &Facts, beliefs: &[Belief<'_>], verdict: &mut Verdict) {
             }
             let granted = facts.before_grant(other.hold);
             let granted = granted.min(facts.before_grant(belief.hold));
-            if facts.forgot(&belief.hold.name, granted, belief.from) {
+            let forgot = |hold| facts.forgot_hold(hold, granted, belief.from);
+            if forgot(other.hold) || forgot(belief.hold) {
                 verdict.figures.overlaps_forgotten += 1;
             } else {
                 verdict.violation(format!(
@@ -95,7 +96,7 @@ fn compare(facts: &Facts, sample: &Sample, beliefs: &[Belief<'_>], verdict: &mut
             continue;
         }
         let granted = facts.before_grant(belief.hold);
-        if !facts.forgot(&sample.name, granted, sample.at) {
+        if !facts.forgot_hold(belief.hold, granted, sample.at) {
             verdict.violation(format!(
                 "P1 {} believes in {:?} from {} to {}, but the record is {sample:?}",
                 facts.describe(belief.hold),

@@ -258,6 +258,19 @@ impl Facts {
         })
     }
 
+    /// The same for one hold. Who enters its lease again after the counter was lost is answered with
+    /// another token, has to take it for another grant, and gives the lease up.
+    pub(super) fn forgot_hold(&self, hold: &Hold, from: Nanos, to: Nanos) -> bool {
+        let entered = |other: &Hold| {
+            let inside = other.process == hold.process && other.inside == Some(hold.number);
+            inside && other.asked <= to
+        };
+        let counter =
+            |happened: &Happened| happened.fault.forgets_counters() && happened.hits(&hold.name);
+        self.forgot(&hold.name, from, to)
+            || (self.happened(from, to, counter) && self.holds.iter().any(entered))
+    }
+
     /// Whether a fault of some kind overlaps a time.
     pub(super) fn happened(
         &self,

@@ -41,7 +41,7 @@ fn refused(facts: &Facts, hold: &Hold, write: &Written, verdict: &mut Verdict) {
     let granted = facts.before_grant(hold);
     let regressed = facts.happened(0, write.at, |happened| happened.fault == Fault::ClockBack)
         && facts.happened(0, write.at, |happened| happened.fault.forgets_counters());
-    if write.at < until && !facts.forgot(&hold.name, granted, write.at) && !regressed {
+    if write.at < until && !facts.forgot_hold(hold, granted, write.at) && !regressed {
         verdict.violation(format!(
             "P5 {} was promised until {until}, and refused: {write:?}",
             facts.describe(hold),

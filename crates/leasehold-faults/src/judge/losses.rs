@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
             let granted = facts.before_grant(hold);
             if cut_short(facts, hold, lost.at) {
                 verdict.figures.cut_short += 1;
-            } else if !forgot_any(facts, hold, granted, lost.at) {
+            } else if !facts.forgot_hold(hold, granted, lost.at) {
                 let hold = facts.describe(hold);
                 verdict.violation(format!(
                     "P1 {hold} was promised until {promised} and lost before: {lost:?}"
@@ -43,15 +43,6 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
             }
         }
     }
-}
-
-/// Whether the store forgot the grant, or its counter: who enters a lease again and is answered with
-/// another token has to take it for another grant.
-fn forgot_any(facts: &Facts, hold: &Hold, from: Nanos, to: Nanos) -> bool {
-    facts.happened(from, to, |happened| {
-        let fault = happened.fault;
-        happened.hits(&hold.name) && (fault.forgets_grants() || fault.forgets_counters())
-    })
 }
 
 /// Whether a renewed hold was entered inside this fixed one. The lease is then given up a margin before

@@ -270,6 +270,25 @@ fn a_grant_that_is_read_after_the_store_forgot_it_is_no_smaller_token() {
     assert!(!judge(&story().0).violations.is_empty());
 }
 
+/// Its lease is given up because another token was answered, and passed on.
+#[test]
+fn a_lost_counter_excuses_only_a_lease_that_was_entered_again() {
+    let story = |inside| {
+        let inner = Event::Asked {
+            hold: 2,
+            name: "orders".into(),
+            fixed: false,
+            inside,
+        };
+        let events = [first(), vec![(45, inner), lost(46)]].concat();
+        let story = Story::new().process("0-1", events);
+        let story = story.process("1-1", second(50));
+        story.fault(Fault::WrongCounter, None, 30, 40)
+    };
+    assert_eq!(story(Some(1)).innocent().overlaps_forgotten, 1);
+    assert!(!judge(&story(None).0).violations.is_empty());
+}
+
 /// The known fault, and no more than it.
 #[test]
 fn a_fixed_hold_is_excused_only_with_a_renewed_one_inside() {
