@@ -80,6 +80,16 @@ impl Holds {
             .any(|(_, term)| matches!(term, Term::Renewed))
     }
 
+    /// When the last fixed hold ends. `None`: there is none.
+    #[must_use]
+    pub fn fixed_end(&self) -> Option<Instant> {
+        let ends = self.entries.iter().filter_map(|(_, term)| match term {
+            Term::Fixed(end) => Some(*end),
+            Term::Renewed => None,
+        });
+        ends.max()
+    }
+
     /// The ttl that an operation sent at `now` must ask for, so that every hold has its time.
     ///
     /// It may be less than what the store promised already: a store shortens no lease before its

@@ -47,6 +47,8 @@ pub struct Lease {
     /// When it was last asked because of a hint.
     checked: Option<Instant>,
     trouble: Option<Cause>,
+    /// Why the holds are lost that were renewed, if fixed ones go on.
+    given_up: Option<Cause>,
     lost: Option<Cause>,
 }
 
@@ -96,6 +98,7 @@ impl Lease {
             doubted: None,
             checked: None,
             trouble: None,
+            given_up: None,
             lost: None,
         };
         lease.due = lease.pace().due(confirmed, deadline);
@@ -114,23 +117,51 @@ impl Lease {
         self.holds.enter(Term::Renewed)
     }
 
-    /// What the lease is worth at `now`.
-    #[must_use]
-    pub fn state(&self, now: Instant) -> State {
-        if let Some(cause) = self.lost {
-            return State::Lost(cause);
-        }
-        let until = self.given_up();
-        let cause = self.trouble.or_else(|| self.silence(now));
-        match cause {
-            Some(cause) if now < until => State::Jeopardy { until, cause },
-            None if now < until => State::Held { until },
-            Some(cause) => State::Lost(cause),
-            None => State::Lost(Cause::Expired),
+    /// Adds a hold.
+    pub fn enter(&mut self, term: Term, now: Instant) -> HoldId {
+        self.settle(now);
+        self.holds.enter(term)
+    }
+
+    /// Takes a hold away.
+    pub fn leave(&mut self, hold: HoldId, now: Instant) {
+        self.settle(now);
+        self.holds.leave(hold);
+        if !self.holds.renewed() {
+            self.given_up = None;
         }
     }
 
-    /// What is wrong with a lease of which nothing was heard.
+    /// What the lease is worth at `now`: as much as the hold of it that lasts longest.
+    #[must_use]
+    pub fn state(&self, now: Instant) -> State {
+        let silence = self.silence(now);
+        self.state_until(self.end(), now, self.given_up.or(self.trouble).or(silence))
+    }
+
+    /// What one hold of the lease is worth at `now`. A fixed one ends at its own instant; one that is
+    /// renewed is given up a margin before the deadline.
+    #[must_use]
+    pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
+        let (until, cause) = match self.holds.term(hold) {
+            Some(Term::Fixed(end)) => (end.min(self.deadline), self.trouble.filter(|_| now < end)),
+            Some(Term::Renewed) if self.given_up.is_some() => (now, self.given_up),
+            Some(Term::Renewed) => (self.renewed_end(), self.trouble.or(self.silence(now))),
+            None => return self.state(now),
+        };
+        self.state_until(until, now, cause)
+    }
+
+    fn state_until(&self, until: Instant, now: Instant, cause: Option<Cause>) -> State {
+        match (self.lost, cause) {
+            (Some(cause), _) => State::Lost(cause),
+            (None, Some(cause)) if now < until => State::Jeopardy { until, cause },
+            (None, None) if now < until => State::Held { until },
+            (None, cause) => State::Lost(cause.unwrap_or(Cause::Expired)),
+        }
+    }
+
+    /// What is wrong with a renewed lease of which nothing was heard.
     fn silence(&self, now: Instant) -> Option<Cause> {
         if !self.holds.renewed() {
             return None;
@@ -142,31 +173,11 @@ impl Lease {
             true => Cause::Unreachable,
             false => Cause::Paused,
         };
-        (now >= self.overdue().min(self.given_up())).then_some(cause)
+        (now >= self.overdue().min(self.renewed_end())).then_some(cause)
     }
 
     fn is_held_too_long(&self, now: Instant) -> bool {
         self.max_hold.is_some_and(|end| now >= end)
-    }
-
-    /// What one hold of the lease is worth at `now`: a fixed hold ends at its own instant.
-    #[must_use]
-    pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
-        let state = self.state(now);
-        let Some(Term::Fixed(end)) = self.holds.term(hold) else {
-            return state;
-        };
-        match state {
-            State::Lost(_) => state,
-            _ if now >= end => State::Lost(Cause::Expired),
-            State::Held { until } => State::Held {
-                until: until.min(end),
-            },
-            State::Jeopardy { until, cause } => State::Jeopardy {
-                until: until.min(end),
-                cause,
-            },
-        }
     }
 
     /// The instant until which the store is sure to keep the lease.
@@ -219,13 +230,8 @@ impl Lease {
         if self.state(now).is_lost() {
             return None;
         }
-        let mut next = self.given_up();
-        if self.holds.renewed() && self.trouble.is_none() {
-            let changes = [Some(self.overdue()), self.max_hold];
-            let changes = changes.into_iter().flatten().filter(|at| now < *at);
-            next = changes.fold(next, Ord::min);
-        }
-        Some(next)
+        let end = self.end();
+        self.renewed_changes(now).chain([end]).min()
     }
 
     /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final.
@@ -234,11 +240,23 @@ impl Lease {
         if self.hold_state(hold, now).is_lost() {
             return None;
         }
-        let change = self.next_change(now)?;
         match self.holds.term(hold) {
-            Some(Term::Fixed(end)) => Some(change.min(end)),
-            _ => Some(change),
+            Some(Term::Fixed(end)) => Some(end.min(self.deadline)),
+            Some(Term::Renewed) => self.renewed_changes(now).min(),
+            None => self.next_change(now),
         }
+    }
+
+    /// When the time alone changes what renewed holds are worth.
+    fn renewed_changes(&self, now: Instant) -> impl Iterator<Item = Instant> {
+        let renewed = self.holds.renewed() && self.given_up.is_none();
+        let quiet = renewed && self.trouble.is_none();
+        let changes = [
+            renewed.then(|| self.renewed_end()),
+            quiet.then(|| self.overdue()),
+            self.max_hold.filter(|_| quiet),
+        ];
+        changes.into_iter().flatten().filter(move |at| now < *at)
     }
 
     /// Whether a renewal that [`Lease::poll`] asked for is not answered.
@@ -249,11 +267,8 @@ impl Lease {
 
     /// Tells the machine the time; it answers what to do.
     pub fn poll(&mut self, now: Instant) -> Action {
-        if let State::Lost(cause) = self.state(now) {
-            self.lost = Some(cause);
-            return Action::Wait;
-        }
-        if self.wants_renewal(now) && !self.under_way && now >= self.due {
+        self.settle(now);
+        if self.lost.is_none() && self.wants_renewal(now) && !self.under_way && now >= self.due {
             self.under_way = true;
             return Action::Renew(self.ttl(now));
         }
@@ -323,8 +338,8 @@ impl Lease {
     }
 
     fn wants_renewal(&self, now: Instant) -> bool {
-        let renewed = self.holds.renewed() && !self.is_held_too_long(now);
-        renewed || self.doubted.is_some()
+        let renewed = self.holds.renewed() && self.given_up.is_none();
+        renewed && !self.is_held_too_long(now) || self.doubted.is_some()
     }
 
     /// The store said that the lease does not hold the lock.
@@ -337,14 +352,26 @@ impl Lease {
         if let State::Lost(cause) = self.state(now) {
             self.lost = Some(cause);
         }
+        if self.holds.renewed() && self.given_up.is_none() && now >= self.renewed_end() {
+            self.given_up = self.trouble.or(self.silence(now));
+        }
     }
 
-    fn given_up(&self) -> Instant {
-        if self.holds.renewed() {
-            self.deadline.before(self.pace().margin())
-        } else {
-            self.deadline
+    /// When the last of its holds is over if nothing is heard. Without any it is to be released.
+    fn end(&self) -> Instant {
+        let renewed = self.holds.renewed() && self.given_up.is_none();
+        let renewed = renewed.then(|| self.renewed_end());
+        let fixed = self.holds.fixed_end().map(|end| end.min(self.deadline));
+        match self.given_up {
+            // Those that were renewed are over, and others may not be.
+            Some(_) => fixed.unwrap_or_default(),
+            None => renewed.max(fixed).unwrap_or(self.deadline),
         }
+    }
+
+    /// When holds are given up that are renewed.
+    fn renewed_end(&self) -> Instant {
+        self.deadline.before(self.pace().margin())
     }
 
     /// When the silence about a renewal is a bad sign: soon if it was not sent, and after half an

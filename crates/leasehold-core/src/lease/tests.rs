@@ -131,6 +131,45 @@ fn a_fixed_hold_inside_a_renewed_one_ends_alone() {
     assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
 }
 
+/// What a fixed hold was promised stands, whatever becomes of the renewals of another; and these are
+/// lost for good, though the lease goes on.
+#[test]
+fn a_fixed_hold_outlives_renewals_that_fail_inside_of_it() {
+    let until = time::deadline(at(0.0), ttl(60));
+    let (mut lease, outer) =
+        Lease::granted(Policy::of(ttl(30)), ttl(60), Term::Fixed(until), at(0.0));
+    let inner = lease.enter(Term::Renewed, at(25.0));
+    let given_up = until.before(seconds(10.0));
+    let mut now = at(25.0);
+    while let Some(next) = lease.next_hold_change(inner, now) {
+        if let Action::Renew(_) = lease.poll(now) {
+            lease.renewal_failed(now, Cause::Unreachable);
+        }
+        now = lease.next_event(now).map_or(next, |event| event.min(next));
+        assert!(now <= given_up);
+    }
+    assert_eq!(now, given_up);
+    assert!(lease.hold_state(inner, now).is_lost());
+    assert!(!lease.hold_state(outer, now).is_lost());
+    // A late answer helps the lease, and does not revive the hold.
+    lease.confirmed(at(49.0), ttl(60), at(50.0));
+    assert!(lease.hold_state(inner, at(50.0)).is_lost());
+    assert!(lease.hold_state(outer, at(50.0)).is_held());
+    assert_eq!(lease.poll(at(55.0)), Action::Wait);
+    lease.leave(inner, at(56.0));
+    assert!(lease.hold_state(outer, at(59.0)).is_held());
+    assert_eq!(lease.hold_state(outer, until), State::Lost(Cause::Expired));
+}
+
+#[test]
+fn leaving_a_renewed_hold_does_not_revive_a_lease() {
+    let mut lease = renewed();
+    let inner = lease.enter(Term::Fixed(at(15.0)), at(1.0));
+    assert!(lease.state(at(25.0)).is_lost());
+    lease.leave(inner, at(25.0));
+    assert!(lease.state(at(25.0)).is_lost());
+}
+
 #[test]
 fn a_renewed_hold_inside_a_fixed_one_renews_only_while_it_lasts() {
     let until = time::deadline(at(0.0), ttl(60));
@@ -218,7 +257,7 @@ fn an_interrupted_connection_is_jeopardy_until_the_store_confirms() {
     assert!(matches!(lease.poll(at(20.0)), Action::Renew(_)));
     lease.renewed(at(20.0), ttl(9), at(20.1));
     assert!(lease.state(at(20.1)).is_held());
-    assert_eq!(lease.next_event(at(20.1)), Some(lease.deadline()));
+    assert_eq!(lease.next_event(at(20.1)), Some(at(29.0)));
 }
 
 #[test]
