@@ -1,6 +1,5 @@
 //! One lease that this process holds.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
 use leasehold_core::{
@@ -12,7 +11,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::contender::Mutexes;
 use super::lines::Front;
-use super::primitives::{Mutex, MutexGuard, lock};
+use super::primitives::{Mutex, MutexGuard, lock, tell};
 use crate::store::{Key, Reply, Request};
 
 #[derive(Debug)]
@@ -113,8 +112,7 @@ impl Held {
 
     /// Logs and counts a change of state.
     pub(super) fn report(&self, kind: StateKind) {
-        // What listens to logs and metrics is not ours: its panic is none of the lease.
-        let told = catch_unwind(AssertUnwindSafe(|| {
+        tell(|| {
             let (lock, lease) = (self.key.name.as_str(), self.id);
             match kind {
                 StateKind::Held => tracing::info!(lock, %lease, "lease held again"),
@@ -129,8 +127,7 @@ impl Held {
                     tracing::error!(lock, %lease, %cause, "lease lost");
                 }
             }
-        }));
-        drop(told);
+        });
     }
 
     pub(crate) fn state(&self, hold: HoldId, now: Instant) -> State {
@@ -178,86 +175,62 @@ impl Held {
         (action, next, news)
     }
 
-    /// When to look at the lease next. `None`: never, it is lost.
-    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| inner.lease.next_event(now))
+    /// When to look at the lease next, and what to report. `None`: never, it is lost.
+    pub(super) fn next_event(&self, now: Instant) -> (Option<Instant>, Option<StateKind>) {
+        self.change_quietly(now, |inner| inner.lease.next_event(now))
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |inner| inner.lease.lose(cause));
     }
 
-    /// The store hinted that the lease may be over. Answers when to look at it.
-    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.check(now);
-            inner.lease.next_event(now)
-        })
+    /// The store hinted that the lease may be over.
+    pub(crate) fn check(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.check(now));
     }
 
-    /// The connection to the store was interrupted. Answers when to look at the lease.
-    pub(crate) fn interrupted(&self, now: Instant) -> Option<Instant> {
-        self.change(now, |inner| {
-            inner.lease.interrupted(now);
-            inner.lease.next_event(now)
-        })
+    /// The connection to the store was interrupted.
+    pub(crate) fn interrupted(&self, now: Instant) {
+        self.change(now, |inner| inner.lease.interrupted(now));
     }
 
-    /// The renewal that is to be sent now. `None`: it was released or lost in the meantime, and
-    /// nothing is sent for it any more.
-    pub(super) fn begin_renewal(&self, now: Instant) -> Option<Request> {
+    /// The renewal that is to be sent now, and when it is of no use any more. `None`: it was released
+    /// or lost in the meantime, and nothing is sent for it.
+    pub(super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
         let mut inner = self.lock();
         let lease = &inner.lease;
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
             return None;
         }
-        let ttl = lease.ttl(now);
+        let (ttl, end) = (lease.ttl(now), lease.deadline());
         inner.renewing = true;
         drop(inner);
-        Some(self.renewal(ttl))
+        Some((self.renewal(ttl), end))
     }
 
-    /// Takes in the reply to a renewal, and answers when to look at the lease again.
-    pub(super) fn renewal_answered(
-        &self,
-        reply: &Reply,
-        sent: Instant,
-        ttl: Ttl,
-        now: Instant,
-    ) -> Option<Instant> {
-        self.change(
-            now,
-            |Inner {
-                 lease, renewing, ..
-             }| {
-                *renewing = false;
-                match reply {
-                    Reply::Applied {
-                        outcome: Outcome::Renewed,
-                        ..
-                    } => lease.renewed(sent, ttl, now),
-                    Reply::Applied { outcome, .. } => lease.lose(Cause::of(outcome)),
-                    Reply::Rejected(_) | Reply::Unknown(_) => {
-                        lease.renewal_failed(now, Cause::Unreachable);
-                    }
+    /// Takes in the reply to a renewal.
+    pub(super) fn renewal_answered(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
+        self.change(now, |inner| {
+            inner.renewing = false;
+            match reply {
+                Reply::Applied {
+                    outcome: Outcome::Renewed,
+                    ..
+                } => inner.lease.renewed(sent, ttl, now),
+                Reply::Applied { outcome, .. } => inner.lease.lose(Cause::of(outcome)),
+                Reply::Rejected(_) | Reply::Unknown(_) => {
+                    inner.lease.renewal_failed(now, Cause::Unreachable);
                 }
-                lease.next_event(now)
-            },
-        )
+            }
+        });
     }
 
-    /// A renewal was given up. Answers when to look at the lease again.
-    pub(super) fn renewal_given_up(&self, now: Instant) -> Option<Instant> {
-        self.change(
-            now,
-            |Inner {
-                 lease, renewing, ..
-             }| {
-                *renewing = false;
-                lease.renewal_failed(now, Cause::Unreachable);
-                lease.next_event(now)
-            },
-        )
+    /// A renewal was given up.
+    pub(super) fn renewal_given_up(&self, now: Instant) {
+        self.change(now, |inner| {
+            inner.renewing = false;
+            inner.lease.renewal_failed(now, Cause::Unreachable);
+        });
     }
 
     /// Waits until no renewal is on its way.

@@ -12,7 +12,7 @@ use super::contender::{self, Ask, Contender, Wait};
 use super::handoff::hand_off;
 use super::held::Held;
 use super::owners::Place;
-use super::primitives::AbortHandle;
+use super::primitives::{AbortHandle, tell};
 use super::release::Echo;
 use super::{Driver, submitter};
 use crate::store::{Reply, Request};
@@ -274,7 +274,8 @@ impl Hold {
         self.left = true;
         let (driver, held) = (&self.driver, &self.held);
         let now = driver.clock.now();
-        metrics::histogram!("leasehold_hold_seconds").record(now.since(self.begun));
+        let kept = now.since(self.begun);
+        tell(|| metrics::histogram!("leasehold_hold_seconds").record(kept));
         let mut inner = held.lock();
         let healthy = inner.lease.state(now).is_held()
             && inner.lease.holds().term(self.id) == Some(Term::Renewed);
