@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use crate::store::{About, BoxFuture, Event, Key, Listener, Space, Store};
 
 const RUNS: usize = 2_000;
+const CLIENT_RUNS: usize = 400;
 const TASKS: u8 = 3;
 const TTL: Duration = Duration::from_secs(30);
 const CLIENT: ClientId = ClientId::from_random([1; 16]);
@@ -239,12 +240,12 @@ fn no_renewal_is_begun_or_under_way_after_a_release() {
         let run = move || {
             count.fetch_add(run_client(faults), Ordering::Relaxed);
         };
-        shuttle::check_random(run.clone(), RUNS);
-        shuttle::check_pct(run, RUNS, 3);
+        shuttle::check_random(run.clone(), CLIENT_RUNS);
+        shuttle::check_pct(run, CLIENT_RUNS, 3);
     }
     // If there were hardly any, the model would say nothing.
     let renewals = renewals.load(Ordering::Relaxed);
-    assert!(renewals > 1_000, "{renewals} renewals");
+    assert!(renewals > 200, "{renewals} renewals");
 }
 
 /// How a lease is released.

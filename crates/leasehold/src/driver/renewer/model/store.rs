@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Instant, LeaseId, Op, Ttl};
-use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
 use super::super::super::held::Held;
+use super::a_while;
 use crate::clock::Clock;
 use crate::store::{
     About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Shard, Space, Store, Wakes,
@@ -138,9 +138,9 @@ impl NotingStore {
             store: self,
             renewals,
         };
-        yield_now().await;
+        a_while().await;
         let replies = self.answer(batch).await;
-        yield_now().await;
+        a_while().await;
         replies
     }
 
