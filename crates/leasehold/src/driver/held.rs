@@ -249,6 +249,14 @@ impl Held {
         self.change(now, |inner| inner.lease.confirmed(sent, ttl, now));
     }
 
+    /// The store confirmed that a hold has entered.
+    pub(crate) fn entered(&self, hold: (HoldId, Term), sent: Instant, ttl: Ttl, now: Instant) {
+        self.change(now, |inner| {
+            inner.lease.confirmed(sent, ttl, now);
+            inner.lease.holds_mut().set_term(hold.0, hold.1);
+        });
+    }
+
     pub(crate) fn renewal(&self, ttl: Ttl) -> Request {
         self.request(Op::Renew {
             lease: self.id,

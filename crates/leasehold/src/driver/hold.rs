@@ -108,6 +108,7 @@ impl Hold {
         ask: &Ask,
     ) -> Result<Option<Self>> {
         let sent = driver.clock.now();
+        let term = ask.terms.term(sent);
         let (hold, ttl, reply) = {
             let mut inner = held.lock();
             // The lease may belong to another by now, to whom it was handed off.
@@ -116,8 +117,12 @@ impl Hold {
             if !own || lease.state(sent).is_lost() || lease.holds().count() == 0 {
                 return Ok(None);
             }
-            let id = lease.holds_mut().enter(ask.terms.term(sent));
+            let id = lease.holds_mut().enter(term);
             let ttl = lease.ttl(sent);
+            // One that is renewed wants a margin, which a fixed lease may not have left. So until the
+            // store has confirmed the longer ttl, the lease stays what it was.
+            let deadline = lease.deadline();
+            lease.holds_mut().set_term(id, Term::Fixed(deadline));
             let request = held.request(Op::Acquire {
                 lease: held.id,
                 count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
@@ -137,7 +142,7 @@ impl Hold {
                 outcome: Outcome::Granted { first },
                 ..
             } if first == held.first => {
-                held.confirmed(sent, ttl, driver.clock.now());
+                held.entered((hold.id, term), sent, ttl, driver.clock.now());
                 driver.renewer.insert(held);
                 Announcer::note(driver, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))

@@ -79,20 +79,22 @@ impl Renewer {
 
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
+        let now = self.shared.clock.now();
         let mut table = self.shared.table();
         table.remove(held);
-        self.shared.look_later(table, Arc::clone(held));
+        self.shared.look_later(table, Arc::clone(held), now);
     }
 
     /// Looks at a lease anew because one of its holds came or went, or because it was lost.
     pub(crate) fn revisit(&self, held: &Held) {
-        self.shared.revisit(held);
+        self.shared.revisit(held, self.shared.clock.now());
     }
 
     /// Asks the store soon whether it still knows a lease.
     pub(crate) fn check(&self, held: &Held) {
-        held.check(self.shared.clock.now());
-        self.shared.revisit(held);
+        let now = self.shared.clock.now();
+        held.check(now);
+        self.shared.revisit(held, now);
     }
 
     /// Asks the store whether it still knows each lease: the connection was interrupted.
@@ -167,8 +169,9 @@ impl Shared {
 
     async fn look_after(self: &Arc<Self>) -> Never {
         loop {
+            let now = self.clock.now();
             if self.interrupted.swap(false, Ordering::AcqRel) {
-                self.doubt_all().await;
+                self.doubt_all(now).await;
             }
             while self.poll_due() {
                 tokio::task::yield_now().await;
@@ -239,30 +242,30 @@ impl Shared {
     }
 
     /// Asks the store about every lease.
-    async fn doubt_all(&self) {
+    async fn doubt_all(&self, now: Instant) {
         let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
         for part in leases.chunks(LOOK_MAX) {
-            let now = self.clock.now();
             for held in part {
                 held.interrupted(now);
-                self.revisit(held);
+                self.revisit(held, now);
             }
             tokio::task::yield_now().await;
         }
     }
 
-    /// Looks at a lease when it now wants it, or never again, if it is looked after still.
-    fn revisit(&self, held: &Held) {
+    /// Looks at a lease when it now wants it, or never again, if it is looked after still. Calls nothing
+    /// that is not ours: no panic takes a lease out of the table.
+    fn revisit(&self, held: &Held, now: Instant) {
         let mut table = self.table();
         if let Some(held) = table.remove(held) {
-            self.look_later(table, held);
+            self.look_later(table, held, now);
         }
     }
 
     /// Puts a lease into the table. It is asked for its instant while the table is locked: of two that
     /// change it, the one that comes last here knows what the other did.
-    fn look_later(&self, mut table: MutexGuard<'_, Table>, held: Arc<Held>) {
-        let (next, news) = held.next_event(self.clock.now());
+    fn look_later(&self, mut table: MutexGuard<'_, Table>, held: Arc<Held>, now: Instant) {
+        let (next, news) = held.next_event(now);
         if let Some(due) = next {
             table.insert(Arc::clone(&held), due);
             self.wake_for(&mut table, due);

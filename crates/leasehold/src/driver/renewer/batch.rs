@@ -95,7 +95,7 @@ impl Batch {
         let answers = ttls.iter().zip(replies);
         for (held, (ttl, reply)) in self.leases.drain(..answered).zip(answers) {
             held.renewal_answered(reply, sent, *ttl, now);
-            self.shared.revisit(&held);
+            self.shared.revisit(&held, now);
         }
     }
 }
@@ -106,11 +106,12 @@ impl Drop for Batch {
             return;
         }
         // A second panic here would end the process.
+        let clock = AssertUnwindSafe(&self.shared.clock);
+        let now = catch_unwind(|| clock.now()).unwrap_or(self.due);
         let given_up = catch_unwind(AssertUnwindSafe(|| {
-            let now = self.shared.clock.now();
             for held in self.leases.drain(..) {
                 held.renewal_given_up(now);
-                self.shared.revisit(&held);
+                self.shared.revisit(&held, now);
             }
         }));
         drop(given_up);
