@@ -1,11 +1,13 @@
 //! Holds of different terms over one lease: who is renewed when, and what the store keeps after.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::{Cause, Guard, Owner, State};
 use leasehold_core::Op;
 
-use crate::stage::{SECOND, Stage, TTL};
+use crate::stage::{SECOND, Stage, TTL, poll_once};
+use crate::tap::Valve;
 
 const SHORT: Duration = Duration::from_secs(12);
 const LONG: Duration = Duration::from_secs(90);
@@ -167,6 +169,57 @@ async fn every_combination_of_terms_is_kept_as_each_hold_wants() {
                     combination(outer, inner, inner_first, early).await;
                 }
             }
+        }
+    }
+}
+
+/// An acquisition is dropped before or after the store has seen it, alone or inside a fixed hold. It is
+/// never renewed, and leaves what was there before.
+#[tokio::test]
+async fn a_cancelled_acquire_is_never_renewed() {
+    let valves = [
+        (Valve::Open, 1),
+        (Valve::Open, 2),
+        (Valve::Open, 3),
+        (Valve::ClosedBefore, 1),
+        (Valve::ClosedAfter, 1),
+    ];
+    for (valve, polls) in valves {
+        for outer in [None, Some(Length::Fixed(SHORT)), Some(Length::Fixed(LONG))] {
+            let stage = Stage::new();
+            let owner = Owner::new();
+            let outer = match outer {
+                Some(length) => Some(Kept {
+                    length,
+                    since: since_start(&stage),
+                    guard: length.take(&stage, &owner).await,
+                }),
+                None => None,
+            };
+            stage.go_on(SECOND * 4).await;
+            stage.tap.set(valve);
+            {
+                let mut cancelled = pin!(Length::Renewed.take(&stage, &owner));
+                for _ in 0..polls {
+                    if poll_once(cancelled.as_mut()).await.is_some() {
+                        break;
+                    }
+                }
+            }
+            stage.tap.set(Valve::Open);
+            stage.go_on(SECOND).await;
+            match outer {
+                Some(outer) => {
+                    let holder = stage.stranger().holder().await.unwrap().unwrap();
+                    assert_eq!(holder.count, 1);
+                    goes_on(&stage, &[&outer], LONG).await;
+                    assert!(outer.guard.state().is_lost());
+                }
+                None => assert!(!stage.stranger().is_locked().await.unwrap()),
+            }
+            stage.go_on(TTL).await;
+            assert_eq!(renewals(&stage), 0, "{valve:?}");
+            assert!(stage.client.locks().await.unwrap().is_empty());
         }
     }
 }
