@@ -124,7 +124,7 @@ impl Holding {
         match self.inner {
             Some((hold, until)) if now >= until => {
                 self.inner = None;
-                self.machine.holds_mut().leave(hold);
+                self.machine.leave(hold, now);
                 self.tell_count(caller, now);
             }
             None if self.recount.is_none() && rng.bool() => {
@@ -188,7 +188,7 @@ impl Holding {
         } else {
             Term::Fixed(until)
         };
-        let hold = self.machine.holds_mut().enter(term);
+        let hold = self.machine.enter(term, now);
         self.inner = Some((hold, until));
         let lease = self.lease;
         let ttl = self.machine.ttl(now);

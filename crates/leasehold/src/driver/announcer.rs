@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 
 use super::Driver;
-use super::primitives::{JoinHandle, Mutex, lock};
+use super::primitives::{JoinHandle, Mutex, lock, tell};
 use crate::store::{About, Space};
 
 /// How often it is written again while the client lives.
@@ -65,7 +65,7 @@ impl Announcer {
                 } = &driver.announcer;
                 let written = driver.store.announce(space, *client, about, span).await;
                 if let Err(error) = written {
-                    tracing::debug!(%error, "could not write down who this client is");
+                    tell(|| tracing::debug!(%error, "could not write down who this client is"));
                 }
                 let clock = Arc::clone(&driver.clock);
                 drop(driver);

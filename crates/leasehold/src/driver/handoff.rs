@@ -7,6 +7,7 @@ use leasehold_core::{Instant, Lease};
 use super::contender::Turn;
 use super::held::{Held, Inner};
 use super::hold::Hold;
+use super::primitives::tell;
 use super::{Driver, Terms};
 
 /// Hands a lease that its last hold has just left to the next in line, with a larger token. `false`:
@@ -35,13 +36,13 @@ pub(super) fn hand_off(
         let hold = Hold::handed(driver, held, id, chain.token());
         match next.give(Turn::Hold(hold)) {
             Ok(()) => {
-                metrics::counter!("leasehold_handoffs_total").increment(1);
+                tell(|| metrics::counter!("leasehold_handoffs_total").increment(1));
                 return true;
             }
             // It left the line in this moment.
             Err(Turn::Hold(hold)) => {
                 hold.forget();
-                lease.holds_mut().leave(id);
+                lease.leave(id, now);
             }
             Err(Turn::Contend(_)) => {}
         }

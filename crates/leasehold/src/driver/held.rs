@@ -1,6 +1,5 @@
 //! One lease that this process holds.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
 use leasehold_core::{
@@ -12,7 +11,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::contender::Mutexes;
 use super::lines::Front;
-use super::primitives::{Mutex, MutexGuard, lock};
+use super::primitives::{Mutex, MutexGuard, lock, tell};
 use crate::store::{Key, Reply, Request};
 
 #[derive(Debug)]
@@ -124,8 +123,7 @@ impl Held {
 
     /// Logs and counts a change of state.
     pub(super) fn report(&self, kind: StateKind) {
-        // What listens to logs and metrics is not ours: its panic is none of the lease.
-        let told = catch_unwind(AssertUnwindSafe(|| {
+        tell(|| {
             let (lock, lease) = (self.key.name.as_str(), self.id);
             match kind {
                 StateKind::Held => tracing::info!(lock, %lease, "lease held again"),
@@ -140,8 +138,7 @@ impl Held {
                     tracing::error!(lock, %lease, %cause, "lease lost");
                 }
             }
-        }));
-        drop(told);
+        });
     }
 
     pub(crate) fn state(&self, hold: HoldId, now: Instant) -> State {
@@ -189,14 +186,9 @@ impl Held {
         (action, next, news)
     }
 
-    /// Takes in what the time has changed.
-    pub(super) fn look(&self, now: Instant) {
-        self.change(now, |_| ());
-    }
-
-    /// When to look at the lease next. `None`: never, it is lost.
-    pub(super) fn next_event(&self, now: Instant) -> Option<Instant> {
-        self.lock().lease.next_event(now)
+    /// When to look at the lease next, and what to report. `None`: never, it is lost.
+    pub(super) fn next_event(&self, now: Instant) -> (Option<Instant>, Option<StateKind>) {
+        self.change_quietly(now, |inner| inner.lease.next_event(now))
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
@@ -204,62 +196,52 @@ impl Held {
     }
 
     /// The store hinted that the lease may be over.
-    pub(super) fn check(&self, now: Instant) {
+    pub(crate) fn check(&self, now: Instant) {
         self.change(now, |inner| inner.lease.check(now));
     }
 
     /// The connection to the store was interrupted.
-    pub(super) fn interrupted(&self, now: Instant) {
+    pub(crate) fn interrupted(&self, now: Instant) {
         self.change(now, |inner| inner.lease.interrupted(now));
     }
 
-    /// The renewal that is to be sent now. `None`: it was released or lost in the meantime, and
-    /// nothing is sent for it any more.
-    pub(super) fn begin_renewal(&self, now: Instant) -> Option<Request> {
+    /// The renewal that is to be sent now, and when it is of no use any more. `None`: it was released
+    /// or lost in the meantime, and nothing is sent for it.
+    pub(super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
         let mut inner = self.lock();
         let lease = &inner.lease;
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
             return None;
         }
-        let ttl = lease.ttl(now);
+        let (ttl, end) = (lease.ttl(now), lease.deadline());
         inner.renewing = true;
         drop(inner);
-        Some(self.renewal(ttl))
+        Some((self.renewal(ttl), end))
     }
 
     /// Takes in the reply to a renewal.
     pub(super) fn renewal_answered(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
-        self.change(
-            now,
-            |Inner {
-                 lease, renewing, ..
-             }| {
-                *renewing = false;
-                match reply {
-                    Reply::Applied {
-                        outcome: Outcome::Renewed,
-                        ..
-                    } => lease.renewed(sent, ttl, now),
-                    Reply::Applied { outcome, .. } => lease.lose(Cause::of(outcome)),
-                    Reply::Rejected(_) | Reply::Unknown(_) => {
-                        lease.renewal_failed(now, Cause::Unreachable);
-                    }
+        self.change(now, |inner| {
+            inner.renewing = false;
+            match reply {
+                Reply::Applied {
+                    outcome: Outcome::Renewed,
+                    ..
+                } => inner.lease.renewed(sent, ttl, now),
+                Reply::Applied { outcome, .. } => inner.lease.lose(Cause::of(outcome)),
+                Reply::Rejected(_) | Reply::Unknown(_) => {
+                    inner.lease.renewal_failed(now, Cause::Unreachable);
                 }
-            },
-        );
+            }
+        });
     }
 
     /// A renewal was given up.
     pub(super) fn renewal_given_up(&self, now: Instant) {
-        self.change(
-            now,
-            |Inner {
-                 lease, renewing, ..
-             }| {
-                *renewing = false;
-                lease.renewal_failed(now, Cause::Unreachable);
-            },
-        );
+        self.change(now, |inner| {
+            inner.renewing = false;
+            inner.lease.renewal_failed(now, Cause::Unreachable);
+        });
     }
 
     /// Waits until no renewal is on its way.
@@ -276,6 +258,14 @@ impl Held {
     /// The store confirmed an operation of a hold.
     pub(crate) fn confirmed(&self, sent: Instant, ttl: Ttl, now: Instant) {
         self.change(now, |inner| inner.lease.confirmed(sent, ttl, now));
+    }
+
+    /// The store confirmed that a hold has entered.
+    pub(crate) fn entered(&self, hold: (HoldId, Term), sent: Instant, ttl: Ttl, now: Instant) {
+        self.change(now, |inner| {
+            inner.lease.confirmed(sent, ttl, now);
+            inner.lease.holds_mut().set_term(hold.0, hold.1);
+        });
     }
 
     pub(crate) fn renewal(&self, ttl: Ttl) -> Request {

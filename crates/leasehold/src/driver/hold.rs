@@ -12,7 +12,7 @@ use super::contender::{self, Ask, Contender, Wait};
 use super::handoff::hand_off;
 use super::held::Held;
 use super::owners::Place;
-use super::primitives::AbortHandle;
+use super::primitives::{AbortHandle, tell};
 use super::release::Echo;
 use super::{Driver, submitter};
 use crate::store::{Reply, Request};
@@ -108,6 +108,7 @@ impl Hold {
         ask: &Ask,
     ) -> Result<Option<Self>> {
         let sent = driver.clock.now();
+        let term = ask.terms.term(sent);
         let (hold, ttl, reply) = {
             let mut inner = held.lock();
             // The lease may belong to another by now, to whom it was handed off.
@@ -116,8 +117,12 @@ impl Hold {
             if !own || lease.state(sent).is_lost() || lease.holds().count() == 0 {
                 return Ok(None);
             }
-            let id = lease.holds_mut().enter(ask.terms.term(sent));
+            let id = lease.enter(term, sent);
             let ttl = lease.ttl(sent);
+            // One that is renewed wants a margin, which a fixed lease may not have left. So until the
+            // store has confirmed the longer ttl, the lease stays what it was.
+            let deadline = lease.deadline();
+            lease.holds_mut().set_term(id, Term::Fixed(deadline));
             let request = held.request(Op::Acquire {
                 lease: held.id,
                 count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
@@ -137,7 +142,7 @@ impl Hold {
                 outcome: Outcome::Granted { first },
                 ..
             } if first == held.first => {
-                held.confirmed(sent, ttl, driver.clock.now());
+                held.entered((hold.id, term), sent, ttl, driver.clock.now());
                 driver.renewer.insert(held);
                 Announcer::note(driver, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
@@ -282,11 +287,12 @@ impl Hold {
         self.left = true;
         let (driver, held) = (&self.driver, &self.held);
         let now = driver.clock.now();
-        metrics::histogram!("leasehold_hold_seconds").record(now.since(self.begun));
+        let kept = now.since(self.begun);
+        tell(|| metrics::histogram!("leasehold_hold_seconds").record(kept));
         let mut inner = held.lock();
         let healthy = inner.lease.state(now).is_held()
             && inner.lease.holds().term(self.id) == Some(Term::Renewed);
-        inner.lease.holds_mut().leave(self.id);
+        inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if inner.lease.state(now) == State::Lost(Cause::Released) {
             return None;

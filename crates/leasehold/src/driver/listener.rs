@@ -4,6 +4,7 @@ use leasehold_core::{Cause, Grant, Notice};
 
 use super::Driver;
 use super::contender::Busy;
+use super::primitives::tell;
 use crate::store::{Event, Key, Listener};
 
 impl Listener for Driver {
@@ -66,7 +67,8 @@ impl Driver {
             }
             _ => {}
         }
-        tracing::debug!(lock = key.name.as_str(), lease = %grant.lease, "granted to nobody");
+        let (lock, lease) = (key.name.as_str(), grant.lease);
+        tell(|| tracing::debug!(lock, %lease, "granted to nobody"));
         if let Some(driver) = self.me.upgrade() {
             driver.abandon(key, grant.lease, grant.ttl, None);
         }

@@ -37,7 +37,7 @@ use self::clock::Clock;
 use self::contender::Mutexes;
 use self::lines::Lines;
 use self::owners::Owners;
-pub(crate) use self::primitives::Runtime;
+pub(crate) use self::primitives::{Runtime, tell};
 use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;

@@ -1,5 +1,7 @@
-//! Mutexes and tasks as the driver uses them: the usual ones, or, under the model checker, ones that
+//! Mutexes, tasks and reports as the driver uses them: the usual ones, or, under the model checker, ones that
 //! let it choose who runs next.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -15,6 +17,11 @@ pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runt
 pub(crate) fn may_switch() {
     #[cfg(all(test, feature = "__shuttle"))]
     shuttle::thread::yield_now();
+}
+
+/// Logs or counts something. What listens there is not ours: its panic is none of a lease.
+pub(crate) fn tell(what: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(what)));
 }
 
 /// Locks a mutex over state that no panic can leave half changed.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::Driver;
 use super::contender::Busy;
 use super::held::Held;
-use super::primitives::{Mutex, lock};
+use super::primitives::{Mutex, lock, tell};
 use super::submitter::{self, BATCH_MAX};
 use crate::Error;
 use crate::store::{Key, Reply, Request};
@@ -98,7 +98,7 @@ impl Driver {
             let mut answer = submitter::answer(reply).await;
             while let Reply::Rejected(error) | Reply::Unknown(error) = &answer {
                 if driver.clock.now() >= over {
-                    tracing::warn!(%error, "a lock could not be released; its lease ends it");
+                    tell(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
                     break;
                 }
                 ticket.failed(error);

@@ -27,7 +27,7 @@ use self::batch::Batch;
 use self::lane::Lanes;
 use super::clock::Clock;
 use super::held::Held;
-use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock};
+use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock, tell};
 use crate::store::{Shard, Store};
 
 /// How many leases are looked at before others get a word in.
@@ -80,27 +80,21 @@ impl Renewer {
     /// Looks after a lease from now on.
     pub(crate) fn insert(&self, held: &Arc<Held>) {
         let now = self.shared.clock.now();
-        held.look(now);
         let mut table = self.shared.table();
-        if let Some(due) = held.next_event(now) {
-            table.remove(held);
-            table.insert(Arc::clone(held), due);
-            self.shared.wake_for(&mut table, due);
-        }
+        table.remove(held);
+        self.shared.look_later(table, Arc::clone(held), now);
     }
 
     /// Looks at a lease anew because one of its holds came or went, or because it was lost.
     pub(crate) fn revisit(&self, held: &Held) {
-        let now = self.shared.clock.now();
-        held.look(now);
-        self.shared.move_on(held, now);
+        self.shared.revisit(held, self.shared.clock.now());
     }
 
     /// Asks the store soon whether it still knows a lease.
     pub(crate) fn check(&self, held: &Held) {
         let now = self.shared.clock.now();
         held.check(now);
-        self.shared.move_on(held, now);
+        self.shared.revisit(held, now);
     }
 
     /// Asks the store whether it still knows each lease: the connection was interrupted.
@@ -165,19 +159,19 @@ impl Shared {
                 });
                 drop(panicked.await);
             }
-            let told = catch_unwind(|| {
+            tell(|| {
                 metrics::counter!("leasehold_renewer_restarts_total").increment(1);
                 tracing::error!("the renewer panicked; it goes on");
             });
-            drop(told);
             tokio::time::sleep(RESTART).await;
         }
     }
 
     async fn look_after(self: &Arc<Self>) -> Never {
         loop {
+            let now = self.clock.now();
             if self.interrupted.swap(false, Ordering::AcqRel) {
-                self.doubt_all().await;
+                self.doubt_all(now).await;
             }
             while self.poll_due() {
                 tokio::task::yield_now().await;
@@ -214,7 +208,7 @@ impl Shared {
                 let (action, next, told) = held.poll(now);
                 news.extend(told.map(|kind| (Arc::clone(&held), kind)));
                 if let Action::Renew(_) = action {
-                    let shard = self.store.shard(&held.key);
+                    let shard = self.shard(&held);
                     let batch = batches.entry(shard).or_insert_with(|| Batch::new(self));
                     batch.push(Arc::clone(&held), due);
                 }
@@ -230,8 +224,13 @@ impl Shared {
         for (held, kind) in news {
             held.report(kind);
         }
-        metrics::gauge!("leasehold_leases").set(leases as f64);
+        tell(|| metrics::gauge!("leasehold_leases").set(leases as f64));
         looks == LOOK_MAX
+    }
+
+    /// The shard of a lease. If the store panics there, it may do so again in the batch of the first.
+    fn shard(&self, held: &Held) -> Shard {
+        catch_unwind(AssertUnwindSafe(|| self.store.shard(&held.key))).unwrap_or(Shard(0))
     }
 
     fn send(self: &Arc<Self>, shard: Shard, mut batch: Batch) {
@@ -243,30 +242,37 @@ impl Shared {
     }
 
     /// Asks the store about every lease.
-    async fn doubt_all(&self) {
+    async fn doubt_all(&self, now: Instant) {
         let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
         for part in leases.chunks(LOOK_MAX) {
-            let now = self.clock.now();
             for held in part {
                 held.interrupted(now);
-                self.move_on(held, now);
+                self.revisit(held, now);
             }
             tokio::task::yield_now().await;
         }
     }
 
-    /// Looks at a changed lease when it next must be, or never again, if it is looked after still.
-    ///
-    /// When that is, is asked under the lock of the table: of two changes that cross, neither puts back
-    /// what the lease wanted before the other.
-    fn move_on(&self, held: &Held, now: Instant) {
+    /// Looks at a lease when it now wants it, or never again, if it is looked after still. Calls nothing
+    /// that is not ours: no panic takes a lease out of the table.
+    fn revisit(&self, held: &Held, now: Instant) {
         let mut table = self.table();
-        let Some(held) = table.remove(held) else {
-            return;
-        };
-        if let Some(next) = held.next_event(now) {
-            table.insert(held, next);
-            self.wake_for(&mut table, next);
+        if let Some(held) = table.remove(held) {
+            self.look_later(table, held, now);
+        }
+    }
+
+    /// Puts a lease into the table. It is asked for its instant while the table is locked: of two that
+    /// change it, the one that comes last here knows what the other did.
+    fn look_later(&self, mut table: MutexGuard<'_, Table>, held: Arc<Held>, now: Instant) {
+        let (next, news) = held.next_event(now);
+        if let Some(due) = next {
+            table.insert(Arc::clone(&held), due);
+            self.wake_for(&mut table, due);
+        }
+        drop(table);
+        if let Some(kind) = news {
+            held.report(kind);
         }
     }
 
@@ -280,3 +286,6 @@ impl Shared {
 
 /// What never comes.
 enum Never {}
+
+#[cfg(all(test, feature = "__shuttle"))]
+mod model;

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::primitives::{Mutex, MutexGuard, Runtime, lock};
+use super::primitives::{Mutex, MutexGuard, Runtime, lock, tell};
 use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
@@ -75,7 +75,7 @@ impl Submitter {
         match self.begin(request) {
             Begun::Queued(reply) => answer(reply).await,
             Begun::Alone(mut caller) => {
-                metrics::counter!("leasehold_round_trips_total").increment(1);
+                tell(|| metrics::counter!("leasehold_round_trips_total").increment(1));
                 let mut replies = poll_fn(|context| caller.poll(context)).await;
                 replies.pop().unwrap_or_else(unanswered)
             }
@@ -267,7 +267,7 @@ impl Turn {
             if requests.is_empty() {
                 break;
             }
-            metrics::counter!("leasehold_round_trips_total").increment(1);
+            tell(|| metrics::counter!("leasehold_round_trips_total").increment(1));
             let answers = self.0.store.apply(requests).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
                 // The caller may have left; its operation was applied all the same.

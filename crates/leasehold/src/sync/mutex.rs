@@ -9,7 +9,7 @@ use leasehold_core::{Op, Outcome, OwnerId, Policy, State};
 
 use crate::driver::contender::{Ask, Wait};
 use crate::driver::hold;
-use crate::driver::{Driver, Terms};
+use crate::driver::{Driver, Terms, tell};
 use crate::store::{Key, Reply, Request};
 use crate::{Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -231,7 +231,7 @@ impl Mutex {
         };
         let outcome = outcome.map_err(|cause| guard.lost_error(cause));
         if let Err(error) = guard.release().await {
-            tracing::debug!(%error, "after the work");
+            tell(|| tracing::debug!(%error, "after the work"));
         }
         outcome
     }
@@ -330,7 +330,7 @@ impl Mutex {
         let hold = hold::acquire(&self.driver, place, &ask).await?;
         if hold.is_some() {
             let waited = self.driver.clock.now().since(asked);
-            metrics::histogram!("leasehold_acquire_wait_seconds").record(waited);
+            tell(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
         }
         Ok(hold.map(Guard::new))
     }

@@ -2,10 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{Instant, Op, Ttl};
 
 use super::super::held::Held;
+use super::super::primitives::tell;
 use super::Shared;
 use super::lane::Lane;
 use crate::store::{Reply, Request};
@@ -51,32 +53,41 @@ impl Batch {
     /// Sends the renewals when it is their turn, and takes in what is answered.
     pub(super) async fn renew(mut self, lane: Arc<Lane>) {
         let turn = lane.turn().await;
-        let requests = self.begin();
+        let (requests, end) = self.begin();
         if requests.is_empty() {
             return;
         }
         let ttls: Vec<_> = requests.iter().map(ttl).collect();
         let Shared { store, clock, .. } = &*Arc::clone(&self.shared);
         let sent = clock.now();
-        let replies = store.apply(requests).await;
+        // A store that never answers must not keep its lane, nor a release that waits for this.
+        let replies = tokio::select! {
+            biased;
+            replies = store.apply(requests) => replies,
+            () = clock.sleep_until(end) => Vec::new(),
+        };
         let now = clock.now();
         lane.answered(ttls.len(), now.since(sent));
         drop(turn);
         self.answered(&ttls, &replies, sent, now);
-        count(&replies, sent.since(self.due));
+        tell(|| count(ttls.len(), &replies, sent.since(self.due)));
     }
 
-    /// The requests, without those of leases that were released or lost while they waited.
-    fn begin(&mut self) -> Vec<Request> {
+    /// The requests, without those of leases that were released or lost while they waited, and when
+    /// none of them is of use any more.
+    fn begin(&mut self) -> (Vec<Request>, Instant) {
         let now = self.shared.clock.now();
         let mut requests = Vec::with_capacity(self.leases.len());
+        let mut last = now;
         self.leases.retain(|held| {
-            let request = held.begin_renewal(now);
-            let goes = request.is_some();
-            requests.extend(request);
-            goes
+            let Some((request, end)) = held.begin_renewal(now) else {
+                return false;
+            };
+            requests.push(request);
+            last = last.max(end);
+            true
         });
-        requests
+        (requests, last)
     }
 
     fn answered(&mut self, ttls: &[Ttl], replies: &[Reply], sent: Instant, now: Instant) {
@@ -84,7 +95,7 @@ impl Batch {
         let answers = ttls.iter().zip(replies);
         for (held, (ttl, reply)) in self.leases.drain(..answered).zip(answers) {
             held.renewal_answered(reply, sent, *ttl, now);
-            self.shared.move_on(&held, now);
+            self.shared.revisit(&held, now);
         }
     }
 }
@@ -95,11 +106,12 @@ impl Drop for Batch {
             return;
         }
         // A second panic here would end the process.
+        let clock = AssertUnwindSafe(&self.shared.clock);
+        let now = catch_unwind(|| clock.now()).unwrap_or(self.due);
         let given_up = catch_unwind(AssertUnwindSafe(|| {
-            let now = self.shared.clock.now();
             for held in self.leases.drain(..) {
                 held.renewal_given_up(now);
-                self.shared.move_on(&held, now);
+                self.shared.revisit(&held, now);
             }
         }));
         drop(given_up);
@@ -113,12 +125,12 @@ fn ttl(request: &Request) -> Ttl {
     }
 }
 
-fn count(replies: &[Reply], lag: std::time::Duration) {
+fn count(sent: usize, replies: &[Reply], lag: Duration) {
     let answered = replies
         .iter()
         .filter(|reply| matches!(reply, Reply::Applied { .. }))
         .count();
-    let failed = replies.len() - answered;
+    let failed = sent.saturating_sub(answered);
     metrics::counter!("leasehold_round_trips_total").increment(1);
     metrics::counter!("leasehold_renewal_batches_total").increment(1);
     metrics::counter!("leasehold_renewals_total").increment(answered as u64);

@@ -1,0 +1,424 @@
+//! The renewer under a model checker, which chooses who runs next at every lock.
+//!
+//! Tasks take leases, keep them for a while, and release them, drop them, or go before they have them,
+//! while time goes on, the store hints that something has changed, and its answers fail or are lost.
+//! Whatever the order: after a release has returned no renewal of that lease is begun or under way, and
+//! a lease that nobody ever had in hand is never renewed. A lease that is due is renewed, and one that
+//! is in doubt is asked about: if not, its holder waits for ever, which the checker reports as a
+//! deadlock.
+
+mod store;
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold_core::{
+    Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, Scope, Term, Token,
+    TokenCount, Ttl,
+};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use tokio::sync::Notify;
+
+use self::store::NotingStore;
+use super::super::contender::{Ask, Wait};
+use super::super::held::Held;
+use super::super::hold::{self, Hold};
+use super::super::primitives::Runtime;
+use super::super::{Driver, Terms};
+use super::Renewer;
+use crate::clock::Clock;
+use crate::store::{About, BoxFuture, Event, Key, Listener, Space, Store};
+
+const RUNS: usize = 2_000;
+const CLIENT_RUNS: usize = 400;
+const TASKS: u8 = 3;
+const TTL: Duration = Duration::from_secs(30);
+const CLIENT: ClientId = ClientId::from_random([1; 16]);
+const NO_HANDOFF: Handoff = Handoff {
+    max: 0,
+    time: Duration::ZERO,
+};
+
+/// A clock that the model moves. Nothing happens at the same instant as anything else.
+#[derive(Debug, Default)]
+struct ModelClock {
+    nanos: AtomicU64,
+    moved: Notify,
+}
+
+impl ModelClock {
+    fn go_on(&self, span: Duration) {
+        let nanos = u64::try_from(span.as_nanos()).unwrap();
+        self.nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+}
+
+impl Clock for ModelClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.nanos.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                let moved = self.moved.notified();
+                if self.now() >= instant {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
+}
+
+fn policy() -> Policy {
+    Policy::of(Ttl::checked(TTL).unwrap())
+}
+
+fn key(name: u8) -> Key {
+    let scope = Scope::parse("model").unwrap();
+    let name = Name::parse(&name.to_string()).unwrap();
+    Space::new(scope.clone(), scope).key(name)
+}
+
+async fn a_while() {
+    for _ in 0..thread_rng().gen_range(0..6) {
+        yield_now().await;
+    }
+}
+
+/// Ends the task of a renewer. The model checker would end it by a panic, which it survives.
+async fn stop(renewer: &Renewer) {
+    renewer.task.abort();
+    while !renewer.task.is_finished() {
+        yield_now().await;
+    }
+}
+
+/// Polls a future so many times at most.
+async fn patiently<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
+    std::future::poll_fn(move |context: &mut Context<'_>| {
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        polls -= 1;
+        let polled = Pin::new(&mut *future).poll(context);
+        if polled.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        polled.map(Some)
+    })
+    .await
+}
+
+/// A whole client.
+struct World {
+    clock: Arc<ModelClock>,
+    store: Arc<NotingStore>,
+    driver: Arc<Driver>,
+}
+
+impl World {
+    fn new(faults: bool) -> Arc<Self> {
+        let clock = Arc::new(ModelClock::default());
+        let store = NotingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
+        let driver = Driver::start(
+            Arc::clone(&store) as Arc<dyn Store>,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Runtime,
+            CLIENT,
+            key(0).space,
+            About {
+                host: String::new(),
+                pid: 0,
+                program: String::new(),
+                label: String::new(),
+                since_ms: 0,
+            },
+            NO_HANDOFF,
+        );
+        Arc::new(Self {
+            clock,
+            store,
+            driver,
+        })
+    }
+
+    async fn acquire(&self, name: u8) -> Option<Hold> {
+        let policy = policy();
+        let terms = Terms {
+            policy,
+            fixed: None,
+        };
+        let ask = Ask {
+            key: key(name),
+            terms,
+            wait: Wait::Forever,
+        };
+        let mut acquiring = pin!(hold::acquire(&self.driver, None, &ask));
+        let acquired = match thread_rng().gen_bool(0.4) {
+            true => {
+                let polls = thread_rng().gen_range(0..12);
+                patiently(&mut acquiring, polls).await?
+            }
+            false => acquiring.await,
+        };
+        acquired.ok().flatten()
+    }
+
+    /// One task: takes a lock, perhaps loses patience, and gives it back in one way or the other.
+    async fn visit(self: Arc<Self>, name: u8) {
+        a_while().await;
+        let Some(hold) = self.acquire(name).await else {
+            return;
+        };
+        let lease = hold.held.id;
+        self.store.in_hand(lease);
+        a_while().await;
+        if thread_rng().gen_bool(0.3) {
+            return drop(hold);
+        }
+        // Lost or not, and told or not: it is over.
+        drop(hold.release().await);
+        self.store.released(lease);
+    }
+
+    async fn disturb(self: Arc<Self>) {
+        for _ in 0..2 {
+            a_while().await;
+            self.driver.hear(match thread_rng().gen_range(0..3) {
+                0 => Event::Interrupted,
+                _ => Event::Changed(key(thread_rng().gen_range(0..2))),
+            });
+        }
+    }
+
+    async fn go_on(self: Arc<Self>) {
+        loop {
+            let millis = [100, 1_000, 5_000][thread_rng().gen_range(0..3)];
+            self.clock.go_on(Duration::from_millis(millis));
+            yield_now().await;
+        }
+    }
+}
+
+/// Answers how many renewals there were.
+fn run_client(faults: bool) -> u64 {
+    let world = World::new(faults);
+    let time = spawn(Arc::clone(&world).go_on());
+    let hints = spawn(Arc::clone(&world).disturb());
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let name = thread_rng().gen_range(0..2);
+            spawn(Arc::clone(&world).visit(name))
+        })
+        .collect();
+    block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+        hints.await.unwrap();
+        world.driver.shut_down().await;
+        world.store.all_released();
+        a_while().await;
+        time.abort();
+        stop(&world.driver.renewer).await;
+    });
+    world.store.check()
+}
+
+#[test]
+fn no_renewal_is_begun_or_under_way_after_a_release() {
+    let renewals = Arc::new(AtomicU64::new(0));
+    for faults in [false, true] {
+        let count = Arc::clone(&renewals);
+        let run = move || {
+            count.fetch_add(run_client(faults), Ordering::Relaxed);
+        };
+        shuttle::check_random(run.clone(), CLIENT_RUNS);
+        shuttle::check_pct(run, CLIENT_RUNS, 3);
+    }
+    // If there were hardly any, the model would say nothing.
+    let renewals = renewals.load(Ordering::Relaxed);
+    assert!(renewals > 200, "{renewals} renewals");
+}
+
+/// How a lease is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manners {
+    Good,
+    /// Renewals that are under way are not waited for.
+    DoesNotWait,
+    /// The hold is left in the lease: a renewal that waits for its turn does not see that it is over.
+    StaysCounted,
+}
+
+/// A renewer and its leases, without a client around them.
+struct Bare {
+    clock: Arc<ModelClock>,
+    store: Arc<NotingStore>,
+    renewer: Renewer,
+}
+
+impl Bare {
+    fn new(faults: bool) -> Arc<Self> {
+        let clock = Arc::new(ModelClock::default());
+        let store = NotingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
+        let renewer = Renewer::start(
+            Arc::clone(&store) as Arc<dyn Store>,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            &Runtime,
+        );
+        Arc::new(Self {
+            clock,
+            store,
+            renewer,
+        })
+    }
+
+    fn lease(&self, name: u8) -> (Arc<Held>, HoldId) {
+        let id = LeaseId {
+            client: CLIENT,
+            number: u64::from(name),
+        };
+        let sent = self.clock.now();
+        let first = Token::new(1).unwrap();
+        let (lease, hold) = Lease::granted(policy(), policy().ttl, Term::Renewed, sent);
+        let chain = Chain::new(NO_HANDOFF, first, TokenCount::MIN, sent);
+        let held = Held::new(key(name), id, TokenCount::MIN, None, lease, chain);
+        self.store.grant(&held);
+        self.store.in_hand(id);
+        (Arc::new(held), hold)
+    }
+
+    async fn visit(self: Arc<Self>, name: u8, manners: Manners) {
+        let (held, hold) = self.lease(name);
+        self.renewer.insert(&held);
+        a_while().await;
+        self.clock.go_on(TTL / 3);
+        a_while().await;
+        if manners != Manners::StaysCounted {
+            held.lock().lease.holds_mut().leave(hold);
+        }
+        self.renewer.remove(&held);
+        self.store.apply(vec![held.release(0, policy().ttl)]).await;
+        if manners != Manners::DoesNotWait {
+            held.no_renewal().await;
+        }
+        self.store.released(held.id);
+        a_while().await;
+    }
+}
+
+fn run_bare(manners: Manners) {
+    let bare = Bare::new(true);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|name| spawn(Arc::clone(&bare).visit(name, manners)))
+        .collect();
+    block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+        stop(&bare.renewer).await;
+    });
+    bare.store.check();
+}
+
+#[test]
+fn a_release_in_good_manners_is_the_end_of_renewals() {
+    shuttle::check_random(|| run_bare(Manners::Good), RUNS);
+}
+
+#[test]
+#[should_panic(expected = "after its release")]
+fn a_release_that_does_not_wait_for_renewals_is_noticed() {
+    shuttle::check_random(|| run_bare(Manners::DoesNotWait), RUNS);
+}
+
+#[test]
+#[should_panic(expected = "after its release")]
+fn a_release_that_a_waiting_renewal_does_not_see_is_noticed() {
+    shuttle::check_random(|| run_bare(Manners::StaysCounted), RUNS);
+}
+
+/// Time goes on once and then stands still; a hint comes once. Whoever is forgotten waits for ever.
+fn run_due_and_doubted() {
+    let bare = Bare::new(false);
+    let leases: Vec<_> = (0..2).map(|name| bare.lease(name).0).collect();
+    for held in &leases {
+        bare.renewer.insert(held);
+    }
+    let time = spawn({
+        let bare = Arc::clone(&bare);
+        async move {
+            a_while().await;
+            bare.clock.go_on(TTL / 3);
+        }
+    });
+    let tasks: Vec<_> = leases
+        .into_iter()
+        .map(|held| {
+            let bare = Arc::clone(&bare);
+            spawn(async move {
+                a_while().await;
+                match thread_rng().gen_range(0..4) {
+                    0 => bare.renewer.check(&held),
+                    1 => bare.renewer.interrupted(),
+                    2 => bare.renewer.revisit(&held),
+                    _ => {}
+                }
+                held
+            })
+        })
+        .collect();
+    block_on(async {
+        time.await.unwrap();
+        let due = Instant::default().after(TTL / 4);
+        for task in tasks {
+            let held = task.await.unwrap();
+            bare.store.renewed_after(held.id, due).await;
+        }
+        stop(&bare.renewer).await;
+    });
+    bare.store.check();
+}
+
+#[test]
+fn what_is_due_is_renewed() {
+    shuttle::check_random(run_due_and_doubted, RUNS);
+    shuttle::check_pct(run_due_and_doubted, RUNS, 3);
+}
+
+/// A hint comes while a renewal is on its way, or just answered.
+fn run_hint() {
+    let bare = Bare::new(false);
+    let (held, _) = bare.lease(0);
+    bare.renewer.insert(&held);
+    bare.clock.go_on(TTL / 3);
+    let hint = spawn({
+        let bare = Arc::clone(&bare);
+        async move {
+            a_while().await;
+            let since = bare.clock.now();
+            match thread_rng().gen_bool(0.5) {
+                true => bare.renewer.check(&held),
+                false => bare.renewer.interrupted(),
+            }
+            bare.store.renewed_after(held.id, since).await;
+            stop(&bare.renewer).await;
+        }
+    });
+    block_on(hint).unwrap();
+    bare.store.check();
+}
+
+#[test]
+fn what_is_in_doubt_is_asked_about() {
+    shuttle::check_random(run_hint, RUNS);
+    shuttle::check_pct(run_hint, RUNS, 3);
+}

@@ -1,0 +1,291 @@
+//! What happens to some leases does not concern the others, on a clock that the tests drive.
+
+mod listeners;
+mod shards;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, ManualClock};
+use leasehold::store::{MemoryStore, Store};
+use leasehold::{Cause, Client, Guard, State};
+
+use self::listeners::{Counts, PanickingRecorder, PanickingSubscriber, ShakyClock};
+use self::shards::{Manners, SLOW, Shards};
+use crate::stage::{SECOND, TTL, settle};
+
+const LEASES: usize = 40;
+const STEP: Duration = Duration::from_millis(100);
+/// No renewal is due later than this after the one before.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// A client with leases on a good shard and on one whose manners the test sets.
+struct Scene {
+    clock: ManualClock,
+    shaky: Arc<ShakyClock>,
+    store: Arc<Shards>,
+    client: Client,
+    good: Vec<Guard>,
+    bad: Vec<Guard>,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let clock = ManualClock::new();
+        let shaky = Arc::new(ShakyClock::new(clock.clone()));
+        let memory = MemoryStore::with_clock(Arc::new(clock.clone()));
+        let store = Arc::new(Shards::new(memory, clock.clone()));
+        let client = Client::builder()
+            .ttl(TTL)
+            .clock(Arc::clone(&shaky) as Arc<dyn Clock>)
+            .build(Arc::clone(&store) as Arc<dyn Store>)
+            .unwrap();
+        let mut scene = Self {
+            clock,
+            shaky,
+            store,
+            client,
+            good: Vec::new(),
+            bad: Vec::new(),
+        };
+        for index in 0..LEASES {
+            let good = scene.lock(&format!("good/{index}")).await;
+            let bad = scene.lock(&format!("bad/{index}")).await;
+            scene.good.push(good);
+            scene.bad.push(bad);
+        }
+        scene
+    }
+
+    async fn lock(&self, name: &str) -> Guard {
+        self.client.mutex(name).unwrap().lock().await.unwrap()
+    }
+
+    async fn go_on(&self, span: Duration) {
+        self.clock.advance(span);
+        settle().await;
+    }
+
+    /// Lets time go on. The good leases are held and renewed on time, whatever the others do.
+    async fn goes_well(&self, span: Duration) {
+        let end = self.clock.now().after(span);
+        while self.clock.now() < end {
+            self.go_on(STEP).await;
+            self.good_are_well();
+        }
+    }
+
+    fn good_are_well(&self) {
+        let now = self.clock.now();
+        let renewed = self.store.renewed();
+        for guard in &self.good {
+            assert!(guard.state().is_held(), "{:?}", guard.state());
+            let last = renewed.get(&guard.lease_id());
+            let last = last.copied().unwrap_or_default();
+            assert!(now.since(last) <= INTERVAL + STEP * 2, "renewed too late");
+        }
+    }
+
+    fn bad_are(&self, wanted: impl Fn(State) -> bool) {
+        for guard in &self.bad {
+            assert!(wanted(guard.state()), "{:?}", guard.state());
+        }
+    }
+
+    /// The bad shard stays as it is: each of its leases is in jeopardy, then lost in time.
+    async fn bad_are_lost_in_time(&self) {
+        let begun = self.clock.now();
+        let mut jeopardy = vec![None; LEASES];
+        while self.clock.now().since(begun) < TTL * 2 / 3 {
+            self.goes_well(STEP).await;
+            let now = self.clock.now();
+            for (guard, jeopardy) in self.bad.iter().zip(&mut jeopardy) {
+                if let State::Jeopardy { cause, .. } = guard.state() {
+                    assert_eq!(cause, Cause::Unreachable);
+                    jeopardy.get_or_insert(now);
+                }
+            }
+        }
+        assert!(jeopardy.iter().all(Option::is_some), "without jeopardy");
+        self.bad_are(|state| state == State::Lost(Cause::Unreachable));
+        // Nobody else can have them yet.
+        let left = self.client.mutex("bad/0").unwrap().time_left().await;
+        assert!(left.unwrap().unwrap() >= TTL / 3 - SECOND);
+    }
+
+    /// The bad shard recovers while its leases are in jeopardy.
+    async fn bad_recover(&self, manners: Manners) {
+        self.goes_well(SECOND * 5).await;
+        self.store.set(manners);
+        self.goes_well(SECOND * 9).await;
+        self.bad_are(|state| matches!(state, State::Jeopardy { .. }));
+        self.store.set(Manners::Good);
+        self.goes_well(SECOND * 2).await;
+        self.bad_are(|state| state.is_held());
+        self.goes_well(TTL).await;
+        self.bad_are(|state| state.is_held());
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_never_answers_delays_no_other() {
+    let scene = Scene::set().await;
+    scene.store.set(Manners::Silent);
+    scene.bad_are_lost_in_time().await;
+    scene.goes_well(TTL * 2).await;
+    // What was never answered is given up: the way to the shard is free again.
+    scene.store.set(Manners::Good);
+    let later = scene.lock("bad/later").await;
+    scene.goes_well(TTL * 2).await;
+    assert!(later.state().is_held(), "{:?}", later.state());
+    // And nobody waits for it.
+    for guard in scene.bad {
+        assert!(guard.release().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_answers_slowly_delays_no_other() {
+    let scene = Scene::set().await;
+    scene.store.set(Manners::Slow);
+    for _ in 0..60 {
+        scene.goes_well(SECOND).await;
+        scene.bad_are(|state| !state.is_lost());
+    }
+    let renewed = scene.store.renewed();
+    for guard in &scene.bad {
+        let last = renewed[&guard.lease_id()];
+        assert!(scene.clock.now().since(last) < INTERVAL + SLOW * 3);
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_touches_no_other() {
+    let scene = Scene::set().await;
+    scene.store.set(Manners::Fails);
+    scene.bad_are_lost_in_time().await;
+    Scene::set().await.bad_recover(Manners::Fails).await;
+}
+
+#[tokio::test]
+async fn a_shard_whose_store_panics_touches_no_other() {
+    for manners in [Manners::Panics, Manners::PanicsLater] {
+        let scene = Scene::set().await;
+        scene.store.set(manners);
+        scene.bad_are_lost_in_time().await;
+        Scene::set().await.bad_recover(manners).await;
+    }
+}
+
+/// The store that finds the shard panics: the renewal is tried on another.
+#[tokio::test]
+async fn a_panic_in_the_search_for_the_shard_touches_nothing() {
+    let scene = Scene::set().await;
+    scene.store.set(Manners::Nowhere);
+    scene.goes_well(TTL * 2).await;
+    scene.bad_are(|state| state.is_held());
+}
+
+/// All leases of a shard are due at once and travel together; one of them gets a bad answer.
+#[tokio::test]
+async fn a_bad_answer_touches_one_lease() {
+    let expected = [
+        (Manners::Rejected, None),
+        (Manners::Unknown, None),
+        (Manners::Gone, Some(Cause::Deleted)),
+        (Manners::TakenOver, Some(Cause::TakenOver)),
+        (Manners::Refused, Some(Cause::TakenOver)),
+        (Manners::Granted, Some(Cause::Deleted)),
+        (Manners::Exhausted, Some(Cause::Deleted)),
+    ];
+    for (manners, lost) in expected {
+        let scene = Scene::set().await;
+        scene.store.set(manners);
+        scene.go_on(INTERVAL).await;
+        scene.good_are_well();
+        let (first, others) = scene.bad.split_first().unwrap();
+        match lost {
+            Some(cause) => assert_eq!(first.state(), State::Lost(cause), "{manners:?}"),
+            None => assert!(
+                matches!(
+                    first.state(),
+                    State::Jeopardy {
+                        cause: Cause::Unreachable,
+                        ..
+                    }
+                ),
+                "{manners:?}: {:?}",
+                first.state()
+            ),
+        }
+        assert!(others.iter().all(|guard| guard.state().is_held()));
+        scene.store.set(Manners::Good);
+        scene.goes_well(SECOND * 2).await;
+        assert_eq!(first.state().is_held(), lost.is_none(), "{manners:?}");
+        assert!(others.iter().all(|guard| guard.state().is_held()));
+    }
+}
+
+#[tokio::test]
+async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
+    for (manners, answered) in [
+        (Manners::Short(0), 0),
+        (Manners::Short(1), 1),
+        (Manners::Short(LEASES - 1), LEASES - 1),
+        (Manners::TooMany, LEASES),
+    ] {
+        let scene = Scene::set().await;
+        scene.store.set(manners);
+        scene.go_on(INTERVAL).await;
+        scene.good_are_well();
+        let held = scene.bad.iter().filter(|guard| guard.state().is_held());
+        assert_eq!(held.count(), answered);
+        scene.store.set(Manners::Good);
+        scene.goes_well(SECOND * 2).await;
+        scene.bad_are(|state| state.is_held());
+    }
+}
+
+#[tokio::test]
+async fn who_listens_to_metrics_and_logs_and_panics_touches_nothing() {
+    let _logs = tracing::subscriber::set_default(PanickingSubscriber);
+    let _metrics = metrics::set_default_local_recorder(&PanickingRecorder);
+    let scene = Scene::set().await;
+    scene.bad_recover(Manners::Fails).await;
+    for guard in scene.good.into_iter().chain(scene.bad) {
+        guard.release().await.unwrap();
+    }
+    assert!(scene.client.locks().await.unwrap().is_empty());
+}
+
+/// The clock panics at each of its calls in turn while all leases are due: in the renewer's task, in a
+/// batch before it is sent and after its answer.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_clock_ends_no_renewal() {
+    let mut restarts = HashMap::<u64, u64>::new();
+    for call in 0..24 {
+        let counts = Counts::default();
+        let _metrics = metrics::set_default_local_recorder(&counts);
+        let scene = Scene::set().await;
+        scene.shaky.panic_at(call, 2);
+        scene.go_on(INTERVAL).await;
+        scene.shaky.panic_at(0, 0);
+        // The pause of the supervisor is the runtime's, not the clock's.
+        tokio::time::sleep(SECOND).await;
+        scene.go_on(SECOND).await;
+        scene.go_on(SECOND).await;
+        scene.good_are_well();
+        scene.bad_are(|state| state.is_held());
+        scene.goes_well(TTL).await;
+        scene.bad_are(|state| state.is_held());
+        *restarts
+            .entry(counts.of("leasehold_renewer_restarts_total"))
+            .or_default() += 1;
+        for guard in scene.good.into_iter().chain(scene.bad) {
+            guard.release().await.unwrap();
+        }
+    }
+    // Some of the calls were the task's own.
+    assert!(restarts.keys().any(|count| *count > 0), "{restarts:?}");
+}

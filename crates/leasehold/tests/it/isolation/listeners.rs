@@ -1,0 +1,140 @@
+//! What is not ours and panics: a recorder of metrics, a subscriber of logs, a clock.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use leasehold::clock::{Clock, ManualClock};
+use leasehold::store::BoxFuture;
+use leasehold_core::Instant;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use tracing::span;
+
+/// Panics at every metric.
+pub(crate) struct PanickingRecorder;
+
+impl Recorder for PanickingRecorder {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        panic!("no counter {key}")
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        panic!("no gauge {key}")
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        panic!("no histogram {key}")
+    }
+}
+
+/// Panics at everything that is logged.
+pub(crate) struct PanickingSubscriber;
+
+impl tracing::Subscriber for PanickingSubscriber {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        panic!("no span")
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        panic!("no event {event:?}")
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Counts.
+#[derive(Default)]
+pub(crate) struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
+
+impl Counts {
+    pub(crate) fn of(&self, name: &str) -> u64 {
+        let counts = self.0.lock().unwrap();
+        counts
+            .get(name)
+            .map_or(0, |count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl Recorder for Counts {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let mut counts = self.0.lock().unwrap();
+        let count = counts.entry(key.name().to_owned()).or_default();
+        Counter::from_arc(Arc::clone(count))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// A clock that panics when it is asked at a certain call.
+#[derive(Debug)]
+pub(crate) struct ShakyClock {
+    inner: ManualClock,
+    panics: Mutex<(u64, u64)>,
+}
+
+impl ShakyClock {
+    pub(crate) fn new(inner: ManualClock) -> Self {
+        Self {
+            inner,
+            panics: Mutex::default(),
+        }
+    }
+
+    /// The next `before` calls are answered, the `count` after them are not.
+    pub(crate) fn panic_at(&self, before: u64, count: u64) {
+        *self.panics.lock().unwrap() = (before, count);
+    }
+
+    fn panics(&self) -> bool {
+        let mut panics = self.panics.lock().unwrap();
+        let (before, count) = &mut *panics;
+        if *count == 0 {
+            return false;
+        }
+        if *before > 0 {
+            *before -= 1;
+            return false;
+        }
+        *count -= 1;
+        true
+    }
+}
+
+impl Clock for ShakyClock {
+    fn now(&self) -> Instant {
+        assert!(!self.panics(), "the clock panics");
+        self.inner.now()
+    }
+
+    fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
+        self.inner.sleep_until(instant)
+    }
+}

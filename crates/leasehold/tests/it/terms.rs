@@ -1,0 +1,225 @@
+//! Holds of different terms over one lease: who is renewed when, and what the store keeps after.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use leasehold::{Cause, Guard, Owner, State};
+use leasehold_core::Op;
+
+use crate::stage::{SECOND, Stage, TTL, poll_once};
+use crate::tap::Valve;
+
+const SHORT: Duration = Duration::from_secs(12);
+const LONG: Duration = Duration::from_secs(90);
+const STEP: Duration = Duration::from_millis(500);
+/// A renewal comes at most this long after the one before.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a hold is meant to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Renewed,
+    Fixed(Duration),
+}
+
+impl Length {
+    const ALL: [Self; 3] = [Self::Renewed, Self::Fixed(SHORT), Self::Fixed(LONG)];
+
+    async fn take(self, stage: &Stage, owner: &Owner) -> Guard {
+        let mutex = stage.mutex().owned_by(owner);
+        let mutex = match self {
+            Self::Renewed => mutex,
+            Self::Fixed(span) => mutex.lease(span).unwrap(),
+        };
+        mutex.lock().await.unwrap()
+    }
+
+    /// How long the lease lasts for this hold from `age` on, as far as it can be known.
+    fn left(self, age: Duration) -> Duration {
+        match self {
+            Self::Renewed => TTL - INTERVAL,
+            Self::Fixed(span) => span.saturating_sub(age),
+        }
+    }
+}
+
+/// One hold, and what it must be like.
+struct Kept {
+    length: Length,
+    since: Duration,
+    guard: Guard,
+}
+
+impl Kept {
+    fn is_as_it_should_be(&self, now: Duration) {
+        let state = self.guard.state();
+        match self.length {
+            Length::Renewed => assert!(state.is_held(), "{state:?}"),
+            Length::Fixed(span) => {
+                // A hundredth of it is for the clocks' drift.
+                let age = now - self.since;
+                if age >= span {
+                    assert_eq!(state, State::Lost(Cause::Expired));
+                } else if age + span / 50 < span {
+                    assert!(state.is_held(), "{state:?} at {age:?} of {span:?}");
+                }
+            }
+        }
+    }
+}
+
+fn renewals(stage: &Stage) -> usize {
+    let batches = stage.tap.all_batches();
+    let ops = batches.iter().flat_map(|batch| &batch.ops);
+    ops.filter(|op| matches!(op, Op::Renew { .. })).count()
+}
+
+/// Lets time go on: each hold is what it should be, the lease is renewed if one of them wants it and
+/// never else, and the store keeps it for all of them.
+async fn goes_on(stage: &Stage, holds: &[&Kept], span: Duration) {
+    let renewed = holds.iter().any(|kept| kept.length == Length::Renewed);
+    let (begun, before) = (since_start(stage), renewals(stage));
+    while since_start(stage) < begun + span {
+        stage.go_on(STEP).await;
+        let now = since_start(stage);
+        for kept in holds {
+            kept.is_as_it_should_be(now);
+        }
+        let wanted = holds.iter().map(|kept| kept.length.left(now - kept.since));
+        let wanted = wanted.max().unwrap_or_default();
+        let left = stage.stranger().time_left().await.unwrap();
+        assert!(
+            left.unwrap_or_default() + SECOND >= wanted,
+            "{left:?} left, {wanted:?} wanted"
+        );
+    }
+    let renewals = renewals(stage) - before;
+    if renewed {
+        let least = (span.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
+        assert!(renewals as u64 >= least, "{renewals} renewals in {span:?}");
+    } else {
+        assert_eq!(renewals, 0, "renewed although nobody wants it");
+    }
+}
+
+fn since_start(stage: &Stage) -> Duration {
+    use leasehold::clock::Clock as _;
+    stage.clock.now().since(leasehold_core::Instant::default())
+}
+
+/// Releases a hold; it was lost before if its time was over.
+async fn release(kept: Kept, stage: &Stage) {
+    let lost = kept.guard.state().is_lost();
+    assert_eq!(kept.guard.release().await.is_err(), lost);
+    stage.go_on(Duration::ZERO).await;
+}
+
+async fn combination(outer: Length, inner: Length, inner_first: bool, early: bool) {
+    let stage = Stage::new();
+    let owner = Owner::new();
+    let outer = Kept {
+        length: outer,
+        since: since_start(&stage),
+        guard: outer.take(&stage, &owner).await,
+    };
+    let apart = SECOND * 4;
+    goes_on(&stage, &[&outer], apart).await;
+    let inner = Kept {
+        length: inner,
+        since: since_start(&stage),
+        guard: inner.take(&stage, &owner).await,
+    };
+    assert_eq!(outer.guard.lease_id(), inner.guard.lease_id());
+    // Both at work; then, or after the end of the short ones, one is left.
+    let together = if early { SECOND * 3 } else { SECOND * 40 };
+    goes_on(&stage, &[&outer, &inner], together).await;
+    let (first, second) = if inner_first {
+        (inner, outer)
+    } else {
+        (outer, inner)
+    };
+    release(first, &stage).await;
+    goes_on(&stage, &[&second], SECOND * 25).await;
+    // To the end, and a while longer.
+    if let Length::Fixed(_) = second.length {
+        goes_on(&stage, &[&second], LONG).await;
+        assert!(second.guard.state().is_lost());
+        assert!(!stage.stranger().is_locked().await.unwrap());
+    }
+    let before = renewals(&stage);
+    release(second, &stage).await;
+    assert!(!stage.stranger().is_locked().await.unwrap());
+    stage.go_on(TTL).await;
+    assert_eq!(renewals(&stage), before, "renewed after the last release");
+    assert!(stage.client.locks().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_combination_of_terms_is_kept_as_each_hold_wants() {
+    for outer in Length::ALL {
+        for inner in Length::ALL {
+            for inner_first in [true, false] {
+                for early in [true, false] {
+                    // Two that have both ended before the second is entered or left are one only.
+                    let over = |length| length == Length::Fixed(SHORT);
+                    if !early && over(outer) && over(inner) {
+                        continue;
+                    }
+                    println!("{outer:?}, {inner:?}, inner first: {inner_first}, early: {early}");
+                    combination(outer, inner, inner_first, early).await;
+                }
+            }
+        }
+    }
+}
+
+/// An acquisition is dropped before or after the store has seen it, alone or inside a fixed hold. It is
+/// never renewed, and leaves what was there before.
+#[tokio::test]
+async fn a_cancelled_acquire_is_never_renewed() {
+    let valves = [
+        (Valve::Open, 1),
+        (Valve::Open, 2),
+        (Valve::Open, 3),
+        (Valve::ClosedBefore, 1),
+        (Valve::ClosedAfter, 1),
+    ];
+    for (valve, polls) in valves {
+        for outer in [None, Some(Length::Fixed(SHORT)), Some(Length::Fixed(LONG))] {
+            let stage = Stage::new();
+            let owner = Owner::new();
+            let outer = match outer {
+                Some(length) => Some(Kept {
+                    length,
+                    since: since_start(&stage),
+                    guard: length.take(&stage, &owner).await,
+                }),
+                None => None,
+            };
+            stage.go_on(SECOND * 4).await;
+            stage.tap.set(valve);
+            {
+                let mut cancelled = pin!(Length::Renewed.take(&stage, &owner));
+                for _ in 0..polls {
+                    if poll_once(cancelled.as_mut()).await.is_some() {
+                        break;
+                    }
+                }
+            }
+            stage.tap.set(Valve::Open);
+            stage.go_on(SECOND).await;
+            match outer {
+                Some(outer) => {
+                    let holder = stage.stranger().holder().await.unwrap().unwrap();
+                    assert_eq!(holder.count, 1);
+                    goes_on(&stage, &[&outer], LONG).await;
+                    assert!(outer.guard.state().is_lost());
+                }
+                None => assert!(!stage.stranger().is_locked().await.unwrap()),
+            }
+            stage.go_on(TTL).await;
+            assert_eq!(renewals(&stage), 0, "{valve:?}");
+            assert!(stage.client.locks().await.unwrap().is_empty());
+        }
+    }
+}
