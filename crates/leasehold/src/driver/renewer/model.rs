@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold_core::{
-    Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, Scope, Term, Token,
-    TokenCount, Ttl,
+    Cause, Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, Scope, State,
+    Term, Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
@@ -223,8 +223,22 @@ fn run_client(faults: bool) -> u64 {
             task.await.unwrap();
         }
         hints.await.unwrap();
+        // One that is held still when the client is shut down, unless it is lost before.
+        let kept = world.acquire(TASKS).await;
+        if let Some(kept) = &kept {
+            world.store.in_hand(kept.held.id);
+        }
+        a_while().await;
         world.driver.shut_down().await;
-        world.store.all_released();
+        if let Some(kept) = &kept
+            && kept.state() == State::Lost(Cause::Released)
+        {
+            world.store.released(kept.held.id);
+        }
+        // One that was lost before is released by its drop, as long as time goes on.
+        drop(kept);
+        world.driver.shut_down().await;
+        world.store.all_given_back();
         a_while().await;
         time.abort();
         stop(&world.driver.renewer).await;

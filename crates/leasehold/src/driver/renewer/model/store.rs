@@ -86,11 +86,11 @@ impl NotingStore {
         });
     }
 
-    /// All releases have returned.
-    pub(super) fn all_released(&self) {
-        let leases: Vec<_> = self.leases().keys().copied().collect();
-        for lease in leases {
-            self.released(lease);
+    /// Every lease was given back: by a release, or by a drop, after which nobody waits for renewals that
+    /// are under way. None is begun any more.
+    pub(super) fn all_given_back(&self) {
+        for noted in self.leases().values_mut() {
+            noted.released = true;
         }
     }
 
@@ -134,13 +134,19 @@ impl NotingStore {
             });
         }
         self.renewed.notify_waiters();
+        let slow = !renewals.is_empty();
         let _under_way = UnderWay {
             store: self,
             renewals,
         };
-        a_while().await;
+        // Renewals are slow: others overtake them.
+        if slow {
+            a_while().await;
+        }
         let replies = self.answer(batch).await;
-        a_while().await;
+        if slow {
+            a_while().await;
+        }
         replies
     }
 
