@@ -156,14 +156,6 @@ fn counts(figures: &Figures) -> Vec<(&'static str, u64)> {
             figures.echoes,
         ),
         (
-            "fixed holds lost before their promised end, with a renewed hold entered inside",
-            figures.cut_short,
-        ),
-        (
-            "fixed holds that were held again after that, when the renewed one was left",
-            figures.risen,
-        ),
-        (
             "longest time for which a runtime ran no task, though there was a processor, ms",
             figures.longest_block / crate::clock::MILLI,
         ),

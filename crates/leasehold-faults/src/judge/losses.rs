@@ -1,8 +1,7 @@
 //! P3: a loss is final, it comes no earlier than was promised, and a step begins in its time.
 
-use super::facts::{Facts, Hold, Look, LookKind};
+use super::facts::{Facts, Look, LookKind};
 use super::verdict::Verdict;
-use crate::clock::Nanos;
 
 pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
     for (hold, _) in facts.granted() {
@@ -20,10 +19,6 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
         };
         let risen = |look: &&Look| look.before > lost.at && look.until().is_some();
         if let Some(look) = hold.looks.iter().find(risen) {
-            if cut_short(facts, hold, lost.at) {
-                verdict.figures.risen += 1;
-                continue;
-            }
             let hold = facts.describe(hold);
             verdict.violation(format!("P3 {hold} was lost by {lost:?}, then {look:?}"));
         }
@@ -33,9 +28,7 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
         let left = hold.leaving.is_some_and(|leaving| leaving <= lost.at);
         if lost.at < promised && !left {
             let granted = facts.before_grant(hold);
-            if cut_short(facts, hold, lost.at) {
-                verdict.figures.cut_short += 1;
-            } else if !facts.forgot_hold(hold, granted, lost.at) {
+            if !facts.forgot_hold(hold, granted, lost.at) {
                 let hold = facts.describe(hold);
                 verdict.violation(format!(
                     "P1 {hold} was promised until {promised} and lost before: {lost:?}"
@@ -43,15 +36,4 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
             }
         }
     }
-}
-
-/// Whether a renewed hold was entered inside this fixed one. The lease is then given up a margin before
-/// its deadline, for both: the fixed hold may be lost before the end that it was promised alone, and be
-/// there again when the other is left.
-fn cut_short(facts: &Facts, hold: &Hold, at: Nanos) -> bool {
-    hold.fixed
-        && facts.holds.iter().any(|inner| {
-            let inside = inner.process == hold.process && inner.inside == Some(hold.number);
-            inside && !inner.fixed && inner.asked <= at
-        })
 }

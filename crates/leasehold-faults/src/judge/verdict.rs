@@ -43,10 +43,6 @@ pub(crate) struct Figures {
     pub(crate) margins_of_ttl: Vec<i64>,
     /// From the instant at which a holder was told of a loss to the next grant.
     pub(crate) margins_told: Vec<i64>,
-    /// Fixed holds that were lost before their promised end with a renewed one inside.
-    pub(crate) cut_short: u64,
-    /// Such holds that were told to be held after they had been lost.
-    pub(crate) risen: u64,
     pub(crate) longest_wait: u64,
     /// The longest time for which a runtime ran no task, though it could have.
     pub(crate) longest_block: u64,
@@ -102,8 +98,6 @@ impl Figures {
         self.margins_fixed.extend(other.margins_fixed);
         self.margins_of_ttl.extend(other.margins_of_ttl);
         self.margins_told.extend(other.margins_told);
-        self.risen += other.risen;
-        self.cut_short += other.cut_short;
         self.longest_block = self.longest_block.max(other.longest_block);
         self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
