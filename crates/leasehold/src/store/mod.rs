@@ -201,6 +201,12 @@ impl fmt::Debug for OpenOptions {
 /// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS |
 /// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket |
 ///
+/// | `redis+sentinel://[...@]HOST[:PORT],.../MASTER[/DB]` | the master that sentinels name |
+/// | `redis+cluster://[...@]HOST[:PORT],...` | a Redis cluster, found by any of its nodes |
+/// | `redlock://[...@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many Redis masters, each by itself |
+///
+/// `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS.
+///
 /// # Errors
 ///
 /// [`ErrorKind::InvalidConfig`] for a URL that names none of these, [`ErrorKind::Unsupported`] if
@@ -217,15 +223,26 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(SqliteStore::open(url, options).await?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => Ok(Arc::new(RedisStore::open(url, options).await?)),
+        scheme if is_redis(scheme) => redis::open(url, options).await,
         #[cfg(not(feature = "sqlite"))]
         "sqlite" => Err(not_built_in("sqlite")),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" => Err(not_built_in("redis")),
+        scheme if is_redis(scheme) => Err(not_built_in("redis")),
         _ => Err(Error::new(
             ErrorKind::InvalidConfig,
-            "the store URL must start with memory:, sqlite:, redis://, rediss:// or redis+unix:",
+            "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+             redis+sentinel://, redis+cluster:// or redlock://",
         )),
+    }
+}
+
+fn is_redis(scheme: &str) -> bool {
+    let (base, deployment) = scheme.split_once('+').unwrap_or((scheme, ""));
+    match base {
+        "redis" => matches!(deployment, "" | "unix" | "sentinel" | "cluster"),
+        "rediss" => matches!(deployment, "" | "sentinel" | "cluster"),
+        "redlock" | "redlocks" => deployment.is_empty(),
+        _ => false,
     }
 }
 

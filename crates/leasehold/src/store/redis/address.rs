@@ -25,7 +25,7 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
 /// No message about a URL quotes any of it: a password with an unescaped `/`, `#` or `?` ends up
 /// in whatever part comes next. Its `Display` is a URL again, without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(in crate::store) struct Address {
     pub(super) endpoint: Endpoint,
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
@@ -34,7 +34,7 @@ pub(super) struct Address {
 
 /// How to get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(in crate::store) enum Endpoint {
     Tcp {
         host: Server,
         port: u16,
@@ -51,25 +51,25 @@ pub(super) enum Endpoint {
 
 /// The name or number of a machine, as it stands in a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server(String);
+pub(in crate::store) struct Server(String);
 
 /// Whom to trust and who we are, in PEM. Without `ca` the authorities of the system are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TlsFiles {
+pub(in crate::store) struct TlsFiles {
     pub(super) ca: Option<PathBuf>,
     pub(super) identity: Option<Identity>,
 }
 
 /// The certificate of a client and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(in crate::store) struct Identity {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
 }
 
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(pub(super) String);
+pub(in crate::store) struct Secret(pub(super) String);
 
 impl Address {
     /// Parses a URL.
@@ -96,37 +96,95 @@ impl Server {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self.user.as_deref().map(shown);
+impl Address {
+    /// Another server that wants the same of us: the same user, database and certificates.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        let host = Server(match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.to_owned(),
+        });
+        let endpoint = match &self.endpoint {
+            Endpoint::Tls { files, .. } => Endpoint::Tls {
+                host,
+                port,
+                files: files.clone(),
+            },
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => Endpoint::Tcp { host, port },
+        };
+        Self {
+            endpoint,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Tls { .. })
+    }
+
+    /// The user as it stands in a URL, with an `@`, if there is one.
+    pub(super) fn write_user(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.user {
+            // A slash would end the authority.
+            Some(user) => write!(f, "{}@", shown(user).replace('/', "%2F")),
+            None => Ok(()),
+        }
+    }
+
+    /// Host and port, or the path of a socket.
+    pub(super) fn write_server(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.endpoint {
-            Endpoint::Tcp { host, port } => {
-                f.write_str("redis://")?;
-                write_authority(f, user, host, *port)?;
-                write!(f, "/{}", self.db)
-            }
-            Endpoint::Tls { host, port, files } => {
-                f.write_str("rediss://")?;
-                write_authority(f, user, host, *port)?;
-                write!(f, "/{}", self.db)?;
-                let path = |path: &PathBuf| shown(&path.to_string_lossy());
-                let identity = files.identity.as_ref();
-                let parameters = [
-                    ("ca", files.ca.as_ref().map(path)),
-                    ("cert", identity.map(|identity| path(&identity.cert))),
-                    ("key", identity.map(|identity| path(&identity.key))),
-                ];
-                write_query(f, parameters)
+            Endpoint::Tcp { host, port } | Endpoint::Tls { host, port, .. } => {
+                write!(f, "{}:{port}", host.0)
             }
             Endpoint::Unix { path } => {
                 let path = shown(&path.to_string_lossy());
                 // Two slashes after the colon belong to the URL, so a path with two follows two.
                 let slashes = if path.starts_with("//") { "//" } else { "" };
-                write!(f, "redis+unix:{slashes}{path}")?;
-                let db = (self.db != 0).then(|| self.db.to_string());
-                write_query(f, [("db", db), ("user", user)])
+                write!(f, "{slashes}{path}")
             }
         }
+    }
+
+    /// What stands after the question mark, and one parameter more.
+    pub(super) fn write_parameters(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        extra: (&str, Option<String>),
+    ) -> fmt::Result {
+        let path = |path: &PathBuf| shown(&path.to_string_lossy());
+        let files = match &self.endpoint {
+            Endpoint::Tls { files, .. } => Some(files),
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => None,
+        };
+        let identity = files.and_then(|files| files.identity.as_ref());
+        let parameters = [
+            extra,
+            ("ca", files.and_then(|files| files.ca.as_ref()).map(path)),
+            ("cert", identity.map(|identity| path(&identity.cert))),
+            ("key", identity.map(|identity| path(&identity.key))),
+        ];
+        write_query(f, parameters)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match &self.endpoint {
+            Endpoint::Tcp { .. } => "redis://",
+            Endpoint::Tls { .. } => "rediss://",
+            Endpoint::Unix { .. } => "redis+unix:",
+        };
+        f.write_str(scheme)?;
+        if let Endpoint::Unix { .. } = self.endpoint {
+            self.write_server(f)?;
+            let db = (self.db != 0).then(|| self.db.to_string());
+            let user = self.user.as_deref().map(shown);
+            return write_query(f, [("db", db), ("user", user)]);
+        }
+        self.write_user(f)?;
+        self.write_server(f)?;
+        write!(f, "/{}", self.db)?;
+        self.write_parameters(f, ("", None))
     }
 }
 
@@ -261,28 +319,15 @@ fn parameters<'a, const N: usize>(
     Some(values)
 }
 
-fn decoded(text: &str) -> Result<String> {
+pub(super) fn decoded(text: &str) -> Result<String> {
     let bytes = percent_decode_str(text);
     let text = bytes.decode_utf8();
     text.map(String::from)
         .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
 }
 
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     utf8_percent_encode(text, SHOWN).to_string()
-}
-
-fn write_authority(
-    f: &mut fmt::Formatter<'_>,
-    user: Option<String>,
-    host: &Server,
-    port: u16,
-) -> fmt::Result {
-    if let Some(user) = user {
-        // A slash would end the authority.
-        write!(f, "{}@", user.replace('/', "%2F"))?;
-    }
-    write!(f, "{}:{port}", host.0)
 }
 
 fn write_query<const N: usize>(
@@ -303,7 +348,7 @@ fn has_fragment() -> Error {
     invalid("the store URL contains a #; in a password or path, write it as %23")
 }
 
-fn invalid(message: &str) -> Error {
+pub(super) fn invalid(message: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 

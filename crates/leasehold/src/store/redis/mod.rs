@@ -1,6 +1,6 @@
 //! The Redis store: a single server over TCP, TLS or a unix socket.
 //!
-//! * `address` is what a URL says.
+//! * `address` is what a URL says of a server, `deployment` of servers that belong together.
 //! * `dial` makes a connection, `connection` keeps one and makes it anew.
 //! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
 //!   changes.
@@ -15,6 +15,7 @@ mod address;
 mod bare;
 mod batch;
 mod connection;
+pub(super) mod deployment;
 mod dial;
 mod dialed;
 mod errors;
@@ -32,27 +33,53 @@ mod script;
 mod watch;
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
-use self::address::{Address, Secret};
+use self::address::Address;
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
 pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
+use self::deployment::Deployment;
 use self::keys::ClientKey;
 use self::renewals::Renewals;
 use self::script::Script;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
+
+/// Opens the store that the URL of one or more Redis servers names.
+///
+/// # Errors
+///
+/// As for [`open`](super::open).
+pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+    match deployment(url, options)? {
+        Deployment::Single(address) => Ok(Arc::new(RedisStore::connect(address, options).await?)),
+        other => Err(not_yet(&other)),
+    }
+}
+
+fn deployment(url: &str, options: &OpenOptions) -> Result<Deployment> {
+    let mut deployment = Deployment::parse(url)?;
+    if let Some(password) = &options.password {
+        deployment.set_password(password);
+    }
+    Ok(deployment)
+}
+
+fn not_yet(deployment: &Deployment) -> Error {
+    let message = "this deployment is not supported";
+    Error::new(ErrorKind::Unsupported, message).at_store(deployment)
+}
 
 /// Lock records in a Redis server.
 ///
@@ -74,10 +101,13 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let mut address = Address::parse(url)?;
-        if let Some(password) = &options.password {
-            address.password = Some(Secret(password.clone()));
+        match deployment(url, options)? {
+            Deployment::Single(address) => Self::connect(address, options).await,
+            other => Err(not_yet(&other)),
         }
+    }
+
+    async fn connect(address: Address, options: &OpenOptions) -> Result<Self> {
         let store = Self {
             link: Link::new(address, options.connect_timeout, options.response_timeout),
             mutex: Script::new(include_str!("scripts/mutex.lua")),

@@ -1,0 +1,310 @@
+//! What a URL says of Redis servers that belong together.
+//!
+//! | URL | deployment |
+//! |---|---|
+//! | `redis://`, `rediss://`, `redis+unix:` | one server |
+//! | `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT],.../MASTER[/DB][?sentinel-user=USER]` | the master that sentinels name |
+//! | `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT],...` | a cluster, found by any of its nodes |
+//! | `redlock://[USER[:PASSWORD]@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many masters, each by itself |
+//!
+//! `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS, and take the
+//! parameters of `rediss://`.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+
+use super::address::{Address, Secret, decoded, invalid, shown};
+use crate::Result;
+
+/// The port of a sentinel that names none.
+const SENTINEL_PORT: u16 = 26379;
+
+/// How many servers a URL names at most.
+const SERVERS_MAX: usize = 64;
+
+/// Servers, and how they belong together. Its `Display` is a URL again, without a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Deployment {
+    /// One server.
+    Single(Address),
+    /// The master that sentinels name.
+    Sentinel(SentinelSet),
+    /// A cluster: any of its nodes.
+    Cluster(Vec<Address>),
+    /// Many masters, each by itself.
+    Masters(Masters),
+}
+
+/// Sentinels, and the master that they watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) struct SentinelSet {
+    /// Where they are, each with the user and the database that the master wants.
+    pub(in crate::store) sentinels: Vec<Address>,
+    /// By which name they know the master.
+    pub(in crate::store) master: String,
+    /// Who we are to the sentinels, if they ask.
+    pub(in crate::store) user: Option<String>,
+}
+
+/// Many masters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Masters {
+    /// Where they are.
+    pub(in crate::store) nodes: Vec<Address>,
+    /// The longest ttl that anybody uses with them, if the URL says so.
+    pub(in crate::store) longest_ttl: Option<Ttl>,
+}
+
+impl Deployment {
+    /// Parses a URL.
+    pub(in crate::store) fn parse(text: &str) -> Result<Self> {
+        let (scheme, tls) = match text.split_once("://").map_or("", |(scheme, _)| scheme) {
+            "redis+sentinel" => (Scheme::Sentinel, false),
+            "rediss+sentinel" => (Scheme::Sentinel, true),
+            "redis+cluster" => (Scheme::Cluster, false),
+            "rediss+cluster" => (Scheme::Cluster, true),
+            "redlock" => (Scheme::Masters, false),
+            "redlocks" => (Scheme::Masters, true),
+            _ => return Address::parse(text).map(Self::Single),
+        };
+        if text.contains('#') {
+            return Err(invalid(
+                "the store URL contains a #; in a password, write it as %23",
+            ));
+        }
+        let parts = Parts::of(text, scheme)?;
+        match scheme {
+            Scheme::Sentinel => parts.sentinel(tls),
+            Scheme::Cluster => parts.cluster(tls),
+            Scheme::Masters => parts.masters(tls),
+        }
+    }
+
+    /// Puts a password in the place of the one in the URL.
+    pub(in crate::store) fn set_password(&mut self, password: &str) {
+        let all = match self {
+            Self::Single(address) => std::slice::from_mut(address),
+            Self::Sentinel(set) => &mut set.sentinels,
+            Self::Cluster(seeds) => seeds,
+            Self::Masters(masters) => &mut masters.nodes,
+        };
+        for address in all {
+            address.password = Some(Secret(password.to_owned()));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Sentinel,
+    Cluster,
+    Masters,
+}
+
+/// The parts of a URL with many servers.
+struct Parts<'a> {
+    /// With the `@`, or empty.
+    user: &'a str,
+    servers: Vec<&'a str>,
+    /// Without the first slash.
+    path: &'a str,
+    query: Vec<&'a str>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str, scheme: Scheme) -> Result<Self> {
+        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (user, servers) = authority.split_at(at);
+        let servers: Vec<_> = servers.split(',').collect();
+        if servers.len() > SERVERS_MAX {
+            return Err(invalid("the store URL names more than 64 servers"));
+        }
+        if servers.iter().any(|server| server.is_empty()) {
+            return Err(invalid(match scheme {
+                Scheme::Sentinel => {
+                    "the store URL has an empty host, it must be as in \
+                     redis+sentinel://HOST,HOST,HOST/MASTER"
+                }
+                Scheme::Cluster => {
+                    "the store URL has an empty host, it must be as in redis+cluster://HOST,HOST"
+                }
+                Scheme::Masters => {
+                    "the store URL has an empty host, it must be as in redlock://HOST,HOST,HOST"
+                }
+            }));
+        }
+        Ok(Self {
+            user,
+            servers,
+            path,
+            query: query.split('&').filter(|pair| !pair.is_empty()).collect(),
+        })
+    }
+
+    /// Takes a parameter out of the query.
+    fn take(&mut self, name: &str) -> Result<Option<String>> {
+        let is = |pair: &&str| pair.split_once('=').is_some_and(|(key, _)| key == name);
+        let Some(at) = self.query.iter().position(is) else {
+            return Ok(None);
+        };
+        let value = self
+            .query
+            .remove(at)
+            .split_once('=')
+            .map(|(_, value)| value);
+        if self.query.iter().any(is) {
+            return Err(invalid(&format!(
+                "the store URL has the parameter {name} twice"
+            )));
+        }
+        value.map(decoded).transpose()
+    }
+
+    /// Each server, as if the URL named it alone. What is left of the query is for TLS.
+    fn addresses(&self, tls: bool, port: Option<u16>, db: &str) -> Result<Vec<Address>> {
+        let (scheme, user) = (if tls { "rediss" } else { "redis" }, self.user);
+        let query = self.query.join("&");
+        let mut addresses = Vec::with_capacity(self.servers.len());
+        for server in &self.servers {
+            let has_port = server
+                .rsplit_once(':')
+                .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+            let port = match port {
+                Some(port) if !has_port => format!(":{port}"),
+                _ => String::new(),
+            };
+            let mark = if query.is_empty() { "" } else { "?" };
+            let url = format!("{scheme}://{user}{server}{port}/{db}{mark}{query}");
+            let address = Address::parse(&url)?;
+            if addresses.contains(&address) {
+                return Err(invalid("the store URL names a server twice"));
+            }
+            addresses.push(address);
+        }
+        Ok(addresses)
+    }
+
+    fn sentinel(mut self, tls: bool) -> Result<Deployment> {
+        let user = self.take("sentinel-user")?;
+        let (master, db) = self.path.split_once('/').unwrap_or((self.path, ""));
+        let master = decoded(master)?;
+        if master.is_empty() || master.chars().any(char::is_control) {
+            return Err(invalid(
+                "the store URL does not name the master that the sentinels watch, as in \
+                 redis+sentinel://HOST,HOST,HOST/mymaster",
+            ));
+        }
+        Ok(Deployment::Sentinel(SentinelSet {
+            sentinels: self.addresses(tls, Some(SENTINEL_PORT), db)?,
+            master,
+            user,
+        }))
+    }
+
+    fn cluster(self, tls: bool) -> Result<Deployment> {
+        if !matches!(self.path, "" | "0") {
+            return Err(invalid("a cluster has no databases; leave out the path"));
+        }
+        Ok(Deployment::Cluster(self.addresses(tls, None, "")?))
+    }
+
+    fn masters(mut self, tls: bool) -> Result<Deployment> {
+        let longest_ttl = match self.take("longest-ttl")? {
+            Some(text) => Some(parse_ttl(&text)?),
+            None => None,
+        };
+        let nodes = self.addresses(tls, None, self.path)?;
+        Ok(Deployment::Masters(Masters { nodes, longest_ttl }))
+    }
+}
+
+/// A ttl such as `90s`, `500ms`, `2m` or `1h`.
+fn parse_ttl(text: &str) -> Result<Ttl> {
+    let at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let millis = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number = number.parse::<u64>().ok();
+    let millis = millis.and_then(|unit| number?.checked_mul(unit));
+    let ttl = millis.and_then(|millis| Ttl::checked(Duration::from_millis(millis)));
+    ttl.ok_or_else(|| {
+        invalid("longest-ttl in the store URL must be a time from 100ms to 24h, as in 90s")
+    })
+}
+
+impl fmt::Display for Deployment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(address) => address.fmt(f),
+            Self::Sentinel(set) => {
+                let master = format!("/{}", shown(&set.master).replace('/', "%2F"));
+                let user = set.user.as_deref().map(shown);
+                let extra = [("sentinel-user", user)];
+                write_many(
+                    f,
+                    "redis+sentinel",
+                    "rediss+sentinel",
+                    &set.sentinels,
+                    &master,
+                    extra,
+                )
+            }
+            Self::Cluster(seeds) => write_many(
+                f,
+                "redis+cluster",
+                "rediss+cluster",
+                seeds,
+                "",
+                [("", None)],
+            ),
+            Self::Masters(masters) => {
+                let longest = masters
+                    .longest_ttl
+                    .map(|ttl| format!("{}ms", ttl.as_millis()));
+                let extra = [("longest-ttl", longest)];
+                write_many(f, "redlock", "redlocks", &masters.nodes, "", extra)
+            }
+        }
+    }
+}
+
+fn write_many(
+    f: &mut fmt::Formatter<'_>,
+    plain: &str,
+    secure: &str,
+    addresses: &[Address],
+    path: &str,
+    extra: [(&str, Option<String>); 1],
+) -> fmt::Result {
+    let Some(first) = addresses.first() else {
+        return write!(f, "{plain}://");
+    };
+    f.write_str(if first.is_tls() { secure } else { plain })?;
+    f.write_str("://")?;
+    first.write_user(f)?;
+    for (nth, address) in addresses.iter().enumerate() {
+        f.write_str(if nth == 0 { "" } else { "," })?;
+        address.write_server(f)?;
+    }
+    f.write_str(path)?;
+    if first.db != 0 {
+        write!(f, "/{}", first.db)?;
+    }
+    let [user_or_ttl] = extra;
+    first.write_parameters(f, user_or_ttl)
+}
+
+#[cfg(test)]
+mod tests;
