@@ -6,6 +6,7 @@
 //! is compared with it.
 //!
 //! * [`mutex`] is the rule of a store: what an operation does to the record of one name.
+//! * [`quorum`] is that rule over many masters.
 //! * [`queue`] is who waits for a name.
 //! * [`lease`] is the rule of a holder: what its lease is worth at this instant, in a [`state`].
 //! * [`policy`] is when it is renewed and when it is given up, [`batching`] how many at once.
@@ -24,6 +25,7 @@ pub mod mutex;
 pub mod name;
 pub mod policy;
 pub mod queue;
+pub mod quorum;
 pub mod schedule;
 pub mod state;
 pub mod time;

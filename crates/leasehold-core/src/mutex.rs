@@ -24,7 +24,7 @@ use crate::time::{StoreTime, Ttl};
 use crate::token::{self, Token, TokenCount};
 
 /// What a store remembers of one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Who holds it. May have expired: ask [`Record::holder`].
     pub hold: Option<Hold>,
@@ -35,7 +35,7 @@ pub struct Record {
 }
 
 /// A grant, as it stands in a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// The lease that holds the lock.
     pub lease: LeaseId,
@@ -61,7 +61,7 @@ impl Record {
 }
 
 /// What can be asked of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Take the lock, or, as its holder, set the hold count and start the ttl anew.
     Acquire {
@@ -75,6 +75,16 @@ pub enum Op {
         tokens: TokenCount,
         /// Whether to wait in the queue if it is refused.
         wait: bool,
+    },
+    /// As its holder, set the hold count: somebody of the same client enters. Takes nothing that is
+    /// not held any more.
+    Enter {
+        /// The lease that holds the lock.
+        lease: LeaseId,
+        /// The hold count wanted.
+        count: NonZeroU32,
+        /// How long the store keeps it, from now, if that is longer than it does already.
+        ttl: Ttl,
     },
     /// Start the ttl anew.
     Renew {
@@ -93,12 +103,36 @@ pub enum Op {
         /// already.
         ttl: Ttl,
     },
+    /// As its holder, write down a block of tokens that was chosen elsewhere: the lock is one of many
+    /// masters. It must be larger than all before, or the one that was written last.
+    Fence {
+        /// The lease that holds the lock.
+        lease: LeaseId,
+        /// The first token of the block.
+        first: Token,
+        /// How many they are.
+        tokens: TokenCount,
+    },
     /// Free the lock whoever holds it: an operator's decision.
     Revoke,
 }
 
+impl Op {
+    /// The ttl that it names, if it does.
+    #[must_use]
+    pub const fn ttl(&self) -> Option<Ttl> {
+        match self {
+            Self::Acquire { ttl, .. }
+            | Self::Enter { ttl, .. }
+            | Self::Renew { ttl, .. }
+            | Self::Release { ttl, .. } => Some(*ttl),
+            Self::Fence { .. } | Self::Revoke => None,
+        }
+    }
+}
+
 /// What became of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The lease holds the lock.
     Granted {
@@ -112,6 +146,11 @@ pub enum Outcome {
         /// How many wait before this one. `None`: it does not wait in the queue.
         place: Option<u32>,
     },
+    /// The hold count is set.
+    Entered {
+        /// It.
+        count: NonZeroU32,
+    },
     /// The ttl starts anew.
     Renewed,
     /// The hold count is set; at 0 the lock is free.
@@ -121,6 +160,10 @@ pub enum Outcome {
     },
     /// The lease does not hold the lock (any more).
     Lost(Loss),
+    /// The tokens are written down.
+    Fenced,
+    /// They are not: a larger one was given out before.
+    Outdated,
     /// The lock is free now.
     Revoked {
         /// The lease that was cut off, if there was one.
@@ -131,7 +174,7 @@ pub enum Outcome {
 }
 
 /// How the store finds the lock of a lease that does not hold it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Nobody holds it.
     Gone,
@@ -140,7 +183,7 @@ pub enum Loss {
 }
 
 /// A grant to a waiter, as it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The lease that holds the lock now, with one hold.
     pub lease: LeaseId,
@@ -153,7 +196,7 @@ pub struct Grant {
 }
 
 /// What a store tells a client without being asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// A waiter holds the lock.
     Granted(Grant),
@@ -207,6 +250,20 @@ pub fn apply(
             pass_on(record, now, Some(lease), &mut tell);
             let asker = Waiter { lease, ttl, tokens };
             acquire(record, now, asker, count, wait)
+        }
+        Op::Enter { lease, count, ttl } => {
+            let outcome = set_count(record, now, lease, count, ttl);
+            let outcome = outcome.map(|()| Outcome::Entered { count });
+            pass_on_without(record, now, lease, outcome, &mut tell)
+        }
+        Op::Fence {
+            lease,
+            first,
+            tokens,
+        } => {
+            let own = own(record, lease).is_some();
+            let outcome = own.then(|| fence(record, first, tokens));
+            pass_on_without(record, now, lease, outcome, &mut tell)
         }
         Op::Renew { lease, ttl } => {
             let own = own(record, lease).map(|hold| hold.keep(now, ttl));
@@ -327,15 +384,44 @@ fn release(
     count: u32,
     ttl: Ttl,
 ) -> Option<Outcome> {
-    let hold = own(record, lease)?;
     match NonZeroU32::new(count) {
-        Some(count) => {
-            hold.count = count;
-            hold.keep(now, ttl);
+        Some(count) => set_count(record, now, lease, count, ttl)?,
+        None => {
+            own(record, lease)?;
+            record.hold = None;
         }
-        None => record.hold = None,
     }
     Some(Outcome::Released { count })
+}
+
+/// `None`: the lease holds nothing.
+fn set_count(
+    record: &mut Record,
+    now: StoreTime,
+    lease: LeaseId,
+    count: NonZeroU32,
+    ttl: Ttl,
+) -> Option<()> {
+    let hold = own(record, lease)?;
+    hold.count = count;
+    hold.keep(now, ttl);
+    Some(())
+}
+
+/// Writes down a block of tokens.
+fn fence(record: &mut Record, first: Token, tokens: TokenCount) -> Outcome {
+    let Some(last) = token::block_last(first, tokens) else {
+        return Outcome::Exhausted;
+    };
+    match record.last_token {
+        // Written before. Nobody else can have written it: the lock was held all the time.
+        Some(before) if before == last => Outcome::Fenced,
+        Some(before) if before >= first => Outcome::Outdated,
+        _ => {
+            record.last_token = Some(last);
+            Outcome::Fenced
+        }
+    }
 }
 
 /// Takes the next block of tokens.

@@ -15,7 +15,7 @@ pub const ACCEPTANCE_MS: u64 = 3_000;
 const SPARE: Duration = Duration::from_secs(1);
 
 /// A lease that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
     /// The lease that shall hold the lock.
     pub lease: LeaseId,
@@ -26,7 +26,7 @@ pub struct Waiter {
 }
 
 /// Who waits for a name, the head first. Forgotten when nobody has asked for long enough.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queue {
     waiting: VecDeque<Waiter>,
     until: StoreTime,

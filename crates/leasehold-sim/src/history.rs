@@ -7,7 +7,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use fastrand::Rng;
-use leasehold_core::{ClientId, LeaseId, Op, TokenCount, Ttl, Waiter};
+use leasehold_core::{ClientId, LeaseId, Op, Token, TokenCount, Ttl, Waiter};
 
 /// How many rounds a history has at most. Longer ones find no more, they only fail later.
 const ROUNDS_MAX: usize = 24;
@@ -258,14 +258,29 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             tokens: waiter.tokens,
             wait: true,
         },
-        9 | 10 => Op::Renew { lease, ttl },
-        11..=14 => Op::Release {
+        9 => Op::Renew { lease, ttl },
+        10 => Op::Fence {
+            lease,
+            // Between them lies what the clocks say.
+            first: *pick(rng, &firsts()),
+            tokens: tokens(rng),
+        },
+        11 => Op::Enter {
+            lease,
+            count: at_least_one(*pick(rng, &[1, 2, 2, 3, u32::MAX])),
+            ttl,
+        },
+        12..=14 => Op::Release {
             lease,
             count: *pick(rng, &[0, 0, 0, 1, 2, u32::MAX]),
             ttl,
         },
         _ => Op::Revoke,
     }
+}
+
+fn firsts() -> [Token; 4] {
+    [1, 1 << 40, 1 << 51, 1 << 52].map(|first| Token::new(first).unwrap_or(Token::MAX))
 }
 
 fn tokens(rng: &mut Rng) -> TokenCount {
@@ -346,6 +361,7 @@ mod tests {
                 now += round.step_ms;
                 for (_, op) in round.batches.iter().flatten() {
                     if let Op::Acquire { lease, ttl, .. }
+                    | Op::Enter { lease, ttl, .. }
                     | Op::Renew { lease, ttl }
                     | Op::Release { lease, ttl, .. } = op
                         && *lease != NOBODY

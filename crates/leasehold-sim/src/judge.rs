@@ -168,6 +168,24 @@ impl Judge {
                     return broken(Promise::TokenOrder, "exhausted with tokens left".into());
                 }
             }
+            (Op::Enter { lease, count, ttl }, Outcome::Entered { count: told }) => {
+                self.own(maybe, lease, op, now)?;
+                if told != count {
+                    return broken(Promise::HoldCount, format!("{op:?} made it {told} holds"));
+                }
+                self.begin(lease, count, now, ttl);
+            }
+            (
+                Op::Fence {
+                    lease,
+                    first,
+                    tokens,
+                },
+                Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted,
+            ) => {
+                self.own(maybe, lease, op, now)?;
+                self.fence(first.get(), u64::from(tokens.get()), *outcome)?;
+            }
             (Op::Renew { lease, ttl }, Outcome::Renewed) => {
                 let own = self.own(maybe, lease, op, now)?;
                 self.begin(lease, own.count, now, ttl);
@@ -182,7 +200,13 @@ impl Judge {
                     None => self.tenure = None,
                 }
             }
-            (Op::Renew { lease, .. } | Op::Release { lease, .. }, Outcome::Lost(_)) => {
+            (
+                Op::Enter { lease, .. }
+                | Op::Fence { lease, .. }
+                | Op::Renew { lease, .. }
+                | Op::Release { lease, .. },
+                Outcome::Lost(_),
+            ) => {
                 if let Some(own) = surely.filter(|tenure| tenure.lease == lease) {
                     let what = format!("{op:?} at {now} called lost, but held: {own:?}");
                     return broken(Promise::Loss, what);
@@ -466,6 +490,25 @@ impl Judge {
             return Ok(());
         }
         let what = format!("{lease} got {count} tokens from {first} after {last}");
+        broken(Promise::TokenOrder, what)
+    }
+
+    /// Reads what became of a block of tokens that was chosen elsewhere.
+    fn fence(&mut self, first: u64, count: u64, outcome: Outcome) -> Result<(), Violation> {
+        let (before, last) = (self.last_token, first + count - 1);
+        let right = match outcome {
+            _ if last > TOKEN_MAX => outcome == Outcome::Exhausted,
+            Outcome::Fenced => before == last || before < first,
+            Outcome::Outdated => before != last && before >= first,
+            _ => false,
+        };
+        if outcome == Outcome::Fenced {
+            self.last_token = before.max(last);
+        }
+        if right {
+            return Ok(());
+        }
+        let what = format!("{count} tokens from {first} after {before} were {outcome:?}");
         broken(Promise::TokenOrder, what)
     }
 

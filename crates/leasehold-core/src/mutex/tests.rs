@@ -55,6 +55,22 @@ fn release(number: u64, count: u32) -> Op {
     }
 }
 
+fn enter(number: u64, count: u32) -> Op {
+    Op::Enter {
+        lease: lease(number),
+        count: NonZeroU32::new(count).unwrap(),
+        ttl: ttl(1_000),
+    }
+}
+
+fn fence(number: u64, first: u64, tokens: u32) -> Op {
+    Op::Fence {
+        lease: lease(number),
+        first: Token::new(first).unwrap(),
+        tokens: TokenCount::new(tokens).unwrap(),
+    }
+}
+
 fn renew(number: u64) -> Op {
     Op::Renew {
         lease: lease(number),
@@ -107,6 +123,73 @@ fn counts_are_set_and_released_down_to_free() {
     assert_eq!(record.hold, None);
 }
 
+#[test]
+fn a_hold_enters_what_is_held_and_takes_nothing_else() {
+    let mut record = Record::default();
+    apply(&mut record, &acquire(1, 1), at(0));
+    let count = NonZeroU32::new(3).unwrap();
+    assert_eq!(
+        apply(&mut record, &enter(1, 3), at(500)),
+        Outcome::Entered { count }
+    );
+    assert_eq!(record.hold.unwrap().expires_at, at(1_500));
+    let taken = Outcome::Lost(Loss::TakenOver);
+    assert_eq!(apply(&mut record, &enter(2, 1), at(600)), taken);
+    apply(&mut record, &release(1, 0), at(600));
+    assert_eq!(
+        apply(&mut record, &enter(1, 2), at(600)),
+        Outcome::Lost(Loss::Gone)
+    );
+    assert_eq!(record.hold, None);
+}
+
+#[test]
+fn a_chosen_token_is_written_only_by_the_holder_and_only_if_it_is_larger() {
+    let mut record = Record::default();
+    apply(&mut record, &acquire(1, 1), at(0));
+    let far = START + 5_000_000;
+    assert_eq!(
+        apply(&mut record, &fence(2, far, 1), at(1)),
+        Outcome::Lost(Loss::TakenOver)
+    );
+    assert_eq!(
+        apply(&mut record, &fence(1, START, 2), at(1)),
+        Outcome::Outdated
+    );
+    assert_eq!(
+        apply(&mut record, &fence(1, far, 10), at(1)),
+        Outcome::Fenced
+    );
+    // Asked again.
+    assert_eq!(
+        apply(&mut record, &fence(1, far, 10), at(1)),
+        Outcome::Fenced
+    );
+    // One of those that were given out.
+    assert_eq!(
+        apply(&mut record, &fence(1, far + 9, 2), at(1)),
+        Outcome::Outdated
+    );
+    let end = Token::MAX.get();
+    assert_eq!(
+        apply(&mut record, &fence(1, end, 2), at(1)),
+        Outcome::Exhausted
+    );
+    assert_eq!(record.last_token.unwrap().get(), far + 9);
+    // The next grant goes on behind it.
+    apply(&mut record, &release(1, 0), at(2));
+    let first = Token::new(far + 10).unwrap();
+    assert_eq!(
+        apply(&mut record, &acquire(2, 1), at(2)),
+        Outcome::Granted { first }
+    );
+    apply(&mut record, &release(2, 0), at(3));
+    assert_eq!(
+        apply(&mut record, &fence(2, end, 1), at(3)),
+        Outcome::Lost(Loss::Gone)
+    );
+}
+
 /// Two requests of one holder may run in the other order, or one of them much later. Whichever
 /// runs last, the lease lasts as long as either promised.
 #[test]
@@ -118,7 +201,7 @@ fn a_late_request_does_not_shorten_a_lease() {
         tokens: TokenCount::MIN,
         wait: false,
     };
-    for late in [renew(1), acquire(1, 1), release(1, 1)] {
+    for late in [renew(1), acquire(1, 1), enter(1, 1), release(1, 1)] {
         let mut record = Record::default();
         apply(&mut record, &long, at(0));
         apply(&mut record, &late, at(100));

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use super::belief::Belief;
-use super::client::{Call, Caller, TOKENS, part};
+use super::client::{Call, Caller, part};
 use super::setup::Broken;
 
 /// What a client knows when the lock is granted to it.
@@ -157,7 +157,7 @@ impl Holding {
     /// What must be given back: the lease, the longest ttl a late request may give it, and whether
     /// one may be under way.
     pub(super) fn leave(&self, now: Instant) -> (LeaseId, Ttl, bool) {
-        let unsure = self.unsure || self.renewal.is_some() || self.recount.is_some();
+        let unsure = self.unsure;
         (self.lease, self.machine.ttl(now), unsure)
     }
 
@@ -192,28 +192,19 @@ impl Holding {
         self.inner = Some((hold, until));
         let lease = self.lease;
         let ttl = self.machine.ttl(now);
-        let op = Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN.saturating_add(1),
-            ttl,
-            tokens: TOKENS,
-            wait: false,
-        };
+        let count = NonZeroU32::MIN.saturating_add(1);
+        let op = Op::Enter { lease, count, ttl };
         self.recount = Some(caller.call(op, ttl, now));
     }
 
     fn tell_count(&mut self, caller: &mut Caller, now: Instant) {
-        self.unsure |= self.recount.is_some();
         let lease = self.lease;
         let ttl = self.machine.ttl(now);
         let op = match self.machine.holds().count() {
-            2.. => Op::Acquire {
-                lease,
-                count: NonZeroU32::MIN.saturating_add(1),
-                ttl,
-                tokens: TOKENS,
-                wait: false,
-            },
+            2.. => {
+                let count = NonZeroU32::MIN.saturating_add(1);
+                Op::Enter { lease, count, ttl }
+            }
             count => Op::Release { lease, count, ttl },
         };
         self.recount = Some(caller.call(op, ttl, now));

@@ -214,22 +214,16 @@ impl World {
     fn apply(&mut self, op: &Op) -> Result<Outcome, Wrong> {
         let now = StoreTime::from_micros(STORE_START + self.time / 1_000);
         let outcome = mutex::apply(&mut self.record, op, now, |_| false);
-        if self.setup.broken == Some(Broken::ShortenedLease) {
-            shorten(&mut self.record, op, &outcome, now);
-        } else {
-            let seen = Seen {
-                op,
-                outcome: &outcome,
-                told: &[],
-                now,
-            };
-            self.judge
-                .see(seen, |_| false)
-                .map_err(|broken| Wrong::Broken(broken.promise))?;
-        }
-        if let Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } | Op::Release { ttl, .. } = op {
-            self.longest = self.longest.max(*ttl);
-        }
+        let seen = Seen {
+            op,
+            outcome: &outcome,
+            told: &[],
+            now,
+        };
+        self.judge
+            .see(seen, |_| false)
+            .map_err(|broken| Wrong::Broken(broken.promise))?;
+        self.longest = self.longest.max(op.ttl().unwrap_or(self.longest));
         self.note(|| format!("  store: {outcome:?}"));
         self.report.count(&outcome);
         Ok(outcome)
@@ -249,20 +243,6 @@ impl World {
             let line = format!("{:>12?} {}", Duration::from_nanos(self.time), what());
             trace.push(line);
         }
-    }
-}
-
-/// Breaks the rule that a request of the holder never shortens its lease.
-fn shorten(record: &mut Record, op: &Op, outcome: &Outcome, now: StoreTime) {
-    let accepted = matches!(
-        outcome,
-        Outcome::Granted { .. } | Outcome::Renewed | Outcome::Released { .. }
-    );
-    if let Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } | Op::Release { ttl, .. } = op
-        && let Some(hold) = &mut record.hold
-        && accepted
-    {
-        hold.expires_at = now.after(*ttl);
     }
 }
 

@@ -35,8 +35,6 @@ pub enum Broken {
     RevivedLease,
     /// The lease is believed until somebody says otherwise.
     NoDeadline,
-    /// The store takes the ttl of the request that ran last, even if it is the shorter one.
-    ShortenedLease,
 }
 
 impl Default for Setup {

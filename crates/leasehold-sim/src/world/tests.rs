@@ -105,9 +105,3 @@ fn a_lease_without_a_deadline_is_noticed() {
     let wrong = convict(Some(Broken::NoDeadline), Setup::default());
     assert_eq!(wrong, Wrong::Deceived(Deception::TwoHolders));
 }
-
-#[test]
-fn a_store_that_shortens_a_lease_is_noticed() {
-    let wrong = convict(Some(Broken::ShortenedLease), Setup::default());
-    assert_eq!(wrong, Wrong::Deceived(Deception::TwoHolders));
-}

@@ -222,7 +222,7 @@ impl Attempt {
         self.open = false;
         let echo = self.echo().map(|echo| echo.at);
         let chain = Chain::new(self.driver.handoff, first, self.tokens, now);
-        let held = Held::new(self.key.clone(), self.id, self.tokens, echo, lease, chain);
+        let held = Held::new(self.key.clone(), self.id, echo, lease, chain);
         Some((Arc::new(held), hold))
     }
 

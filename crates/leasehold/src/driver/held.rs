@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use leasehold_core::{
     Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, StateKind, Term,
-    Token, TokenCount, Ttl,
+    Token, Ttl,
 };
 use tokio::sync::Notify;
 
@@ -18,9 +18,8 @@ use crate::store::{Key, Reply, Request};
 pub(crate) struct Held {
     pub(crate) key: Key,
     pub(crate) id: LeaseId,
-    /// The first of the tokens reserved for it, and how many they are.
+    /// The first of the tokens reserved for it.
     pub(crate) first: Token,
-    pub(crate) tokens: TokenCount,
     /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
     pub(super) scheduled: AtomicU64,
     inner: Mutex<Inner>,
@@ -56,7 +55,6 @@ impl Held {
     pub(crate) fn new(
         key: Key,
         id: LeaseId,
-        tokens: TokenCount,
         echo: Option<Instant>,
         lease: Lease,
         chain: Chain,
@@ -65,7 +63,6 @@ impl Held {
             key,
             id,
             first: chain.token(),
-            tokens,
             scheduled: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 lease,
@@ -82,12 +79,6 @@ impl Held {
     /// Until when a request of this id that was never answered could still run.
     pub(crate) fn echo(&self) -> Option<Instant> {
         self.lock().echo
-    }
-
-    /// Such a request could still run until then.
-    pub(crate) fn note_echo(&self, at: Instant) {
-        let mut inner = self.lock();
-        inner.echo = inner.echo.max(Some(at));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -123,12 +123,10 @@ impl Hold {
             // store has confirmed the longer ttl, the lease stays what it was.
             let deadline = lease.deadline();
             lease.holds_mut().set_term(id, Term::Fixed(deadline));
-            let request = held.request(Op::Acquire {
+            let request = held.request(Op::Enter {
                 lease: held.id,
                 count: NonZeroU32::new(lease.holds().count()).unwrap_or(NonZeroU32::MIN),
                 ttl,
-                tokens: held.tokens,
-                wait: false,
             });
             // Posted under the lock: the counts of a lease reach the store in their order.
             let reply = driver.submitter.post(request);
@@ -139,29 +137,20 @@ impl Hold {
         };
         match submitter::answer(reply).await {
             Reply::Applied {
-                outcome: Outcome::Granted { first },
+                outcome: Outcome::Entered { .. },
                 ..
-            } if first == held.first => {
+            } => {
                 held.entered((hold.id, term), sent, ttl, driver.clock.now());
                 driver.renewer.insert(held);
                 Announcer::note(driver, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
             }
-            // Refused, or granted anew because it had ended in the store: the lease is over.
             Reply::Applied { outcome, .. } => {
-                let now = driver.clock.now();
-                held.lose(Cause::of(&outcome), now);
-                if matches!(outcome, Outcome::Granted { .. }) {
-                    // Nobody holds what the store has granted to a lease that is lost.
-                    hold.release_later(held.release(0, ttl), now.after(ttl.as_duration()));
-                }
+                held.lose(Cause::of(&outcome), driver.clock.now());
                 Ok(None)
             }
             // The hold is left again by its drop.
-            Reply::Rejected(error) => Err(driver.name_error(error, &held.key)),
-            Reply::Unknown(error) => {
-                // Should it run after the last release, it grants a free lock to nobody.
-                held.note_echo(sent.after(ttl.as_duration()));
+            Reply::Rejected(error) | Reply::Unknown(error) => {
                 Err(driver.name_error(error, &held.key))
             }
         }

@@ -206,6 +206,8 @@ impl Drop for Stopped<'_> {
 fn verb(op: &Op) -> &'static str {
     match op {
         Op::Acquire { .. } => "acquire",
+        Op::Enter { .. } => "enter",
+        Op::Fence { .. } => "fence",
         Op::Renew { .. } => "renew",
         Op::Release { .. } => "release",
         Op::Revoke => "revoke",

@@ -304,7 +304,7 @@ impl Bare {
         let first = Token::new(1).unwrap();
         let (lease, hold) = Lease::granted(policy(), policy().ttl, Term::Renewed, sent);
         let chain = Chain::new(NO_HANDOFF, first, TokenCount::MIN, sent);
-        let held = Held::new(key(name), id, TokenCount::MIN, None, lease, chain);
+        let held = Held::new(key(name), id, None, lease, chain);
         self.store.grant(&held);
         self.store.in_hand(id);
         (Arc::new(held), hold)

@@ -34,6 +34,8 @@ const RELEASED: i64 = 4;
 const REVOKED: i64 = 5;
 const EXHAUSTED: i64 = 6;
 const FAILED: i64 = 7;
+const FENCED: i64 = 8;
+const OUTDATED: i64 = 9;
 
 /// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text. If nobody can
 /// be `queued`, those who would wait do not.
@@ -137,6 +139,18 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
             let numbers = [count, ttl.as_millis(), tokens, wait];
             args("acquire", format_args!("{lease}"), numbers);
         }
+        Op::Enter { lease, count, ttl } => {
+            let numbers = [count.get().into(), ttl.as_millis(), 0, 0];
+            args("enter", format_args!("{lease}"), numbers);
+        }
+        Op::Fence {
+            lease,
+            first,
+            tokens,
+        } => {
+            let numbers = [first.get(), 0, tokens.get().into(), 0];
+            args("fence", format_args!("{lease}"), numbers);
+        }
         Op::Renew { lease, ttl } => {
             args("renew", format_args!("{lease}"), [0, ttl.as_millis(), 0, 0]);
         }
@@ -179,10 +193,19 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
             let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
             Some(Outcome::Released { count })
         }
-        (LOST, Op::Renew { .. } | Op::Release { .. }) => Some(Outcome::Lost(match number()? {
-            0 => Loss::Gone,
-            _ => Loss::TakenOver,
-        })),
+        (RELEASED, Op::Enter { count, .. }) => {
+            let count = Some(*count).filter(|count| number() == Some(count.get().into()))?;
+            Some(Outcome::Entered { count })
+        }
+        (FENCED, Op::Fence { .. }) => Some(Outcome::Fenced),
+        (OUTDATED, Op::Fence { .. }) => Some(Outcome::Outdated),
+        (EXHAUSTED, Op::Fence { .. }) => Some(Outcome::Exhausted),
+        (LOST, Op::Enter { .. } | Op::Fence { .. } | Op::Renew { .. } | Op::Release { .. }) => {
+            Some(Outcome::Lost(match number()? {
+                0 => Loss::Gone,
+                _ => Loss::TakenOver,
+            }))
+        }
         (REVOKED, Op::Revoke) => {
             let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
             Some(Outcome::Revoked { cut_off })

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, Token, TokenCount, Ttl};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
@@ -146,6 +146,16 @@ fn requests(choice: u8) -> Vec<Request> {
             ttl,
         },
         Op::Revoke,
+        Op::Enter {
+            lease,
+            count: NonZeroU32::MIN,
+            ttl,
+        },
+        Op::Fence {
+            lease,
+            first: Token::MAX,
+            tokens: TokenCount::MIN,
+        },
     ];
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
@@ -169,7 +179,12 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
         (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
-        | (Op::Renew { .. } | Op::Release { .. }, Outcome::Lost(_))
+        | (Op::Enter { .. }, Outcome::Entered { .. })
+        | (Op::Fence { .. }, Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted)
+        | (
+            Op::Renew { .. } | Op::Release { .. } | Op::Enter { .. } | Op::Fence { .. },
+            Outcome::Lost(_),
+        )
         | (Op::Revoke, Outcome::Revoked { .. }) => true,
         _ => false,
     }

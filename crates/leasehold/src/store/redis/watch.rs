@@ -97,6 +97,8 @@ impl Watch {
                     noted |= due.note_renewed(&request.key, lease, now);
                 }
                 (Op::Acquire { lease, .. }, Outcome::Granted { .. })
+                | (Op::Enter { lease, .. }, Outcome::Entered { .. })
+                | (Op::Fence { lease, .. }, Outcome::Fenced | Outcome::Outdated)
                 | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
                     due.note(&request.key, Why::Held(lease));
                     noted = true;
@@ -105,7 +107,13 @@ impl Watch {
                     due.note(&request.key, Why::Awaited);
                     noted = true;
                 }
-                (Op::Renew { lease, .. } | Op::Release { lease, .. }, _) => {
+                (
+                    Op::Enter { lease, .. }
+                    | Op::Fence { lease, .. }
+                    | Op::Renew { lease, .. }
+                    | Op::Release { lease, .. },
+                    _,
+                ) => {
                     due.strike(&request.key, lease);
                 }
                 (Op::Acquire { .. } | Op::Revoke, _) => {}

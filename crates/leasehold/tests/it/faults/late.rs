@@ -165,7 +165,7 @@ async fn a_re_entry() {
     let scene = Scene::set().await;
     let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
     let outer = scene.judge.granted(mutex.lock().await.unwrap());
-    scene.proxy.hold_requests("acquire", 1);
+    scene.proxy.hold_requests("enter", 1);
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     outer.until(|state| state.is_held()).await;
@@ -178,19 +178,21 @@ async fn a_re_entry() {
     scene.ends_clean().await;
 }
 
-/// The same, after the lease was released. It is to be released again, as the question that a lease
-/// began with is.
+/// The same, after the lease was released: it takes nothing that is not held.
 async fn a_re_entry_after_the_last_release() {
     let scene = Scene::set().await;
     let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
     let outer = scene.judge.granted(mutex.lock().await.unwrap());
-    scene.proxy.hold_requests("acquire", 1);
+    scene.proxy.hold_requests("enter", 1);
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     outer.until(|state| state.is_held()).await;
     outer.release().await.unwrap();
+    scene.proxy.deliver();
+    let next = scene.holds(&scene.b).await;
+    scene.is_recorded(&next, 1);
+    next.release().await.unwrap();
     assert_eq!(scene.record(), "");
-    is_given_back(&scene).await;
     scene.ends_clean().await;
 }
 

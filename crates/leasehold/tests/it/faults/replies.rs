@@ -106,7 +106,7 @@ async fn of_a_re_entry() {
         let scene = Scene::set().await;
         let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
         let outer = scene.judge.granted(mutex.lock().await.unwrap());
-        scene.proxy.lose_replies("acquire", 1, then);
+        scene.proxy.lose_replies("enter", 1, then);
         let error = mutex.lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert_eq!(scene.proxy.tally().replies_lost, 1);

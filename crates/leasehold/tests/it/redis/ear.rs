@@ -63,7 +63,11 @@ impl Asker {
     /// The same request, for a lease of this client.
     pub(crate) fn own(&self, mut request: Request) -> Request {
         match &mut request.op {
-            Op::Acquire { lease, .. } | Op::Renew { lease, .. } | Op::Release { lease, .. } => {
+            Op::Acquire { lease, .. }
+            | Op::Enter { lease, .. }
+            | Op::Fence { lease, .. }
+            | Op::Renew { lease, .. }
+            | Op::Release { lease, .. } => {
                 lease.client = self.client;
             }
             Op::Revoke => {}
@@ -152,9 +156,10 @@ pub(crate) fn wait(name: &str, number: u64) -> Request {
 pub(crate) fn lasting(mut request: Request, millis: u64) -> Request {
     match &mut request.op {
         Op::Acquire { ttl: place, .. }
+        | Op::Enter { ttl: place, .. }
         | Op::Renew { ttl: place, .. }
         | Op::Release { ttl: place, .. } => *place = ttl(millis),
-        Op::Revoke => {}
+        Op::Fence { .. } | Op::Revoke => {}
     }
     request
 }

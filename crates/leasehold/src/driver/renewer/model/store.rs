@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, LeaseId, Op, Ttl};
+use leasehold_core::{ClientId, Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
@@ -64,7 +64,7 @@ impl NotingStore {
             lease: held.id,
             count: NonZeroU32::MIN,
             ttl: Ttl::remainder(Duration::from_secs(3_600)),
-            tokens: held.tokens,
+            tokens: TokenCount::MIN,
             wait: false,
         });
         let granted = shuttle::future::block_on(self.inner.apply(vec![request]));

@@ -20,10 +20,15 @@
 -- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
 -- nobody else would notice. A holder that is revoked is told the same with 0 for token and ttl.
 --
--- KEYS: for each operation its record, its counter and its queue.
+-- One of many masters also has its mark, a hash with the run of its process for which it is armed, its
+-- floor and the largest token that it knows: <namespace>:master.
+--
+-- KEYS: for each operation its record, its counter and its queue. For one of many masters, its mark at
+--       the end; it is answered {'HMGET', 'UNARMED'} if it is not armed.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
 --       to wait in the queue if it is refused, else 0.
---       Verbs: acquire, renew, release (with the count that remains), revoke.
+--       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
+--       fence (with the first token in the place of the count, and how many they are), revoke.
 --
 -- Answers with a flat list: the server's time in microseconds, then for each operation a code and
 -- a value:
@@ -33,24 +38,27 @@
 --   2  refused     what is left of the holder's lease in ms, -1 if it has no end; or, if it waits,
 --                  {that, how many wait before it}
 --   3  renewed     0
---   4  released    the hold count that remains
+--   4  released    the hold count that remains, or is set
 --   5  revoked     the lease that was cut off, or nil
 --   6  exhausted   0: the counter is used up, or not one of ours
 --   7  failed      {command, error}: the server refused that command, nothing was changed
+--   8  fenced      0
+--   9  outdated    0: a larger token was given out before
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
 -- An error in one operation touches no other: every command is called by pcall. Needs the commands
 -- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM,
--- LTRIM and PUBLISH; for revoke also HGETALL and DEL. Whoever lacks one of the first is granted
+-- LTRIM and PUBLISH; for revoke also HGETALL and DEL; for one of many masters
+-- also HMGET and INFO. Whoever lacks one of the first is granted
 -- nothing, so nobody holds what he cannot release. Only HGET is not tried before: who lacks it is
 -- told so when he renews.
 --
 -- The verbs stand in the loop, not in functions: these would be made anew in every call, which is
 -- short. A `break` ends an operation.
 
-local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =
-    0, 1, 2, 3, 4, 5, 6, 7
+local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
@@ -78,10 +86,26 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
--- Takes the next block of tokens and answers its first; or the same as before, if it is `known`
--- that the counter still ends with the block of this grant, unless it was lost. Else nil, and a
--- code and a value that say why.
-local function reserve(counter, tokens, known)
+-- One of many masters does nothing in a run of its process for which it was not armed: it may have
+-- forgotten what it granted. And it gives out no token up to its floor. See
+-- crates/leasehold-core/src/quorum/master.rs.
+local mark, floor, high = #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
+if mark then
+    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'server')
+    if kept.err then
+        return {'HMGET', kept.err}
+    elseif type(info) == 'table' then
+        return {'INFO', info.err}
+    elseif not kept[1] or kept[1] ~= match(info, 'run_id:(%x+)') then
+        return {'HMGET', 'UNARMED'}
+    end
+    floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
+end
+
+-- Takes the next block of tokens, or the one that was `chosen`, and answers its first; or the same as
+-- before, if it is `known` that the counter still ends with the block of this grant, unless it was
+-- lost. Else nil, and a code and a value that say why.
+local function reserve(counter, tokens, known, chosen)
     tokens = tonumber(tokens)
     local last = run('GET', counter)
     if type(last) == 'table' then
@@ -90,20 +114,37 @@ local function reserve(counter, tokens, known)
         last = find(last, '^%d+$') and tonumber(last)
         if not last or last > TOKEN_MAX then
             return nil, EXHAUSTED, 0
-        elseif known and last >= tokens then
-            return last + 1 - tokens
         end
     end
-    local first = now < 1 and 1 or now
-    if last and last >= first then
-        first = last + 1
+    if floor and floor > (last or 0) then
+        last = floor
+    end
+    local first = chosen or now < 1 and 1 or now
+    if last then
+        if known and last >= tokens then
+            return last + 1 - tokens
+        elseif chosen and last == chosen - 1 + tokens then
+            return chosen
+        elseif chosen and last >= chosen then
+            return nil, OUTDATED, 0
+        elseif last >= first then
+            first = last + 1
+        end
     end
     -- In this order no step leaves the numbers that are exact.
     if first - 1 > TOKEN_MAX - tokens then
         return nil, EXHAUSTED, 0
     end
+    last = first - 1 + tokens
+    if mark and last > high then
+        local reply = run('HSET', mark, 'high', last)
+        if type(reply) == 'table' then
+            return nil, FAILED, {'HSET', reply.err}
+        end
+        high = last
+    end
     -- The server writes a number with all its digits.
-    local reply = run('SET', counter, first - 1 + tokens, 'PX', RETENTION_MS)
+    local reply = run('SET', counter, last, 'PX', RETENTION_MS)
     if reply.err then
         return nil, FAILED, {'SET', reply.err}
     end
@@ -231,7 +272,7 @@ local function leave(queue, lease)
 end
 
 local answer, place = {now}, 1
-for i = 1, #KEYS, 3 do
+for i = 1, #KEYS - #KEYS % 3, 3 do
     local record, counter, queue, at = KEYS[i], KEYS[i + 1], KEYS[i + 2], 2 * i - 1
     local verb, lease, count, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     -- What is left of the record in ms: -1 if it has no end, -2 if it is free, nil if nobody looked.
@@ -317,6 +358,12 @@ for i = 1, #KEYS, 3 do
                 code, value = FAILED, {'PEXPIRE', reply.err}
             else
                 code, value = RENEWED, 0
+            end
+            break
+        elseif before and verb == 'fence' then
+            reply, code, value = reserve(counter, ARGV[at + 4], false, tonumber(count))
+            if reply then
+                code, value = FENCED, 0
             end
             break
         elseif before then

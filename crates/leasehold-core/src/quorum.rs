@@ -1,0 +1,171 @@
+//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and
+//! what a majority says is so.
+//!
+//! The classic text is the "Redlock" page of the Redis documentation. What is added here are tokens
+//! that grow: reading the largest counter of a majority with the grants, and writing a larger one to a
+//! majority, as registers over a majority are read and written since Attiya, Bar-Noy and Dolev,
+//! "Sharing memory robustly in message-passing systems" (1995).
+//!
+//! * [`Round`] is one acquisition.
+//! * [`Vote`] is one renewal, release or change of the count.
+//! * [`Master`] is what one of the masters knows of itself, and keeps one out that has forgotten.
+
+mod master;
+mod round;
+mod vote;
+
+use std::fmt;
+
+pub use self::master::{Mark, Master, RunId, Unarmed, Waiting, quarantine};
+pub use self::round::{Defeat, Round, Step};
+pub use self::vote::{Verdict, Vote};
+
+/// How many masters there are: odd, at least three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size(u8);
+
+impl Size {
+    /// The most masters that there can be.
+    pub const MAX: usize = 63;
+
+    /// A number of masters.
+    ///
+    /// # Errors
+    ///
+    /// If it is even, less than three or more than [`Size::MAX`]. The error says why.
+    pub fn new(masters: usize) -> Result<Self, SizeError> {
+        match masters {
+            0..3 => Err(SizeError(
+                "fewer than three masters outlive the loss of none",
+            )),
+            _ if masters > Self::MAX => Err(SizeError("more than 63 masters are of no use")),
+            _ if masters.is_multiple_of(2) => Err(SizeError(
+                "an even number of masters outlives no more losses than one less, and can be \
+                 divided evenly",
+            )),
+            _ => Ok(Self(u8::try_from(masters).unwrap_or(u8::MAX))),
+        }
+    }
+
+    /// How many masters there are.
+    #[must_use]
+    pub fn masters(self) -> usize {
+        self.0.into()
+    }
+
+    /// How many of them are a majority: any two majorities have a master in common.
+    #[must_use]
+    pub fn majority(self) -> usize {
+        self.masters() / 2 + 1
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(self) -> Masters {
+        Masters((1 << self.0) - 1)
+    }
+}
+
+/// Some of the masters, by their places from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Masters(u64);
+
+impl Masters {
+    /// Adds one.
+    pub fn insert(&mut self, master: usize) {
+        if master < Size::MAX {
+            self.0 |= 1 << master;
+        }
+    }
+
+    /// Takes one away.
+    pub fn remove(&mut self, master: usize) {
+        if master < Size::MAX {
+            self.0 &= !(1 << master);
+        }
+    }
+
+    /// Whether one is among them.
+    #[must_use]
+    pub fn contains(self, master: usize) -> bool {
+        master < Size::MAX && self.0 & (1 << master) != 0
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Their places.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Size::MAX).filter(move |master| self.contains(*master))
+    }
+
+    /// Those of these that are not among others.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+}
+
+/// Why there cannot be so many masters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeError(&'static str);
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for SizeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_two_majorities_have_a_master_in_common() {
+        for masters in [3, 5, 7, 63] {
+            let size = Size::new(masters).unwrap();
+            assert!(size.majority() * 2 > masters);
+            assert!((size.majority() - 1) * 2 < masters);
+            assert_eq!(size.all().len(), masters);
+        }
+    }
+
+    #[test]
+    fn an_even_number_or_too_few_are_refused_with_a_reason() {
+        for (masters, why) in [
+            (0, "fewer than three"),
+            (1, "fewer than three"),
+            (2, "fewer than three"),
+            (4, "even"),
+            (64, "more than 63"),
+        ] {
+            let error = Size::new(masters).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let mut some = Masters::default();
+        some.insert(2);
+        some.insert(62);
+        some.insert(63);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [2, 62]);
+        some.remove(2);
+        assert!(!some.contains(2) && some.contains(62));
+        assert_eq!(some.len(), 1);
+        let all = Size::new(63).unwrap().all();
+        assert_eq!(all.without(some).len(), 62);
+    }
+}

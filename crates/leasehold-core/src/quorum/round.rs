@@ -1,0 +1,315 @@
+//! One acquisition over many masters.
+
+use std::time::Duration;
+
+use super::{Masters, Size};
+use crate::mutex::Outcome;
+use crate::token::{self, Token, TokenCount};
+
+/// One acquisition of one lease id, which is never asked for again.
+///
+/// In the first phase all masters are asked for the lock; each that grants it says how far its counter
+/// is. When a majority has granted it, the token is one more than the largest counter among them. In the
+/// second phase it is written to those masters, and to no others, where the lease still holds the lock and
+/// the counter is smaller. A majority must accept it.
+///
+/// Then no two acquisitions have the same token, and whoever owned the lock later has the larger one,
+/// whatever the clocks say, as long as no master forgets its counter. For their majorities have a master
+/// in common, and there the later owner read what the earlier one had written, or the earlier one had
+/// lost the lock and wrote nothing. None of the rules can be left out: the model shows for each what
+/// happens without it.
+///
+/// A round that was not won may have left grants: its lease is to be released on all masters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Round {
+    size: Size,
+    tokens: TokenCount,
+    /// Who has said that it cannot, or never answered.
+    failed: Masters,
+    /// Who has refused, and how long the other holds it.
+    refused: Vec<(usize, Duration)>,
+    /// Who has granted it in the first phase.
+    granted: Masters,
+    /// The largest counter among these.
+    last: Option<Token>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Asking,
+    Writing { first: Token, accepted: Masters },
+    Over,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Wait for more answers.
+    Wait,
+    /// Write a token, to these masters only.
+    Write {
+        /// The first of the tokens reserved.
+        first: Token,
+        /// Where it may be written.
+        to: Masters,
+    },
+    /// The lock is held, provided that its time is not over.
+    Won {
+        /// The first of the tokens reserved.
+        first: Token,
+    },
+    /// It is not held.
+    Lost(Defeat),
+}
+
+/// Why a round was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defeat {
+    /// Others hold it.
+    Held {
+        /// When a majority may be free unless it is renewed or released before.
+        left: Duration,
+        /// Whether some masters had granted it: then perhaps nobody has a majority.
+        split: bool,
+    },
+    /// Too few masters have answered to know.
+    NoQuorum,
+    /// A master granted it, but there is no larger token.
+    Exhausted,
+}
+
+impl Round {
+    /// A round that asks for a block of `tokens`.
+    #[must_use]
+    pub fn new(size: Size, tokens: TokenCount) -> Self {
+        Self {
+            size,
+            tokens,
+            failed: Masters::default(),
+            refused: Vec::new(),
+            granted: Masters::default(),
+            last: None,
+            phase: Phase::Asking,
+        }
+    }
+
+    /// Takes in what a master answered to the acquire. `None`: it did not, or not in time, or could not.
+    /// What was not answered may be granted nevertheless; it does not count.
+    ///
+    /// An answer that comes in the second phase, or after the end, changes nothing.
+    pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Step {
+        if self.phase != Phase::Asking || self.has_heard(master) {
+            return Step::Wait;
+        }
+        match answer {
+            Some(Outcome::Granted { first }) => {
+                let Some(last) = token::block_last(first, self.tokens) else {
+                    return self.lose(Defeat::Exhausted);
+                };
+                self.granted.insert(master);
+                self.last = self.last.max(Some(last));
+            }
+            Some(Outcome::Refused { left, .. }) => self.refused.push((master, left)),
+            Some(Outcome::Exhausted) => return self.lose(Defeat::Exhausted),
+            _ => self.failed.insert(master),
+        }
+        if self.granted.len() >= self.size.majority() {
+            return self.write();
+        }
+        let lost = self.refused.len() + self.failed.len();
+        if self.size.masters() - lost < self.size.majority() {
+            return self.give_up();
+        }
+        Step::Wait
+    }
+
+    /// Takes in what a master answered to the token. `None` as for [`Round::hear`].
+    pub fn hear_written(&mut self, master: usize, answer: Option<Outcome>) -> Step {
+        let Phase::Writing { first, accepted } = &mut self.phase else {
+            return Step::Wait;
+        };
+        if !self.granted.contains(master) || self.failed.contains(master) {
+            return Step::Wait;
+        }
+        if matches!(answer, Some(Outcome::Fenced)) {
+            accepted.insert(master);
+        } else if !accepted.contains(master) {
+            self.failed.insert(master);
+        }
+        let (first, accepted) = (*first, accepted.len());
+        let open = self.granted.without(self.failed).len();
+        if accepted >= self.size.majority() {
+            self.phase = Phase::Over;
+            return Step::Won { first };
+        }
+        if open < self.size.majority() {
+            return self.lose(Defeat::NoQuorum);
+        }
+        Step::Wait
+    }
+
+    fn has_heard(&self, master: usize) -> bool {
+        self.granted.contains(master)
+            || self.failed.contains(master)
+            || self.refused.iter().any(|(refused, _)| *refused == master)
+    }
+
+    fn write(&mut self) -> Step {
+        // Larger than every counter that was read, and so than every token that any of them knows.
+        let first = self.last.and_then(|last| Token::new(last.get() + 1));
+        let Some(first) = first.filter(|first| token::block_last(*first, self.tokens).is_some())
+        else {
+            return self.lose(Defeat::Exhausted);
+        };
+        self.phase = Phase::Writing {
+            first,
+            accepted: Masters::default(),
+        };
+        let to = self.granted;
+        Step::Write { first, to }
+    }
+
+    fn give_up(&mut self) -> Step {
+        let answered = self.refused.len() + self.granted.len();
+        if answered < self.size.majority() {
+            // It cannot be won any more. What is not known yet is why.
+            let open = self.size.masters() - answered - self.failed.len();
+            return match answered + open < self.size.majority() {
+                true => self.lose(Defeat::NoQuorum),
+                false => Step::Wait,
+            };
+        }
+        // So many of those who refused must be free before a majority can be.
+        let missing = self.size.majority().saturating_sub(self.granted.len());
+        let mut lefts: Vec<_> = self.refused.iter().map(|(_, left)| *left).collect();
+        lefts.sort_unstable();
+        let left = missing.checked_sub(1).and_then(|nth| lefts.get(nth));
+        let split = !self.granted.is_empty();
+        match left.or(lefts.last()) {
+            Some(left) => self.lose(Defeat::Held { left: *left, split }),
+            None => self.lose(Defeat::NoQuorum),
+        }
+    }
+
+    fn lose(&mut self, defeat: Defeat) -> Step {
+        self.phase = Phase::Over;
+        Step::Lost(defeat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: TokenCount = TokenCount::MIN;
+
+    fn round(masters: usize) -> Round {
+        Round::new(Size::new(masters).unwrap(), ONE)
+    }
+
+    fn token(value: u64) -> Token {
+        Token::new(value).unwrap()
+    }
+
+    fn granted(first: u64) -> Option<Outcome> {
+        let first = token(first);
+        Some(Outcome::Granted { first })
+    }
+
+    fn refused(millis: u64) -> Option<Outcome> {
+        let left = Duration::from_millis(millis);
+        Some(Outcome::Refused { left, place: None })
+    }
+
+    fn held(millis: u64, split: bool) -> Step {
+        let left = Duration::from_millis(millis);
+        Step::Lost(Defeat::Held { left, split })
+    }
+
+    #[test]
+    fn a_majority_grants_and_a_majority_takes_the_token() {
+        let mut round = round(3);
+        assert_eq!(round.hear(0, granted(5)), Step::Wait);
+        let Step::Write { first, to } = round.hear(2, granted(9)) else {
+            unreachable!()
+        };
+        assert_eq!(first, token(10));
+        assert_eq!(to.iter().collect::<Vec<_>>(), [0, 2]);
+        // Too late to be one of them.
+        assert_eq!(round.hear(1, granted(100)), Step::Wait);
+        assert_eq!(round.hear_written(1, Some(Outcome::Fenced)), Step::Wait);
+        assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
+        let won = round.hear_written(2, Some(Outcome::Fenced));
+        assert_eq!(won, Step::Won { first });
+        assert_eq!(round.hear_written(2, None), Step::Wait);
+    }
+
+    #[test]
+    fn a_token_is_larger_than_every_block_that_was_read() {
+        let count = TokenCount::new(256).unwrap();
+        let mut round = Round::new(Size::new(3).unwrap(), count);
+        round.hear(0, granted(1_000));
+        let step = round.hear(1, granted(1_100));
+        assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
+    }
+
+    #[test]
+    fn a_token_that_too_few_take_is_none() {
+        for answer in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
+            let mut round = round(3);
+            round.hear(0, granted(5));
+            round.hear(1, granted(5));
+            let lost = round.hear_written(0, answer);
+            assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
+            // Too late.
+            assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
+        }
+    }
+
+    #[test]
+    fn no_answer_is_a_no_and_the_others_decide() {
+        let mut round = round(5);
+        assert_eq!(round.hear(4, None), Step::Wait);
+        assert_eq!(round.hear(3, None), Step::Wait);
+        // It came after all, and does not count.
+        assert_eq!(round.hear(3, granted(50)), Step::Wait);
+        round.hear(0, granted(1));
+        round.hear(1, granted(2));
+        let step = round.hear(2, granted(3));
+        assert!(matches!(step, Step::Write { first, to } if first == token(4) && to.len() == 3));
+    }
+
+    #[test]
+    fn who_is_held_up_is_told_how_long() {
+        let mut round = round(5);
+        round.hear(0, refused(100));
+        round.hear(1, refused(300));
+        // Three of them are a majority, so two are enough to be free: the fourth and fifth may be.
+        assert_eq!(round.hear(2, refused(200)), held(300, false));
+    }
+
+    #[test]
+    fn a_split_vote_is_told_from_a_holder() {
+        let mut round = round(3);
+        round.hear(0, granted(1));
+        round.hear(1, refused(70));
+        assert_eq!(round.hear(2, refused(80)), held(70, true));
+    }
+
+    #[test]
+    fn nobody_reached_is_not_held_by_another() {
+        let mut round = round(3);
+        round.hear(0, refused(50));
+        round.hear(1, None);
+        assert_eq!(round.hear(2, None), Step::Lost(Defeat::NoQuorum));
+    }
+
+    #[test]
+    fn tokens_end() {
+        let mut round = round(3);
+        round.hear(0, granted(Token::MAX.get()));
+        let step = round.hear(1, granted(1));
+        assert_eq!(step, Step::Lost(Defeat::Exhausted));
+    }
+}
