@@ -27,9 +27,11 @@ mod listeners;
 #[cfg(feature = "__bench")]
 mod load;
 mod news;
+mod place;
 mod read;
 mod renewals;
 mod script;
+mod sentinel;
 mod watch;
 
 use std::fmt;
@@ -40,7 +42,6 @@ use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
-use self::address::Address;
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
@@ -48,9 +49,12 @@ pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::deployment::Deployment;
+use self::dial::Role;
 use self::keys::ClientKey;
+use self::place::Place;
 use self::renewals::Renewals;
 use self::script::Script;
+use self::sentinel::Sentinels;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
@@ -62,8 +66,17 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// As for [`open`](super::open).
 pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    match deployment(url, options)? {
-        Deployment::Single(address) => Ok(Arc::new(RedisStore::connect(address, options).await?)),
+    Ok(Arc::new(RedisStore::open(url, options).await?))
+}
+
+/// Where the server of a deployment is that has one.
+fn place(deployment: Deployment, options: &OpenOptions) -> Result<Place> {
+    match deployment {
+        Deployment::Single(address) => Ok(Place::Fixed(address)),
+        Deployment::Sentinel(set) => {
+            let password = options.sentinel_password.clone();
+            Ok(Place::Found(Sentinels::new(set, password)))
+        }
         other => Err(not_yet(&other)),
     }
 }
@@ -101,15 +114,9 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        match deployment(url, options)? {
-            Deployment::Single(address) => Self::connect(address, options).await,
-            other => Err(not_yet(&other)),
-        }
-    }
-
-    async fn connect(address: Address, options: &OpenOptions) -> Result<Self> {
+        let place = place(deployment(url, options)?, options)?;
         let store = Self {
-            link: Link::new(address, options.connect_timeout, options.response_timeout),
+            link: Link::new(place, options.connect_timeout, options.response_timeout),
             mutex: Script::new(include_str!("scripts/mutex.lua")),
             renewals: Renewals::new(),
             announce: Script::new(include_str!("scripts/announce.lua")),
@@ -141,7 +148,20 @@ impl RedisStore {
             Ok(Value::ServerError(error)) => errors::call(&error).0,
             Ok(_) => errors::strange_answer(),
         };
+        let error = match self.watched_there().await {
+            Some(masters) if error.kind() == ErrorKind::Unsupported => errors::sentinel(&masters),
+            _ => error,
+        };
         Err(error.at_store(self))
+    }
+
+    /// The masters that the server watches, if it is a sentinel.
+    async fn watched_there(&self) -> Option<Vec<String>> {
+        let role = |mut connection| async move { Ok(dial::role(&mut connection).await) };
+        match self.link.exchange(role).await {
+            Ok(Some(Role::Sentinel(masters))) => Some(masters),
+            _ => None,
+        }
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
@@ -162,7 +182,8 @@ impl RedisStore {
         let mut replies: Vec<_> = match answers {
             Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
-            Ok((replies, dialed)) => {
+            Ok((mut replies, dialed)) => {
+                self.link.mind_demotion(&dialed, &mut replies);
                 dialed.news.note(requests, &replies);
                 self.tell_revoked(requests, &replies);
                 replies
@@ -282,7 +303,7 @@ impl RedisStore {
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.link.address().fmt(f)
+        self.link.place().fmt(f)
     }
 }
 
