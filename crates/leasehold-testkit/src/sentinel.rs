@@ -175,7 +175,6 @@ impl SentinelSet {
     }
 
     /// Stops the master, which keeps its connections and answers nothing, and answers its place.
-    #[must_use]
     pub fn stop_master(&self) -> usize {
         let master = self.master();
         self.servers[master].stop();
@@ -187,7 +186,6 @@ impl SentinelSet {
     /// # Panics
     ///
     /// If the sentinels refuse for too long: there may be no good replica yet.
-    #[must_use]
     pub fn order_failover(&self) -> usize {
         let master = self.master();
         let order = ["SENTINEL", "FAILOVER", NAME];
@@ -201,7 +199,6 @@ impl SentinelSet {
     /// # Panics
     ///
     /// If they do not.
-    #[must_use]
     pub fn master_after(&self, old: usize) -> usize {
         let mut new = old;
         eventually(SOON, || {

@@ -1,7 +1,8 @@
-//! The Redis store: a single server over TCP, TLS or a unix socket.
+//! The Redis store: a single server over TCP, TLS or a unix socket, or the one that sentinels name.
 //!
 //! * `address` is what a URL says of a server, `deployment` of servers that belong together.
-//! * `dial` makes a connection, `connection` keeps one and makes it anew.
+//! * `dial` makes a connection, `connection` keeps one and makes it anew; `place` is where it goes,
+//!   which `sentinel` finds out where sentinels know it.
 //! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
 //!   changes.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
@@ -148,10 +149,11 @@ impl RedisStore {
             Ok(Value::ServerError(error)) => errors::call(&error).0,
             Ok(_) => errors::strange_answer(),
         };
-        let error = match self.watched_there().await {
-            Some(masters) if error.kind() == ErrorKind::Unsupported => errors::sentinel(&masters),
-            _ => error,
-        };
+        if error.kind() == ErrorKind::Unsupported
+            && let Some(masters) = self.watched_there().await
+        {
+            return Err(errors::sentinel(&masters).at_store(self));
+        }
         Err(error.at_store(self))
     }
 

@@ -38,7 +38,11 @@ impl View {
 
 /// Asks a sentinel for the master of a name. Takes as long as it takes.
 pub(super) async fn ask(sentinel: &Address, name: &str) -> Result<View, Nothing> {
-    let mut connection = dial::plain(sentinel).await.map_err(Nothing::Unreachable)?;
+    let connected = dial::plain(sentinel).await;
+    let mut connection = connected.map_err(|error| match error.kind() {
+        ErrorKind::Unreachable => Nothing::Unreachable(error),
+        _ => refusal(&error),
+    })?;
     let mut pipeline = Pipeline::new();
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
     // During a failover this is the promoted one already, and the other answer is not.
@@ -63,11 +67,7 @@ fn view(about: &Value, address: &Value) -> Result<View, Nothing> {
             } else if words.contains("No such master") {
                 Nothing::NoSuchMaster
             } else {
-                let error = errors::command_error("SENTINEL", "", error);
-                Nothing::Refused(match error.kind() {
-                    ErrorKind::Unauthorized => error_of_rights(&error),
-                    _ => error,
-                })
+                refusal(&errors::command_error("SENTINEL", "", error))
             });
         }
     }
@@ -88,11 +88,15 @@ fn view(about: &Value, address: &Value) -> Result<View, Nothing> {
     })
 }
 
-fn error_of_rights(error: &Error) -> Error {
-    let message = format!(
-        "{error}; who we are to sentinels is told by ?sentinel-user=USER and a password of its own"
-    );
-    Error::new(ErrorKind::Unauthorized, message)
+fn refusal(error: &Error) -> Nothing {
+    let advice = match error.kind() {
+        ErrorKind::Unauthorized => {
+            "; they have a password of their own, and ?sentinel-user=USER if they have users"
+        }
+        _ => "",
+    };
+    let message = format!("{error}{advice}");
+    Nothing::Refused(Error::new(error.kind(), message).with_source(error.clone()))
 }
 
 #[cfg(test)]
