@@ -23,7 +23,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// Where the locks are: sqlite:PATH, redis://HOST, rediss://HOST or redis+unix:PATH
+    /// Where the locks are: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH or
+    /// redis+sentinel://HOST,HOST,HOST/MASTER
     ///
     /// Without it, a file in your state folder: locks between the programs of this user on this
     /// machine. A password does not belong here, where others can read it: see ENVIRONMENT.
@@ -215,6 +216,8 @@ ENVIRONMENT
   LEASEHOLD_STORE          the store, as --store; may contain a password
   LEASEHOLD_PASSWORD       the store's password
   LEASEHOLD_PASSWORD_FILE  a file with it, as --password-file
+  LEASEHOLD_SENTINEL_PASSWORD
+                           the password of the sentinels, if they ask for one
   LEASEHOLD_NAMESPACE      as --namespace
   LEASEHOLD_TENANT         as --tenant
   LEASEHOLD_LOG            what to log on stderr, for example leasehold=debug
@@ -227,7 +230,8 @@ THE COMMAND sees these variables:
   LEASEHOLD_LEASE     the id of the lease
   LEASEHOLD_DEADLINE  Unix time in milliseconds at which the lease ends; moves on while it is renewed
   LEASEHOLD_STORE     the store, without its password
-LEASEHOLD_PASSWORD and LEASEHOLD_PASSWORD_FILE are passed on as they are, for nested runs.
+LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE and LEASEHOLD_SENTINEL_PASSWORD are passed on as they are,
+for nested runs.
 
 EXIT STATUS
   the command's own, or 128+n if signal n ended it

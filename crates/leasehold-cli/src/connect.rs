@@ -16,6 +16,10 @@ pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<
         Some(password) => builder.password(password),
         None => builder,
     };
+    let builder = match in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
+        Some(password) => builder.sentinel_password(password),
+        None => builder,
+    };
     Ok(builder.connect(&url(args)?).await?)
 }
 
@@ -39,13 +43,18 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
 pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
     match &args.password_file {
         Some(file) => first_line(file).map(Some),
-        None => match env::var("LEASEHOLD_PASSWORD") {
-            Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
-            Err(env::VarError::NotPresent) => Ok(None),
-            Err(env::VarError::NotUnicode(_)) => {
-                Err(Failure::usage("LEASEHOLD_PASSWORD is not UTF-8"))
-            }
-        },
+        None => in_environment("LEASEHOLD_PASSWORD"),
+    }
+}
+
+/// The password in a variable.
+fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
+    match env::var(variable) {
+        Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(_)) => {
+            Err(Failure::usage(format!("{variable} is not UTF-8")))
+        }
     }
 }
 

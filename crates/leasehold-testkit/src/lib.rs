@@ -11,9 +11,11 @@ mod clock;
 mod proxy;
 mod redis;
 mod resp;
+mod sentinel;
 mod supervised;
 mod wait;
 
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
+pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::wait::{eventually, eventually_async, free_port};

@@ -33,6 +33,7 @@ pub struct RedisOptions {
     unix_socket: bool,
     clock_shim: bool,
     replica: bool,
+    sentinel: bool,
 }
 
 /// A running redis-server with a folder and a port of its own. It ends when it is dropped.
@@ -94,10 +95,29 @@ impl RedisOptions {
     #[must_use]
     pub fn replica_of(mut self, master: &RedisServer) -> Self {
         self.replica = true;
+        self.replicates()
+            .config(&format!("replicaof 127.0.0.1 {}", master.port))
+    }
+
+    /// Knows how to come in where it is told to follow.
+    #[must_use]
+    pub(crate) fn replicates(self) -> Self {
         let (user, password) = ADMIN;
-        self.config(&format!("replicaof 127.0.0.1 {}", master.port))
-            .config(&format!("masteruser {user}"))
+        self.config(&format!("masteruser {user}"))
             .config(&format!("masterauth {password}"))
+    }
+
+    /// Watches a server, and those that follow it, instead of keeping anything itself.
+    #[must_use]
+    pub(crate) fn sentinel_of(mut self, name: &str, master: &RedisServer) -> Self {
+        self.sentinel = true;
+        let (user, password) = ADMIN;
+        self.config(&format!(
+            "sentinel monitor {name} 127.0.0.1 {} 2",
+            master.port
+        ))
+        .config(&format!("sentinel auth-user {name} {user}"))
+        .config(&format!("sentinel auth-pass {name} {password}"))
     }
 
     /// Bounds its memory, in bytes, and refuses writes beyond.
@@ -324,8 +344,13 @@ impl RedisServer {
         let _ = fs::remove_file(&log);
         fs::write(&config, self.config()).expect("the configuration file");
         let env = self.clock.as_ref().map(ClockShim::env);
-        let argv = ["redis-server", config.to_str().expect("a plain path")];
-        let process = Supervised::start(&log, &argv, env.as_ref().map_or(&[], |env| &env[..]));
+        let argv = [
+            "redis-server",
+            config.to_str().expect("a plain path"),
+            "--sentinel",
+        ];
+        let argv = &argv[..if self.options.sentinel { 3 } else { 2 }];
+        let process = Supervised::start(&log, argv, env.as_ref().map_or(&[], |env| &env[..]));
         let read_log = || fs::read_to_string(&log).unwrap_or_default();
         let start = Instant::now();
         while !self.ready() {
@@ -352,14 +377,18 @@ impl RedisServer {
         let mut config = format!(
             "bind 127.0.0.1\n\
              dir {}\n\
-             save \"\"\n\
              unixsocket {}\n\
-             repl-diskless-sync-delay 0\n\
-             enable-debug-command yes\n\
              user {user} on >{password} ~* &* +@all\n",
             self.folder.path().display(),
             self.socket().display(),
         );
+        if !self.options.sentinel {
+            config.push_str(
+                "save \"\"\n\
+                 repl-diskless-sync-delay 0\n\
+                 enable-debug-command yes\n",
+            );
+        }
         let port = self.port;
         match &self.certs {
             Some(certs) => {

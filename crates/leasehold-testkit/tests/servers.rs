@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::{RedisServer, Restart, eventually};
+use leasehold_testkit::{RedisServer, Restart, SentinelSet, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -29,6 +29,22 @@ fn a_replica_follows_its_master() {
     let replica = RedisServer::options().replica_of(&master).start();
     master.cli(&["SET", "a", "1"]);
     eventually(SOON, || replica.cli(&["GET", "a"]) == "1");
+}
+
+#[test]
+fn a_sentinel_set_goes_on_without_its_master() {
+    let mut set = SentinelSet::start();
+    set.until_in_sync();
+    let first = set.kill_master();
+    let second = set.master_after(first);
+    set.revive(first);
+    set.until_in_sync();
+    set.servers()[second].cli(&["SET", "a", "1"]);
+    set.until_in_sync();
+    let ordered = set.order_failover();
+    assert_eq!(ordered, second);
+    let third = set.master_after(second);
+    assert_eq!(set.servers()[third].cli(&["GET", "a"]), "1");
 }
 
 #[test]

@@ -220,6 +220,13 @@ impl ClientBuilder {
         self
     }
 
+    /// The password of the sentinels, for a store that is found by them, if they ask for one. That of
+    /// the servers is another.
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.config.sentinel_password = Some(password.into());
+        self
+    }
+
     /// How long to wait for a connection: 5 s, or a third of the ttl if that is less, if not set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = Some(timeout);

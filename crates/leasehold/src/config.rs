@@ -22,6 +22,7 @@ pub(crate) struct Config {
     pub(crate) label: String,
     pub(crate) program: Option<String>,
     pub(crate) password: Option<String>,
+    pub(crate) sentinel_password: Option<String>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) handoff: Handoff,
@@ -39,6 +40,7 @@ impl Default for Config {
             label: String::new(),
             program: None,
             password: None,
+            sentinel_password: None,
             connect_timeout: None,
             response_timeout: None,
             handoff: Handoff::default(),
@@ -99,6 +101,7 @@ impl Config {
             connect_timeout,
             response_timeout,
             password: self.password.clone(),
+            sentinel_password: self.sentinel_password.clone(),
         })
     }
 }

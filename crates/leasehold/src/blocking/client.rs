@@ -118,6 +118,11 @@ impl ClientBuilder {
         Self(self.0.password(password))
     }
 
+    /// See [`crate::ClientBuilder::sentinel_password`].
+    pub fn sentinel_password(self, password: impl Into<String>) -> Self {
+        Self(self.0.sentinel_password(password))
+    }
+
     /// See [`crate::ClientBuilder::connect_timeout`].
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self(self.0.connect_timeout(timeout))

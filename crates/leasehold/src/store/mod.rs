@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime, Token};
 
-pub use self::event::{Event, Listener, Wakes};
+pub use self::event::{Event, Listener, Reach, Wakes};
 pub use self::key::{Key, Space};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -169,6 +169,8 @@ pub struct OpenOptions {
     pub response_timeout: Duration,
     /// A password that is not in the URL. It takes the place of one that is.
     pub password: Option<String>,
+    /// The password of the sentinels, if they ask for one. That of the servers is another.
+    pub sentinel_password: Option<String>,
 }
 
 impl Default for OpenOptions {
@@ -177,6 +179,7 @@ impl Default for OpenOptions {
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(2),
             password: None,
+            sentinel_password: None,
         }
     }
 }
@@ -187,6 +190,10 @@ impl fmt::Debug for OpenOptions {
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("password", &self.password.as_ref().map(|_| "..."))
+            .field(
+                "sentinel_password",
+                &self.sentinel_password.as_ref().map(|_| "..."),
+            )
             .finish()
     }
 }

@@ -1,10 +1,11 @@
 //! The stores that every test of behaviour runs on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, SentinelSet};
 use tempfile::TempDir;
 
 use crate::tap::Tap;
@@ -14,6 +15,7 @@ pub(crate) enum Bed {
     Memory(Arc<MemoryStore>),
     Sqlite(TempDir),
     Redis(Arc<RedisServer>),
+    Sentinel(Arc<SentinelSet>),
     /// One that another process set up.
     Other(String),
 }
@@ -39,12 +41,36 @@ impl Bed {
         Self::Redis(running)
     }
 
+    /// A set that the tests of this process share while any of them runs. None of them lets it fail
+    /// over, nor does a busy machine.
+    pub(crate) fn sentinel() -> Self {
+        static SET: Mutex<Weak<SentinelSet>> = Mutex::new(Weak::new());
+        let mut set = SET.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = set.upgrade().unwrap_or_else(|| {
+            let patient = SentinelSet::options().down_after(Duration::from_secs(60));
+            let started = Arc::new(patient.start());
+            *set = Arc::downgrade(&started);
+            started
+        });
+        Self::Sentinel(running)
+    }
+
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
             Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
             Self::Redis(server) => Some(server.url()),
+            Self::Sentinel(set) => Some(set.url()),
             Self::Other(url) => Some(url.clone()),
+        }
+    }
+
+    /// The server that keeps the locks.
+    pub(crate) fn server(&self) -> &RedisServer {
+        match self {
+            Self::Redis(server) => server,
+            Self::Sentinel(set) => &set.servers()[set.master()],
+            Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => unreachable!("there is none"),
         }
     }
 

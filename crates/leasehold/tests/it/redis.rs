@@ -11,6 +11,7 @@ mod records;
 mod refused;
 mod rights;
 mod rule;
+mod sentinel;
 mod stopped;
 mod wakes;
 

@@ -12,11 +12,11 @@ use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::Address;
-use super::dial::dial;
 use super::dialed::Dialed;
 use super::errors;
 use super::listeners::Listeners;
+use super::place::Place;
+use crate::store::Reply;
 use crate::{Error, Result};
 
 /// What a timeout means that is too long to be added to a clock.
@@ -25,7 +25,7 @@ const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The one connection of a store.
 #[derive(Debug)]
 pub(super) struct Link {
-    address: Address,
+    place: Place,
     listeners: Arc<Listeners>,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -49,12 +49,12 @@ pub(super) enum Trouble {
 impl Link {
     /// Nothing is connected before it is used.
     pub(super) fn new(
-        address: Address,
+        place: impl Into<Place>,
         connect_timeout: Duration,
         response_timeout: Duration,
     ) -> Self {
         Self {
-            address,
+            place: place.into(),
             listeners: Arc::default(),
             connect_timeout,
             response_timeout,
@@ -64,8 +64,8 @@ impl Link {
         }
     }
 
-    pub(super) fn address(&self) -> &Address {
-        &self.address
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Those who are told what the server tells.
@@ -115,7 +115,7 @@ impl Link {
         let deadline = Self::deadline(self.response_timeout);
         if !news.settled(&self.listeners) {
             let mut connection = connection.clone();
-            let settle = news.settle(&mut connection, &self.listeners, &self.address);
+            let settle = news.settle(&mut connection, &self.listeners, &self.place);
             let settled = self.answer(&dialed, deadline, settle).await;
             settled.map_err(Trouble::NotSent)?;
         }
@@ -131,13 +131,43 @@ impl Link {
         deadline: Instant,
         talk: impl Future<Output = RedisResult<T>>,
     ) -> Result<T> {
-        let error = match timeout_at(deadline, talk).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => errors::no_answer(&error),
-            Err(_) => errors::no_answer_within(self.response_timeout),
+        let replaced = async {
+            match dialed.lookout {
+                Some(_) => dialed.standing.until_replaced().await,
+                None => std::future::pending().await,
+            }
+        };
+        let error = tokio::select! {
+            biased;
+            // What a master says that is none any more counts for nothing.
+            () = replaced => errors::replaced(),
+            answer = timeout_at(deadline, talk) => match answer {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => errors::no_answer(&error),
+                Err(_) => errors::no_answer_within(self.response_timeout),
+            },
         };
         self.discard(dialed);
-        Err(error.at_store(&self.address))
+        Err(error.at_store(&self.place))
+    }
+
+    /// Ends the connection to a server that was made a replica, if another may be the master: nothing
+    /// was done there.
+    pub(super) fn mind_demotion(&self, dialed: &Arc<Dialed>, replies: &mut [Reply]) {
+        let demoted = |reply: &&mut Reply| matches!(reply, Reply::Rejected(error) if errors::is_of_replica(error));
+        if !self.place.moves() {
+            return;
+        }
+        let mut found = false;
+        for reply in replies.iter_mut().filter(demoted) {
+            if let Reply::Rejected(error) = reply {
+                *error = errors::demoted(error);
+            }
+            found = true;
+        }
+        if found {
+            self.discard(dialed);
+        }
     }
 
     fn deadline(span: Duration) -> Instant {
@@ -163,8 +193,13 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let dialed = match timeout_at(deadline, dial(&self.address, &self.listeners)).await {
-            Ok(dialed) => dialed.map_err(|error| error.at_store(&self.address)),
+        let dialed = match timeout_at(
+            deadline,
+            self.place.dial(&self.listeners, self.connect_timeout),
+        )
+        .await
+        {
+            Ok(dialed) => dialed.map_err(|error| error.at_store(&self.place)),
             Err(_) => Err(self.no_connection_in_time()),
         };
         let dialed = dialed.map(Arc::new);
@@ -175,7 +210,8 @@ impl Link {
     }
 
     fn no_connection_in_time(&self) -> Error {
-        errors::no_connection_within(self.connect_timeout, &self.address).at_store(&self.address)
+        let error = self.place.no_connection_within(self.connect_timeout);
+        error.at_store(&self.place)
     }
 
     fn usable(&self) -> Option<Arc<Dialed>> {
@@ -209,6 +245,7 @@ mod tests {
     use leasehold_testkit::{RedisServer, eventually_async};
     use redis::cmd;
 
+    use super::super::address::Address;
     use super::*;
 
     const SOON: Duration = Duration::from_secs(10);

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, SendError};
+use redis::aio::{MultiplexedConnection, PubSub, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, Value, cmd,
 };
 
 use super::address::{Address, Endpoint, TlsFiles};
+use super::batch::text;
 use super::dialed::{Dialed, Standing};
 use super::errors;
 use super::listeners::Listeners;
@@ -43,6 +44,8 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
         config.clone().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => standing.end(),
+                // What a master tells that is none any more.
+                _ if standing.is_replaced() => {}
                 _ => {
                     if let Some((key, lease)) = listeners.hear(&push) {
                         watch.note_grant(&key, lease);
@@ -67,7 +70,79 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
         connection,
         standing,
         news,
+        lookout: None,
     })
+}
+
+/// A connection for questions only.
+pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let client = client(address, ProtocolVersion::RESP2)?;
+    let connection = connect(&client, &config).await;
+    connection.map_err(|error| errors::no_connection(&error, address))
+}
+
+/// A connection for messages only.
+pub(super) async fn pubsub(address: &Address) -> Result<PubSub> {
+    let client = client(address, ProtocolVersion::RESP2)?;
+    let pubsub = client.get_async_pubsub().await;
+    pubsub.map_err(|error| errors::no_connection(&error, address))
+}
+
+/// What a server takes itself for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    Replica,
+    /// With the masters that it watches.
+    Sentinel(Vec<String>),
+}
+
+/// Asks a server what it takes itself for. `None`: it does not tell us.
+pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role> {
+    // Everybody may ask that, but not every server knows it, and a sentinel does not say it so.
+    let hello = connection.send_packed_command(&cmd("HELLO")).await.ok()?;
+    match told(&hello, "mode").zip(told(&hello, "role")) {
+        Some((mode, role)) if mode != "sentinel" => return named(&role),
+        _ => {}
+    }
+    let role = connection.send_packed_command(&cmd("ROLE")).await.ok()?;
+    let Value::Array(role) = role else {
+        return None;
+    };
+    match role.as_slice() {
+        [word, Value::Array(masters)] if text(word)? == "sentinel" => {
+            Some(Role::Sentinel(masters.iter().filter_map(text).collect()))
+        }
+        [word, ..] => named(&text(word)?),
+        [] => None,
+    }
+}
+
+fn named(role: &str) -> Option<Role> {
+    match role {
+        "master" => Some(Role::Master),
+        "slave" | "replica" => Some(Role::Replica),
+        _ => None,
+    }
+}
+
+/// What an answer with names and values says of one name.
+pub(super) fn told(answer: &Value, wanted: &str) -> Option<String> {
+    let is = |name: &Value| text(name).is_some_and(|name| name == wanted);
+    match answer {
+        Value::Map(pairs) => {
+            let (_, value) = pairs.iter().find(|(name, _)| is(name))?;
+            text(value)
+        }
+        Value::Array(flat) => {
+            let pair = flat.chunks_exact(2).find(|pair| is(&pair[0]))?;
+            text(&pair[1])
+        }
+        _ => None,
+    }
 }
 
 async fn connect(

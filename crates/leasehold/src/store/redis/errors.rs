@@ -1,9 +1,9 @@
 //! What a server's errors mean and what to do about them.
 
-use std::error::Error as _;
-use std::io;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use redis::{RedisError, ServerError, Value};
 
@@ -84,6 +84,9 @@ const TABLE: &[Known] = &[
     known("CLUSTERDOWN", "", ErrorKind::Unsupported, CLUSTER),
     known("", "DB index", ErrorKind::InvalidConfig,
         "the server has no database of this number; use another, or raise its databases"),
+    known("", "unknown command 'SELECT'", ErrorKind::Unsupported,
+        "the server has no databases: it is a sentinel, for redis+sentinel://HOST:PORT/MASTER, or not a \
+         Redis server"),
     known("", "unknown command", ErrorKind::Unsupported,
         "the server lacks a command that locks need; it was renamed, or this is not a Redis server"),
 ];
@@ -97,7 +100,35 @@ pub(super) fn call(error: &ServerError) -> (Error, bool) {
         |known| (known.kind, known.advice),
     );
     let message = format!("{advice} ({})", quote(&format!("{code} {words}")));
-    (Error::new(kind, message), found.is_some())
+    let error = Error::new(kind, message);
+    let error = match of_replica(code) {
+        true => error.with_source(IsReplica),
+        false => error,
+    };
+    (error, found.is_some())
+}
+
+/// That a server is a replica: what makes it so may have made another the master.
+#[derive(Debug)]
+struct IsReplica;
+
+impl fmt::Display for IsReplica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server is a replica")
+    }
+}
+
+impl StdError for IsReplica {}
+
+fn of_replica(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN")
+}
+
+/// Whether an error says that the server is a replica.
+pub(super) fn is_of_replica(error: &Error) -> bool {
+    error
+        .source()
+        .is_some_and(|source| source.is::<IsReplica>())
 }
 
 /// An error of one command, of which the script or a pipeline knows that it did nothing. `key` may
@@ -118,7 +149,11 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     } else {
         format!("{advice} ({command} of key {key:?}: {words})")
     };
-    Error::new(kind, message)
+    let error = Error::new(kind, message);
+    match of_replica(code) {
+        true => error.with_source(IsReplica),
+        false => error,
+    }
 }
 
 /// That the server does not do something.
@@ -180,6 +215,37 @@ pub(super) fn no_connection_within(timeout: Duration, address: &Address) -> Erro
     };
     let message = format!("no connection within {timeout:?}; {check}");
     Error::new(ErrorKind::Unreachable, message)
+}
+
+/// No master was found, or none answered, in time.
+pub(super) fn nothing_found_within(timeout: Duration) -> Error {
+    let message = format!(
+        "no connection to the master within {timeout:?}; check hosts, ports and firewall of the \
+         sentinels and of the servers that they name"
+    );
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The server is a sentinel, which keeps no locks.
+pub(super) fn sentinel(masters: &[String]) -> Error {
+    let masters = quote(&masters.join(", "));
+    let message = format!(
+        "this is a sentinel, not a Redis server; use redis+sentinel://HOST:PORT/MASTER (it watches: \
+         {masters})"
+    );
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+/// Another server is the master.
+pub(super) fn replaced() -> Error {
+    let message = "the sentinels name another master; what the old one does is forgotten";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The server was made a replica while we were connected.
+pub(super) fn demoted(error: &Error) -> Error {
+    let message = "the server is no master any more; the sentinels are asked for the new one";
+    Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
 }
 
 /// There was no answer in time.

@@ -1,7 +1,8 @@
-//! The Redis store: a single server over TCP, TLS or a unix socket.
+//! The Redis store: a single server over TCP, TLS or a unix socket, or the one that sentinels name.
 //!
 //! * `address` is what a URL says of a server, `deployment` of servers that belong together.
-//! * `dial` makes a connection, `connection` keeps one and makes it anew.
+//! * `dial` makes a connection, `connection` keeps one and makes it anew; `place` is where it goes,
+//!   which `sentinel` finds out where sentinels know it.
 //! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
 //!   changes.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
@@ -27,9 +28,11 @@ mod listeners;
 #[cfg(feature = "__bench")]
 mod load;
 mod news;
+mod place;
 mod read;
 mod renewals;
 mod script;
+mod sentinel;
 mod watch;
 
 use std::fmt;
@@ -40,7 +43,6 @@ use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
-use self::address::Address;
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
@@ -48,9 +50,12 @@ pub(super) use self::bare::record_key;
 use self::batch::REQUESTS_MAX;
 use self::connection::{Link, Trouble};
 use self::deployment::Deployment;
+use self::dial::Role;
 use self::keys::ClientKey;
+use self::place::Place;
 use self::renewals::Renewals;
 use self::script::Script;
+use self::sentinel::Sentinels;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
@@ -62,8 +67,17 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// As for [`open`](super::open).
 pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    match deployment(url, options)? {
-        Deployment::Single(address) => Ok(Arc::new(RedisStore::connect(address, options).await?)),
+    Ok(Arc::new(RedisStore::open(url, options).await?))
+}
+
+/// Where the server of a deployment is that has one.
+fn place(deployment: Deployment, options: &OpenOptions) -> Result<Place> {
+    match deployment {
+        Deployment::Single(address) => Ok(Place::Fixed(address)),
+        Deployment::Sentinel(set) => {
+            let password = options.sentinel_password.clone();
+            Ok(Place::Found(Sentinels::new(set, password)))
+        }
         other => Err(not_yet(&other)),
     }
 }
@@ -101,15 +115,9 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        match deployment(url, options)? {
-            Deployment::Single(address) => Self::connect(address, options).await,
-            other => Err(not_yet(&other)),
-        }
-    }
-
-    async fn connect(address: Address, options: &OpenOptions) -> Result<Self> {
+        let place = place(deployment(url, options)?, options)?;
         let store = Self {
-            link: Link::new(address, options.connect_timeout, options.response_timeout),
+            link: Link::new(place, options.connect_timeout, options.response_timeout),
             mutex: Script::new(include_str!("scripts/mutex.lua")),
             renewals: Renewals::new(),
             announce: Script::new(include_str!("scripts/announce.lua")),
@@ -141,7 +149,21 @@ impl RedisStore {
             Ok(Value::ServerError(error)) => errors::call(&error).0,
             Ok(_) => errors::strange_answer(),
         };
+        if error.kind() == ErrorKind::Unsupported
+            && let Some(masters) = self.watched_there().await
+        {
+            return Err(errors::sentinel(&masters).at_store(self));
+        }
         Err(error.at_store(self))
+    }
+
+    /// The masters that the server watches, if it is a sentinel.
+    async fn watched_there(&self) -> Option<Vec<String>> {
+        let role = |mut connection| async move { Ok(dial::role(&mut connection).await) };
+        match self.link.exchange(role).await {
+            Ok(Some(Role::Sentinel(masters))) => Some(masters),
+            _ => None,
+        }
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
@@ -162,7 +184,8 @@ impl RedisStore {
         let mut replies: Vec<_> = match answers {
             Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
-            Ok((replies, dialed)) => {
+            Ok((mut replies, dialed)) => {
+                self.link.mind_demotion(&dialed, &mut replies);
                 dialed.news.note(requests, &replies);
                 self.tell_revoked(requests, &replies);
                 replies
@@ -282,7 +305,7 @@ impl RedisStore {
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.link.address().fmt(f)
+        self.link.place().fmt(f)
     }
 }
 

@@ -19,6 +19,7 @@ use super::dialed::Standing;
 use super::errors::{self, Refusal};
 use super::keys::ClientKey;
 use super::listeners::Listeners;
+use super::place::Place;
 use super::watch::{self, Watch};
 use crate::store::{Reply, Request, Wakes};
 
@@ -99,6 +100,9 @@ impl News {
             let mut next =
                 async || poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
             while let Some(message) = next().await {
+                if standing.is_replaced() {
+                    break;
+                }
                 let channel = message.get_channel_name().as_bytes();
                 listeners.hear_message(channel, message.get_payload_bytes());
             }
@@ -132,7 +136,7 @@ impl News {
         &self,
         connection: &mut MultiplexedConnection,
         listeners: &Arc<Listeners>,
-        address: &Address,
+        place: &Place,
     ) -> RedisResult<()> {
         let version = listeners.version();
         let clients = listeners.clients().into_iter();
@@ -158,7 +162,7 @@ impl News {
         if let Some((step, refusal)) = refusals.iter().find(|(_, refusal)| !refusal.lasting) {
             // It is loading, say. The next batch tries again.
             let why = &refusal.words;
-            tracing::debug!(store = %address, ?step, %why, "not yet told of anything");
+            tracing::debug!(store = %place, ?step, %why, "not yet told of anything");
             return Ok(());
         }
         {
@@ -169,7 +173,7 @@ impl News {
                 state.watcher = Some(self.watcher(connection.clone(), Arc::clone(listeners)));
             }
             if !state.channels.is_empty() {
-                state.tell(self.wakes(&state), listeners, address);
+                state.tell(self.wakes(&state), listeners, place);
             }
         }
         self.settled.store(version, Ordering::Release);
@@ -292,13 +296,13 @@ impl State {
         }
     }
 
-    fn tell(&self, wakes: Wakes, listeners: &Listeners, address: &Address) {
+    fn tell(&self, wakes: Wakes, listeners: &Listeners, place: &Place) {
         let no_queue = self.no_queue.as_deref();
         let no_watch = self.no_watch.as_deref();
         if listeners.set_wakes(wakes) {
-            tracing::info!(store = %address, no_queue, no_watch, "waiters are woken: {wakes}");
+            tracing::info!(store = %place, no_queue, no_watch, "waiters are woken: {wakes}");
         } else {
-            tracing::debug!(store = %address, no_queue, no_watch, "waiters are woken: {wakes}");
+            tracing::debug!(store = %place, no_queue, no_watch, "waiters are woken: {wakes}");
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn inspect(link: &Link, key: &Key) -> Result<Option<Entry>> {
         }
         Some(Ok(None)) | None => Ok(None),
         Some(Err(Unread::Foreign(error) | Unread::Refused(error))) => {
-            Err(error.for_lock(&key.name).at_store(link.address()))
+            Err(error.for_lock(&key.name).at_store(link.place()))
         }
     }
 }
@@ -57,7 +57,7 @@ pub(super) async fn list(link: &Link, space: &Space) -> Result<Vec<Entry>> {
             match found {
                 Ok(entry) => listed.extend(entry),
                 Err(Unread::Foreign(_)) => {}
-                Err(Unread::Refused(error)) => return Err(error.at_store(link.address())),
+                Err(Unread::Refused(error)) => return Err(error.at_store(link.place())),
             }
         }
     }
@@ -83,13 +83,13 @@ async fn names(link: &Link, space: &Space) -> Result<BTreeSet<Name>> {
         let (next, keys) = match answer {
             Value::Array(answer) => match <[Value; 2]>::try_from(answer) {
                 Ok([next, Value::Array(keys)]) => (text(&next), keys),
-                _ => return Err(errors::strange_answer().at_store(link.address())),
+                _ => return Err(errors::strange_answer().at_store(link.place())),
             },
             Value::ServerError(error) => {
                 let error = errors::command_error("SCAN", &pattern, &error);
-                return Err(error.at_store(link.address()));
+                return Err(error.at_store(link.place()));
             }
-            _ => return Err(errors::strange_answer().at_store(link.address())),
+            _ => return Err(errors::strange_answer().at_store(link.place())),
         };
         names.extend(keys.iter().filter_map(|key| match key {
             Value::BulkString(key) => parse_record(space, key),
@@ -98,7 +98,7 @@ async fn names(link: &Link, space: &Space) -> Result<BTreeSet<Name>> {
         match next {
             Some(next) if next != "0" => cursor = next,
             Some(_) => return Ok(names),
-            None => return Err(errors::strange_answer().at_store(link.address())),
+            None => return Err(errors::strange_answer().at_store(link.place())),
         }
     }
 }
@@ -155,7 +155,7 @@ async fn send(link: &Link, pipeline: Pipeline) -> Result<Vec<Value>> {
     if answers.len() == count {
         Ok(answers)
     } else {
-        Err(errors::strange_answer().at_store(link.address()))
+        Err(errors::strange_answer().at_store(link.place()))
     }
 }
 

@@ -122,7 +122,7 @@ async fn with_timeouts_of_any_length() {
     let options = OpenOptions {
         connect_timeout: Duration::MAX,
         response_timeout: Duration::MAX,
-        password: None,
+        ..OpenOptions::default()
     };
     works(&*store::open(&server.url(), &options).await.unwrap()).await;
 }

@@ -73,7 +73,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let options = OpenOptions {
         connect_timeout: Duration::from_millis(400),
         response_timeout: Duration::from_millis(400),
-        password: None,
+        ..OpenOptions::default()
     };
     let store = store::open(&server.url(), &options).await.unwrap();
     works(&*store).await;

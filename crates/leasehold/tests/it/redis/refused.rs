@@ -10,10 +10,10 @@ use leasehold_testkit::{RedisServer, eventually, eventually_async, free_port};
 
 use super::*;
 
-const SECRET: &str = "s3cret-w0rd";
+pub(super) const SECRET: &str = "s3cret-w0rd";
 
 /// Opens what cannot be opened and checks what is told.
-async fn refused(url: &str, kind: ErrorKind, advice: &str) {
+pub(super) async fn refused(url: &str, kind: ErrorKind, advice: &str) {
     let error = match try_open(url).await {
         Err(error) => error,
         Ok(store) => panic!("{store} was opened"),

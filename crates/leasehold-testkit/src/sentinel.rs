@@ -1,0 +1,308 @@
+//! A master, two replicas, and three sentinels that watch them.
+
+use std::time::Duration;
+
+use crate::redis::{RedisOptions, RedisServer, Restart};
+use crate::wait::eventually;
+
+/// How long any state may take to come about on a slow machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The name under which the sentinels know the master.
+const NAME: &str = "mymaster";
+
+const REPLICAS: usize = 2;
+const SENTINELS: usize = 3;
+
+/// How to start a [`SentinelSet`].
+#[derive(Clone, Debug)]
+pub struct SentinelOptions {
+    servers: RedisOptions,
+    sentinels: RedisOptions,
+    down_after: Duration,
+}
+
+/// A running set. It ends when it is dropped.
+pub struct SentinelSet {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl SentinelOptions {
+    /// How the master and its replicas are set up.
+    #[must_use]
+    pub fn servers(mut self, servers: RedisOptions) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// How the sentinels are set up.
+    #[must_use]
+    pub fn sentinels(mut self, sentinels: RedisOptions) -> Self {
+        self.sentinels = sentinels;
+        self
+    }
+
+    /// How long a server must be silent to be taken for down. One second unless told.
+    #[must_use]
+    pub fn down_after(mut self, span: Duration) -> Self {
+        self.down_after = span;
+        self
+    }
+
+    /// Starts all and waits until they know each other.
+    ///
+    /// # Panics
+    ///
+    /// If redis-server is missing or they do not come up.
+    #[must_use]
+    pub fn start(self) -> SentinelSet {
+        // Told to follow when they run, they come up at once again whoever is there.
+        let server = self.servers.replicates();
+        let master = server.clone().start();
+        let replica = || {
+            let replica = server.clone().start();
+            replica.cli(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+            replica
+        };
+        let replicas: Vec<_> = (0..REPLICAS).map(|_| replica()).collect();
+        let sentinel = self
+            .sentinels
+            .sentinel_of(NAME, &master)
+            .config(&format!(
+                "sentinel down-after-milliseconds {NAME} {}",
+                self.down_after.as_millis()
+            ))
+            .config(&format!("sentinel failover-timeout {NAME} 10000"));
+        let mut servers = vec![master];
+        servers.extend(replicas);
+        let set = SentinelSet {
+            servers,
+            sentinels: (0..SENTINELS).map(|_| sentinel.clone().start()).collect(),
+        };
+        set.meet();
+        set
+    }
+}
+
+impl SentinelSet {
+    /// A plain set.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// A set with options.
+    #[must_use]
+    pub fn options() -> SentinelOptions {
+        SentinelOptions {
+            servers: RedisServer::options(),
+            sentinels: RedisServer::options(),
+            down_after: Duration::from_secs(1),
+        }
+    }
+
+    /// The URL of the set.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_with("")
+    }
+
+    /// The URL of the set for one of the users of its servers.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        self.url_with(&format!("{user}:{password}@"))
+    }
+
+    /// The servers, in whatever roles.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// One of the servers, to restart it.
+    pub fn server_mut(&mut self, place: usize) -> &mut RedisServer {
+        &mut self.servers[place]
+    }
+
+    /// One of the sentinels, to kill it.
+    pub fn sentinel_mut(&mut self, place: usize) -> &mut RedisServer {
+        &mut self.sentinels[place]
+    }
+
+    /// The place among the servers of the one that all sentinels which run take for the master.
+    /// `None`: they do not agree.
+    #[must_use]
+    pub fn agreed_master(&self) -> Option<usize> {
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+        let mut named = self.sentinels.iter().filter_map(|sentinel| {
+            let answer = sentinel.try_cli(&ask).ok()?;
+            answer.lines().nth(1)?.parse::<u16>().ok()
+        });
+        let first = named.next()?;
+        let found = |server: &RedisServer| server.port() == first;
+        named
+            .all(|port| port == first)
+            .then(|| self.servers.iter().position(found))?
+    }
+
+    /// The place among the servers of the master.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinels come to no agreement.
+    #[must_use]
+    pub fn master(&self) -> usize {
+        let mut master = None;
+        eventually(SOON, || {
+            master = self.agreed_master();
+            master.is_some()
+        });
+        master.expect("the sentinels agree")
+    }
+
+    /// Kills the master, as a crash would, and answers its place.
+    pub fn kill_master(&mut self) -> usize {
+        let master = self.master();
+        self.servers[master].kill9();
+        master
+    }
+
+    /// Stops the master, which keeps its connections and answers nothing, and answers its place.
+    pub fn stop_master(&self) -> usize {
+        let master = self.master();
+        self.servers[master].stop();
+        master
+    }
+
+    /// Orders a failover and answers the place of the old master.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinels refuse for too long: there may be no good replica yet.
+    pub fn order_failover(&self) -> usize {
+        let master = self.master();
+        let order = ["SENTINEL", "FAILOVER", NAME];
+        eventually(SOON, || self.sentinels[0].try_cli(&order).is_ok());
+        master
+    }
+
+    /// Waits until all sentinels take another server for the master, which takes itself for it, too,
+    /// and answers its place.
+    ///
+    /// # Panics
+    ///
+    /// If they do not.
+    pub fn master_after(&self, old: usize) -> usize {
+        let mut new = old;
+        eventually(SOON, || {
+            new = self.agreed_master().unwrap_or(old);
+            let role = || self.servers[new].try_cli(&["ROLE"]).unwrap_or_default();
+            new != old && role().starts_with("master")
+        });
+        new
+    }
+
+    /// Brings a server back that was killed, without its data, to follow the master.
+    pub fn revive(&mut self, place: usize) {
+        self.servers[place].restart(Restart::Empty);
+        let port = self.servers[self.master()].port().to_string();
+        self.servers[place].cli(&["REPLICAOF", "127.0.0.1", &port]);
+    }
+
+    /// Waits until every other server follows the master and has all that it has, and the sentinels
+    /// know.
+    ///
+    /// # Panics
+    ///
+    /// If they do not.
+    pub fn until_in_sync(&self) {
+        eventually(SOON, || {
+            let Some(master) = self.agreed_master() else {
+                return false;
+            };
+            let info = self.servers[master].try_cli(&["INFO", "replication"]);
+            let info = info.unwrap_or_default();
+            let offset = field(&info, "master_repl_offset").map(str::to_owned);
+            offset.is_some()
+                && info.contains("role:master")
+                && self.servers.iter().enumerate().all(|(place, server)| {
+                    let info = server.try_cli(&["INFO", "replication"]).unwrap_or_default();
+                    place == master
+                        || info.contains("master_link_status:up")
+                            && field(&info, "slave_repl_offset") == offset.as_deref()
+                })
+        });
+        self.meet();
+    }
+
+    fn url_with(&self, credentials: &str) -> String {
+        let tls = self.servers[0].url().starts_with("rediss");
+        let (scheme, host) = match tls {
+            true => ("rediss+sentinel", "localhost"),
+            false => ("redis+sentinel", "127.0.0.1"),
+        };
+        let sentinels = self.sentinels.iter();
+        let hosts: Vec<_> = sentinels
+            .map(|sentinel| format!("{host}:{}", sentinel.port()))
+            .collect();
+        let query = self.servers[0].url();
+        let query = query.split_once('?').map_or("", |(_, query)| query);
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!(
+            "{scheme}://{credentials}{}/{NAME}/0{mark}{query}",
+            hosts.join(",")
+        )
+    }
+
+    /// Waits until all know of all. The sentinels are asked to talk more for that time, if they can.
+    fn meet(&self) {
+        let talk = |publish: &str, info: &str| {
+            let debug = ["SENTINEL", "DEBUG"];
+            let periods = ["PUBLISH-PERIOD", publish, "INFO-PERIOD", info];
+            for sentinel in &self.sentinels {
+                let _ = sentinel.try_cli(&[&debug[..], &periods[..]].concat());
+            }
+        };
+        talk("50", "50");
+        self.until_known();
+        talk("2000", "10000");
+    }
+
+    /// Waits until every sentinel knows the others and that all replicas follow.
+    fn until_known(&self) {
+        let knows = |sentinel: &RedisServer| {
+            let replicas = sentinel.try_cli(&["SENTINEL", "REPLICAS", NAME]);
+            let replicas = replicas.unwrap_or_default();
+            let flags = replicas
+                .lines()
+                .zip(replicas.lines().skip(1))
+                .filter(|pair| *pair == ("flags", "slave"));
+            let linked = replicas
+                .lines()
+                .zip(replicas.lines().skip(1))
+                .filter(|pair| *pair == ("master-link-status", "ok"));
+            let others = sentinel.try_cli(&["SENTINEL", "MASTER", NAME]);
+            let others = others.unwrap_or_default();
+            let running = self.sentinels.len() - 1;
+            let all = (String::from("num-other-sentinels"), running.to_string());
+            let mut pairs = others.lines().zip(others.lines().skip(1));
+            flags.count() == REPLICAS
+                && linked.count() == REPLICAS
+                && pairs.any(|(name, value)| name == all.0 && value == all.1)
+        };
+        eventually(SOON, || self.sentinels.iter().all(knows));
+    }
+}
+
+/// The value of a line of `INFO`.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+}
