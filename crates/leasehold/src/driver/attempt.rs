@@ -14,8 +14,8 @@ use super::Driver;
 use super::held::Held;
 use super::release::Echo;
 use super::slot::{Slot, Told};
-use super::submitter;
-use crate::store::{Key, Reply, Request};
+use super::{shard_of, submitter};
+use crate::store::{Key, Reply, Request, Shard};
 use crate::{Error, ErrorKind};
 
 /// How a lease is to be kept.
@@ -53,6 +53,17 @@ pub(crate) enum Answer {
 struct Question {
     sent: Instant,
     before: Option<(Instant, Instant)>,
+    shard: Shard,
+}
+
+/// A question that put the lease into the queue.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    sent: Instant,
+    /// The store's time of the answer.
+    answered: StoreTime,
+    /// The shard whose time that is, if it is known.
+    shard: Option<Shard>,
 }
 
 /// One lease id on its way to a grant.
@@ -72,9 +83,8 @@ pub(crate) struct Attempt {
     pub(crate) slot: Arc<Slot>,
     /// A question that is under way already.
     posted: Option<(Question, oneshot::Receiver<Reply>)>,
-    /// The last question that was answered with a place in the queue: before it was sent, and the
-    /// store's time of the answer.
-    queued: Option<(Instant, StoreTime)>,
+    /// The last question that was answered with a place in the queue.
+    queued: Option<Queued>,
     /// The first request whose effect is not known, and the last one.
     doubtful: Option<(Instant, Instant)>,
     /// Whether the store may know the id.
@@ -132,7 +142,16 @@ impl Attempt {
         self.doubtful = Some((first, sent));
         self.open = true;
         self.slot.asking();
-        Question { sent, before }
+        let shard = self.shard();
+        Question {
+            sent,
+            before,
+            shard,
+        }
+    }
+
+    fn shard(&self) -> Shard {
+        shard_of(&self.driver.store, &self.key)
     }
 
     fn request(&self, wait: bool) -> Request {
@@ -149,7 +168,11 @@ impl Attempt {
     }
 
     fn answered(&mut self, question: Question, reply: Reply) -> Answer {
-        let Question { sent, before } = question;
+        let Question {
+            sent,
+            before,
+            shard,
+        } = question;
         let failed = |error| Answer::Failed { sent, error };
         let (outcome, now) = match reply {
             Reply::Applied { outcome, now } => (outcome, now),
@@ -168,7 +191,14 @@ impl Attempt {
                 if self.queued.is_some() || before.is_some() {
                     self.slot.refused();
                 }
-                self.queued = place.map(|_| (sent, now));
+                // If the record moved meanwhile, nobody knows whose time that is.
+                let shard = Some(shard).filter(|shard| *shard == self.shard());
+                let answered = now;
+                self.queued = place.map(|_| Queued {
+                    sent,
+                    answered,
+                    shard,
+                });
                 self.open = before.is_some() || place.is_some();
                 Answer::Refused { left, place }
             }
@@ -193,7 +223,15 @@ impl Attempt {
 
     /// The lease of a grant that was told. `None`: it must be asked for, or given up.
     pub(crate) fn accept_told(&mut self, told: Told) -> Option<(Arc<Held>, HoldId)> {
-        let (asked, answered) = self.queued?;
+        let Queued {
+            sent: asked,
+            answered,
+            shard,
+        } = self.queued?;
+        // Another shard granted it, by another clock.
+        if shard != Some(self.shard()) {
+            return None;
+        }
         let Told { grant, heard } = told;
         // Refused since: this process was stopped, and the grant is long over.
         if grant.now < answered {

@@ -106,11 +106,11 @@ impl<L: Kind> Lines<L> {
         self.table().lines.get(key)?.busy.clone()
     }
 
-    /// What all fronts are busy with.
-    pub(crate) fn all_busy(&self) -> Vec<L::Busy> {
+    /// What the fronts of those names are busy with that are asked for.
+    pub(crate) fn all_busy(&self, asked_for: impl Fn(&L::Key) -> bool) -> Vec<L::Busy> {
         let table = self.table();
-        let lines = table.lines.values();
-        lines.filter_map(|line| line.busy.clone()).collect()
+        let lines = table.lines.iter().filter(|(key, _)| asked_for(key));
+        lines.filter_map(|(_, line)| line.busy.clone()).collect()
     }
 
     /// Ends all waiting: those who wait get no turn, and leave.

@@ -2,10 +2,10 @@
 
 use leasehold_core::{Cause, Grant, Notice};
 
-use super::Driver;
 use super::contender::Busy;
 use super::primitives::tell;
-use crate::store::{Event, Key, Listener};
+use super::{Driver, concerns};
+use crate::store::{Event, Key, Listener, Reach};
 
 impl Listener for Driver {
     fn hear(&self, event: Event) {
@@ -36,19 +36,29 @@ impl Listener for Driver {
                 Some(Busy::Asking(slot)) => slot.changed(),
                 None => {}
             },
-            Event::Interrupted => {
-                self.renewer.interrupted();
-                for busy in self.lines.all_busy() {
-                    if let Busy::Asking(slot) = busy {
-                        slot.ask_again();
-                    }
-                }
+            Event::Interrupted(reach) => {
+                self.ask_again(&reach);
+                self.renewer.interrupted(reach);
             }
+            Event::Moved(reach) => self.ask_again(&reach),
         }
     }
 }
 
 impl Driver {
+    /// Has everybody ask again who waits for one of these records.
+    fn ask_again(&self, reach: &Reach) {
+        let waiting = match reach {
+            Reach::Record(key) => self.lines.busy(key).into_iter().collect(),
+            _ => self.lines.all_busy(|key| concerns(&self.store, reach, key)),
+        };
+        for busy in waiting {
+            if let Busy::Asking(slot) = busy {
+                slot.ask_again();
+            }
+        }
+    }
+
     fn granted(&self, key: Key, grant: Grant) {
         match self.lines.busy(&key) {
             Some(Busy::Asking(slot)) if slot.id == grant.lease => {

@@ -25,6 +25,7 @@ pub(crate) mod submitter;
 
 mod announcer;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(crate) use self::primitives::{Runtime, tell};
 use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
-use crate::store::{About, Key, Space, Store};
+use crate::store::{About, Key, Reach, Shard, Space, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// One client's machinery. Lives as long as its client or any of its guards.
@@ -131,6 +132,20 @@ impl Driver {
     pub(crate) fn name_error(&self, error: Error, key: &Key) -> Error {
         error.for_lock(&key.name).at_store(&self.store)
     }
+}
+
+/// Whether an event of this reach concerns a record.
+fn concerns(store: &Arc<dyn Store>, reach: &Reach, key: &Key) -> bool {
+    match reach {
+        Reach::Store => true,
+        Reach::Shard(shard) => shard_of(store, key) == *shard,
+        Reach::Record(record) => key == record,
+    }
+}
+
+/// The shard of a record. Should the store panic there, it may do so again when it is asked for more.
+fn shard_of(store: &Arc<dyn Store>, key: &Key) -> Shard {
+    catch_unwind(AssertUnwindSafe(|| store.shard(key))).unwrap_or(Shard(0))
 }
 
 impl Drop for Driver {

@@ -165,7 +165,7 @@ impl Driver {
     fn close(&self) -> Vec<Arc<Held>> {
         self.closed.store(true, Ordering::SeqCst);
         self.lines.close();
-        for busy in self.lines.all_busy() {
+        for busy in self.lines.all_busy(|_| true) {
             if let Busy::Asking(slot) = busy {
                 slot.ask_again();
             }

@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ use self::lane::Lanes;
 use super::clock::Clock;
 use super::held::Held;
 use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock, tell};
-use crate::store::{Shard, Store};
+use super::{concerns, shard_of};
+use crate::store::{Reach, Shard, Store};
 
 /// How many leases are looked at before others get a word in.
 const LOOK_MAX: usize = 1_024;
@@ -50,7 +51,8 @@ struct Shared {
     runtime: Runtime,
     lanes: Lanes,
     table: Mutex<Table>,
-    interrupted: AtomicBool,
+    /// What was interrupted since the task looked last.
+    interrupted: Mutex<Vec<Reach>>,
     earlier: Notify,
 }
 
@@ -70,7 +72,7 @@ impl Renewer {
             runtime: runtime.clone(),
             lanes: Lanes::default(),
             table: Mutex::default(),
-            interrupted: AtomicBool::new(false),
+            interrupted: Mutex::default(),
             earlier: Notify::new(),
         });
         let task = runtime.spawn(Arc::clone(&shared).run());
@@ -97,9 +99,13 @@ impl Renewer {
         self.shared.revisit(held, now);
     }
 
-    /// Asks the store whether it still knows each lease: the connection was interrupted.
-    pub(crate) fn interrupted(&self) {
-        self.shared.interrupted.store(true, Ordering::Release);
+    /// Asks the store whether it still knows these leases: the connection was interrupted.
+    pub(crate) fn interrupted(&self, reach: Reach) {
+        let mut interrupted = lock(&self.shared.interrupted);
+        if !interrupted.contains(&reach) {
+            interrupted.push(reach);
+        }
+        drop(interrupted);
         self.shared.earlier.notify_one();
     }
 
@@ -170,8 +176,9 @@ impl Shared {
     async fn look_after(self: &Arc<Self>) -> Never {
         loop {
             let now = self.clock.now();
-            if self.interrupted.swap(false, Ordering::AcqRel) {
-                self.doubt_all(now).await;
+            let interrupted = std::mem::take(&mut *lock(&self.interrupted));
+            if !interrupted.is_empty() {
+                self.doubt(&interrupted, now).await;
             }
             while self.poll_due() {
                 tokio::task::yield_now().await;
@@ -208,7 +215,7 @@ impl Shared {
                 let (action, next, told) = held.poll(now);
                 news.extend(told.map(|kind| (Arc::clone(&held), kind)));
                 if let Action::Renew(_) = action {
-                    let shard = self.shard(&held);
+                    let shard = shard_of(&self.store, &held.key);
                     let batch = batches.entry(shard).or_insert_with(|| Batch::new(self));
                     batch.push(Arc::clone(&held), due);
                 }
@@ -228,11 +235,6 @@ impl Shared {
         looks == LOOK_MAX
     }
 
-    /// The shard of a lease. If the store panics there, it may do so again in the batch of the first.
-    fn shard(&self, held: &Held) -> Shard {
-        catch_unwind(AssertUnwindSafe(|| self.store.shard(&held.key))).unwrap_or(Shard(0))
-    }
-
     fn send(self: &Arc<Self>, shard: Shard, mut batch: Batch) {
         let lane = self.lanes.of(shard);
         while batch.len() > 0 {
@@ -241,9 +243,14 @@ impl Shared {
         }
     }
 
-    /// Asks the store about every lease.
-    async fn doubt_all(&self, now: Instant) {
+    /// Asks the store about every lease that was interrupted.
+    async fn doubt(&self, interrupted: &[Reach], now: Instant) {
+        let concerned = |held: &Arc<Held>| {
+            let reaches = |reach: &Reach| concerns(&self.store, reach, &held.key);
+            interrupted.iter().any(reaches)
+        };
         let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
+        let leases: Vec<_> = leases.into_iter().filter(concerned).collect();
         for part in leases.chunks(LOOK_MAX) {
             for held in part {
                 held.interrupted(now);

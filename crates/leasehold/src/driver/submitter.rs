@@ -2,12 +2,12 @@
 //!
 //! An operation travels at once when none is under way, otherwise with all others that came up
 //! meanwhile: no delay for one caller, one round trip (and one transaction) for many. Operations
-//! reach the store in the order in which they were handed in.
+//! reach a shard of the store in the order in which they were handed in.
 //!
 //! A caller makes its call itself as long as it is the only one. It may stop being polled at any
 //! moment, so as soon as another comes, a task of ours goes on with the call.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,7 +18,8 @@ use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::primitives::{Mutex, MutexGuard, Runtime, lock, tell};
-use crate::store::{BoxFuture, Reply, Request, Store};
+use super::shard_of;
+use crate::store::{BoxFuture, Reply, Request, Shard, Store};
 use crate::{Error, ErrorKind};
 
 /// How many operations travel together at most: enough to make the round trip's share small,
@@ -30,11 +31,21 @@ pub(super) const BATCH_MAX: usize = 256;
 /// goes in always: it gives back what somebody holds.
 const CALLERS_MAX: usize = 16_384;
 
-#[derive(Clone, Debug)]
-pub(crate) struct Submitter(Arc<Shared>);
-
+/// A way to each shard of the store: one that does not answer delays no other.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Submitter {
+    store: Arc<dyn Store>,
+    runtime: Runtime,
+    /// The way to the first, which most stores have only.
+    first: Arc<Way>,
+    /// The ways to those others that were ever needed.
+    others: Mutex<HashMap<Shard, Arc<Way>>>,
+}
+
+/// The way to one shard. If a record moves to another while its operations are under way, those that
+/// follow do not wait for them.
+#[derive(Debug)]
+struct Way {
     store: Arc<dyn Store>,
     runtime: Runtime,
     queue: Mutex<Queue>,
@@ -58,21 +69,22 @@ struct Lone {
 
 impl Submitter {
     pub(crate) fn new(store: Arc<dyn Store>, runtime: Runtime) -> Self {
-        Self(Arc::new(Shared {
+        Self {
+            first: Way::new(&store, &runtime),
+            others: Mutex::default(),
             store,
             runtime,
-            queue: Mutex::default(),
-            room: Semaphore::new(CALLERS_MAX),
-        }))
+        }
     }
 
     /// Sends an operation and waits for its reply.
     ///
     /// Dropped before it is answered, the operation may or may not be applied.
     pub(crate) async fn submit(&self, request: Request) -> Reply {
+        let way = self.way(&request);
         // It is never closed.
-        let _room = self.0.room.acquire().await;
-        match self.begin(request) {
+        let _room = way.room.acquire().await;
+        match way.begin(request) {
             Begun::Queued(reply) => answer(reply).await,
             Begun::Alone(mut caller) => {
                 tell(|| metrics::counter!("leasehold_round_trips_total").increment(1));
@@ -82,37 +94,34 @@ impl Submitter {
         }
     }
 
-    fn begin(&self, request: Request) -> Begun<'_> {
-        let mut queue = self.0.queue();
-        if queue.under_way {
-            let reply = queue.push(request);
-            self.0.see_to(queue);
-            return Begun::Queued(reply);
-        }
-        queue.under_way = true;
-        let (lone, replies) = Lone::new(&self.0, request);
-        queue.lone = Some(lone);
-        Begun::Alone(Caller {
-            shared: &self.0,
-            replies,
-        })
-    }
-
     /// Puts an operation into the queue without waiting: what is handed in after it reaches the
     /// store after it.
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
-        let mut queue = self.0.queue();
+        let way = self.way(&request);
+        let mut queue = way.queue();
         let reply = queue.push(request);
-        self.0.see_to(queue);
+        way.see_to(queue);
         reply
     }
 
-    /// Puts two operations into the queue that travel together.
+    /// Puts two operations on one record into the queue that travel together.
     pub(crate) fn post_both(&self, requests: [Request; 2]) -> [oneshot::Receiver<Reply>; 2] {
-        let mut queue = self.0.queue();
+        let way = self.way(&requests[0]);
+        let mut queue = way.queue();
         let replies = requests.map(|request| queue.push(request));
-        self.0.see_to(queue);
+        way.see_to(queue);
         replies
+    }
+
+    fn way(&self, request: &Request) -> Arc<Way> {
+        match shard_of(&self.store, &request.key) {
+            Shard(0) => Arc::clone(&self.first),
+            shard => {
+                let mut others = lock(&self.others);
+                let new = || Way::new(&self.store, &self.runtime);
+                Arc::clone(others.entry(shard).or_insert_with(new))
+            }
+        }
     }
 }
 
@@ -136,7 +145,32 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl Way {
+    fn new(store: &Arc<dyn Store>, runtime: &Runtime) -> Arc<Self> {
+        Arc::new(Self {
+            store: Arc::clone(store),
+            runtime: runtime.clone(),
+            queue: Mutex::default(),
+            room: Semaphore::new(CALLERS_MAX),
+        })
+    }
+
+    fn begin(self: &Arc<Self>, request: Request) -> Begun {
+        let mut queue = self.queue();
+        if queue.under_way {
+            let reply = queue.push(request);
+            self.see_to(queue);
+            return Begun::Queued(reply);
+        }
+        queue.under_way = true;
+        let (lone, replies) = Lone::new(self, request);
+        queue.lone = Some(lone);
+        Begun::Alone(Caller {
+            way: Arc::clone(self),
+            replies,
+        })
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
@@ -180,10 +214,9 @@ impl Shared {
     }
 
     fn drain_later(self: &Arc<Self>) {
-        let shared = Arc::clone(self);
+        let way = Arc::clone(self);
         // The turn begins with the task: one that never runs, as the runtime ends, passes on nothing.
-        self.runtime
-            .spawn(async move { Turn(shared).drain().await });
+        self.runtime.spawn(async move { Turn(way).drain().await });
     }
 
     fn next_batch(&self) -> (Vec<Request>, Vec<oneshot::Sender<Reply>>) {
@@ -194,19 +227,19 @@ impl Shared {
 }
 
 /// How an operation was handed in.
-enum Begun<'a> {
+enum Begun {
     Queued(oneshot::Receiver<Reply>),
-    Alone(Caller<'a>),
+    Alone(Caller),
 }
 
 impl Lone {
-    fn new(shared: &Arc<Shared>, request: Request) -> (Self, oneshot::Receiver<Vec<Reply>>) {
+    fn new(way: &Arc<Way>, request: Request) -> (Self, oneshot::Receiver<Vec<Reply>>) {
         let (replies, receiver) = oneshot::channel();
-        let store = Arc::clone(&shared.store);
+        let store = Arc::clone(&way.store);
         let lone = Self {
             call: Box::pin(async move { store.apply(vec![request]).await }),
             replies,
-            turn: Turn(Arc::clone(shared)),
+            turn: Turn(Arc::clone(way)),
         };
         (lone, receiver)
     }
@@ -219,15 +252,15 @@ impl fmt::Debug for Lone {
 }
 
 /// One whose call is under way, made by itself or by the task that took it over.
-struct Caller<'a> {
-    shared: &'a Arc<Shared>,
+struct Caller {
+    way: Arc<Way>,
     replies: oneshot::Receiver<Vec<Reply>>,
 }
 
-impl Caller<'_> {
+impl Caller {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Reply>> {
         let lone = {
-            let mut queue = self.shared.queue();
+            let mut queue = self.way.queue();
             if let Poll::Ready(replies) = Pin::new(&mut self.replies).poll(context) {
                 return Poll::Ready(replies.unwrap_or_default());
             }
@@ -239,16 +272,16 @@ impl Caller<'_> {
         };
         let polled = lone.call.as_mut().poll(context);
         if polled.is_pending() {
-            self.shared.lay_aside(lone);
+            self.way.lay_aside(lone);
         }
         polled
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for Caller {
     fn drop(&mut self) {
         let lone = {
-            let mut queue = self.shared.queue();
+            let mut queue = self.way.queue();
             let to_come = matches!(self.replies.try_recv(), Err(TryRecvError::Empty));
             queue.lone.take_if(|_| to_come)
         };
@@ -257,7 +290,7 @@ impl Drop for Caller<'_> {
 }
 
 /// The right to talk to the store; passed on when dropped, also by a panic or a cancelled caller.
-struct Turn(Arc<Shared>);
+struct Turn(Arc<Way>);
 
 impl Turn {
     /// Sends what waits, until nothing does.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use leasehold_core::Notice;
 
-use super::Key;
+use super::{Key, Shard};
 
 /// News for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +14,23 @@ pub enum Event {
     /// Somebody else changed or removed the record that this client has read last: whoever holds the
     /// lock asks whether it still does. A hint: it may come without need.
     Changed(Key),
-    /// The store could not tell anything for a while, or all its records are gone: whoever waits or
-    /// holds asks again.
-    Interrupted,
+    /// The store could not tell anything of these records for a while, or they are gone: whoever waits
+    /// or holds asks again.
+    Interrupted(Reach),
+    /// These records may have come from another shard, which has another clock: whoever waits asks
+    /// again. Nothing is lost by that, so whoever holds need not.
+    Moved(Reach),
+}
+
+/// Which records an event concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of the store.
+    Store,
+    /// All that are in a shard when it is told.
+    Shard(Shard),
+    /// One.
+    Record(Key),
 }
 
 /// Takes the news of a client.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime, Token};
 
-pub use self::event::{Event, Listener, Wakes};
+pub use self::event::{Event, Listener, Reach, Wakes};
 pub use self::key::{Key, Space};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]

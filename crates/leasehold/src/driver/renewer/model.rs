@@ -31,7 +31,7 @@ use super::super::primitives::Runtime;
 use super::super::{Driver, Terms};
 use super::Renewer;
 use crate::clock::Clock;
-use crate::store::{About, BoxFuture, Event, Key, Listener, Space, Store};
+use crate::store::{About, BoxFuture, Event, Key, Listener, Reach, Space, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -192,7 +192,7 @@ impl World {
         for _ in 0..2 {
             a_while().await;
             self.driver.hear(match thread_rng().gen_range(0..3) {
-                0 => Event::Interrupted,
+                0 => Event::Interrupted(Reach::Store),
                 _ => Event::Changed(key(thread_rng().gen_range(0..2))),
             });
         }
@@ -387,7 +387,7 @@ fn run_due_and_doubted() {
                 a_while().await;
                 match thread_rng().gen_range(0..4) {
                     0 => bare.renewer.check(&held),
-                    1 => bare.renewer.interrupted(),
+                    1 => bare.renewer.interrupted(Reach::Store),
                     2 => bare.renewer.revisit(&held),
                     _ => {}
                 }
@@ -426,7 +426,7 @@ fn run_hint() {
             let since = bare.clock.now();
             match thread_rng().gen_bool(0.5) {
                 true => bare.renewer.check(&held),
-                false => bare.renewer.interrupted(),
+                false => bare.renewer.interrupted(Reach::Store),
             }
             bare.store.renewed_after(held.id, since).await;
             stop(&bare.renewer).await;

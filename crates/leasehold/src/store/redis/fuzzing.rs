@@ -82,7 +82,7 @@ pub fn push(data: &[u8]) {
                 assert_eq!(notice.lease().client, client);
             }
             Event::Changed(key) => assert_eq!(key.space, space),
-            Event::Interrupted => {}
+            Event::Interrupted(_) | Event::Moved(_) => {}
         }
     }
 }

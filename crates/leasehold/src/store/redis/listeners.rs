@@ -8,7 +8,7 @@ use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{parse_channel, parse_record};
-use crate::store::{Event, Key, Listener, Space, Wakes};
+use crate::store::{Event, Key, Listener, Reach, Space, Wakes};
 
 type Table = HashMap<ClientId, (Space, Weak<dyn Listener>)>;
 
@@ -119,7 +119,7 @@ impl Listeners {
 
     /// Tells everybody that there may have been news that nobody heard.
     pub(super) fn interrupted(&self) {
-        self.tell_all(|_| Some(Event::Interrupted));
+        self.tell_all(|_| Some(Event::Interrupted(Reach::Store)));
     }
 
     /// Tells a client, if it still listens. One that is gone is forgotten, so that the next batch

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::store::{Event, Listener, Request, Store};
+use leasehold::store::{Event, Listener, Reach, Request, Store};
 use leasehold_core::{ClientId, Grant, LeaseId, Notice};
 use leasehold_testkit::{RedisServer, eventually_async};
 
@@ -109,7 +109,7 @@ impl Asker {
             !heard.is_empty()
         })
         .await;
-        assert_eq!(heard, [Event::Interrupted]);
+        assert_eq!(heard, [Event::Interrupted(Reach::Store)]);
     }
 
     /// The grant of a lease, as the next thing it hears but hints: whoever waits has asked, and so

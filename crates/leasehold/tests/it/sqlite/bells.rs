@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
-use leasehold::store::{Event, Listener, Wakes};
+use leasehold::store::{Event, Listener, Reach, Wakes};
 use leasehold_core::Notice;
 use leasehold_testkit::eventually;
 
@@ -180,7 +180,7 @@ async fn the_file_may_be_reached_through_a_link() {
     let holder = Asker::on(&third, 13).await;
     holder.take("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, Some(0));
-    assert_eq!(waiter.hears(1).await, [Event::Interrupted]);
+    assert_eq!(waiter.hears(1).await, [Event::Interrupted(Reach::Store)]);
     holder.release("a", 1).await;
     waiter.granted("a", 1).await;
 }
@@ -243,7 +243,7 @@ async fn who_is_too_slow_to_hear_everything_is_told_so() {
     loop {
         match events.recv_timeout(SOON).unwrap() {
             Event::Told(_, Notice::Granted(_)) => granted += 1,
-            Event::Interrupted => break,
+            Event::Interrupted(_) => break,
             other => panic!("{other:?}"),
         }
     }

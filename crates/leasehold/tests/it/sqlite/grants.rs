@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{Event, Wakes};
+use leasehold::store::{Event, Reach, Wakes};
 use leasehold_core::Notice;
 
 use super::ear::{Asker, wait};
@@ -180,11 +180,11 @@ async fn listeners_learn_that_the_file_was_deleted() {
     std::fs::remove_file(place.path()).unwrap();
     // Each notices at its next request, of whatever kind.
     assert_eq!(one.inspect(&key("a")).await.unwrap(), None);
-    assert_eq!(holder.hears(1).await, [Event::Interrupted]);
+    assert_eq!(holder.hears(1).await, [Event::Interrupted(Reach::Store)]);
     assert_eq!(waiter.take_heard(), []);
     let (lost, _) = outcome(&*other, renew("b", waiter.lease(2), LONG)).await;
     assert_eq!(lost, Outcome::Lost(Loss::Gone));
-    assert_eq!(waiter.hears(1).await, [Event::Interrupted]);
+    assert_eq!(waiter.hears(1).await, [Event::Interrupted(Reach::Store)]);
 
     // The new file has a queue of its own, and the same bells.
     waiter.take("a", 1).await;

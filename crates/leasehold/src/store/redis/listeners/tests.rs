@@ -143,7 +143,7 @@ fn a_change_is_told_to_all_of_its_space() {
     assert_eq!(heard(&other), [Event::Changed(key(&there))]);
     listeners.hear(&push(PushKind::Invalidate, vec![Value::Nil]));
     for ear in [&one, &two, &other] {
-        assert_eq!(heard(ear), [Event::Interrupted]);
+        assert_eq!(heard(ear), [Event::Interrupted(Reach::Store)]);
     }
     for strange in [
         push(PushKind::Invalidate, vec![]),
@@ -170,7 +170,7 @@ fn who_is_gone_is_forgotten() {
     let before = listeners.version();
     drop(one);
     // Noticed when it is to be told something, so that it is unsubscribed.
-    listeners.tell(client(1), Event::Interrupted);
+    listeners.tell(client(1), Event::Interrupted(Reach::Store));
     assert!(listeners.version() > before);
     assert_eq!(ids(), [client(2), client(3)]);
     drop(two);

@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 use super::folder::Folder;
 use super::letter;
 use crate::store::sqlite::path;
-use crate::store::{Event, Listener};
+use crate::store::{Event, Listener, Reach};
 
 /// A socket, and the thread that waits at it. The thread owns the socket: while it is there, somebody
 /// hears.
@@ -109,7 +109,7 @@ impl Line {
                     }
                     read_on += 1;
                     if read_on >= waiting_max {
-                        listener.hear(Event::Interrupted);
+                        listener.hear(Event::Interrupted(Reach::Store));
                         read_on = 1;
                     }
                 }

@@ -6,7 +6,7 @@
 
 use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, Scope, StoreTime, Token, Ttl};
 
-use crate::store::{Event, Key, Space};
+use crate::store::{Event, Key, Reach, Space};
 
 /// A letter is never longer.
 pub(super) const BYTES_MAX: usize = 32 * 1024;
@@ -67,7 +67,7 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
             (NEXT, key, vec![lease.number, ttl.as_millis()])
         }
         Event::Told(key, Notice::Revoked { lease }) => (REVOKED, key, vec![lease.number]),
-        Event::Changed(_) | Event::Interrupted => return None,
+        Event::Changed(_) | Event::Interrupted(_) | Event::Moved(_) => return None,
     };
     let mut bytes = vec![kind];
     let space = &key.space;
@@ -86,7 +86,7 @@ fn encode(event: &Event) -> Option<Vec<u8>> {
 fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
     let [kind] = take(rest)?;
     if kind == INTERRUPTED {
-        return Some(Event::Interrupted);
+        return Some(Event::Interrupted(Reach::Store));
     }
     let namespace = Scope::parse(text(rest)?).ok()?;
     let tenant = Scope::parse(text(rest)?).ok()?;
@@ -199,7 +199,7 @@ mod tests {
             write(&mut letters, &event(number));
         }
         let found: Vec<_> = letters.iter().map(|letter| read(letter, CLIENT)).collect();
-        assert_eq!(found, [[Event::Interrupted]]);
+        assert_eq!(found, [[Event::Interrupted(Reach::Store)]]);
     }
 
     /// Whatever comes, it is no panic, and what was read before it holds.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use leasehold_core::ClientId;
 
 use super::bell::Bell;
-use crate::store::{Event, Listener, Wakes};
+use crate::store::{Event, Listener, Reach, Wakes};
 
 /// The clients of a store that want to be told. Shared by the store and its thread.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Listeners {
         // Not under the lock: a listener may be the last to hold something that forgets a client.
         for (_, Entry { listener, .. }) in self.all() {
             if let Some(listener) = listener.upgrade() {
-                listener.hear(Event::Interrupted);
+                listener.hear(Event::Interrupted(Reach::Store));
             }
         }
     }
