@@ -8,12 +8,14 @@
 
 mod certs;
 mod clock;
+mod cluster;
 mod proxy;
 mod redis;
 mod resp;
 mod supervised;
 mod wait;
 
+pub use self::cluster::{Cluster, Move};
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::wait::{eventually, eventually_async, free_port};
