@@ -171,15 +171,17 @@ impl Cluster {
         };
         let masters = living.iter().filter(is_master);
         let masters = sorted(masters.map(|node| id(node)).collect());
-        let seen_by = |node: &RedisServer| {
-            let seen = seen(node).into_iter();
-            // One that came back takes itself for a master until it hears otherwise.
-            let masters = seen.filter(|seen| seen.serves && !seen.flags.contains("fail"));
-            sorted(masters.map(|seen| seen.id).collect())
+        // One that came back takes itself for a master, and others take it for one, until they hear
+        // otherwise.
+        let agrees = |node: &RedisServer| {
+            let mut seen = seen(node);
+            seen.retain(|seen| !seen.flags.contains("fail"));
+            let clear = seen.iter().all(|seen| seen.serves || seen.master.is_some())
+                && seen.len() == living.len();
+            let serving = seen.into_iter().filter(|seen| seen.serves);
+            clear && sorted(serving.map(|seen| seen.id).collect()) == masters
         };
-        living
-            .iter()
-            .all(|node| ok(node) && seen_by(node) == masters)
+        living.iter().all(|node| ok(node) && agrees(node))
     }
 
     /// Has a replica take the place of its master, with the master's consent, and waits until it has.
