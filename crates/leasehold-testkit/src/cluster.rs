@@ -128,6 +128,11 @@ impl Cluster {
         slot.parse().expect("a slot")
     }
 
+    /// Runs one command on the node that has a key, as administrator.
+    pub fn cli_at(&self, key: &str, args: &[&str]) -> String {
+        self.nodes[self.master_of(self.slot_of(key))].cli(args)
+    }
+
     /// Which node is the master of a slot, as a living node sees it.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> usize {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{Cluster, RedisServer};
 use tempfile::TempDir;
 
 use crate::tap::Tap;
@@ -14,6 +14,7 @@ pub(crate) enum Bed {
     Memory(Arc<MemoryStore>),
     Sqlite(TempDir),
     Redis(Arc<RedisServer>),
+    Cluster(Arc<Cluster>),
     /// One that another process set up.
     Other(String),
 }
@@ -39,11 +40,24 @@ impl Bed {
         Self::Redis(running)
     }
 
+    /// A cluster that the tests of this process share while any of them runs.
+    pub(crate) fn cluster() -> Self {
+        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = cluster.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Cluster::start());
+            *cluster = Arc::downgrade(&started);
+            started
+        });
+        Self::Cluster(running)
+    }
+
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
             Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
             Self::Redis(server) => Some(server.url()),
+            Self::Cluster(cluster) => Some(cluster.url()),
             Self::Other(url) => Some(url.clone()),
         }
     }

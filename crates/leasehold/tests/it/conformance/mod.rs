@@ -22,6 +22,7 @@ macro_rules! conformance {
         conformance!(@store memory, $($module::$behaviour),+);
         conformance!(@store sqlite, $($module::$behaviour),+);
         conformance!(@store redis, $($module::$behaviour),+);
+        conformance!(@store cluster, $($module::$behaviour),+);
     };
     (@store $store:ident, $($module:ident :: $behaviour:ident),+) => {
         mod $store {
