@@ -8,6 +8,7 @@
 
 mod certs;
 mod clock;
+mod cluster;
 mod proxy;
 mod redis;
 mod resp;
@@ -15,6 +16,7 @@ mod sentinel;
 mod supervised;
 mod wait;
 
+pub use self::cluster::{Cluster, Move};
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};

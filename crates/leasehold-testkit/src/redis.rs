@@ -22,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const PORTS_MAX: u32 = 10;
 
 /// The user by which [`RedisServer::cli`] comes in, whatever the test does to the others.
-const ADMIN: (&str, &str) = ("testkit", "testkit-password");
+pub(crate) const ADMIN: (&str, &str) = ("testkit", "testkit-password");
 
 /// How to start a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,7 @@ pub struct RedisOptions {
     clock_shim: bool,
     replica: bool,
     sentinel: bool,
+    cluster: bool,
 }
 
 /// A running redis-server with a folder and a port of its own. It ends when it is dropped.
@@ -45,6 +46,7 @@ pub struct RedisServer {
     certs: Option<Certs>,
     clock: Option<ClockShim>,
     port: u16,
+    bus_port: u16,
 }
 
 /// What a server remembers when it comes back.
@@ -120,6 +122,19 @@ impl RedisOptions {
         .config(&format!("sentinel auth-pass {name} {password}"))
     }
 
+    /// A node of a cluster, which takes a node for dead that is silent for so long.
+    pub(crate) fn cluster_node(mut self, node_timeout_ms: u32) -> Self {
+        self.cluster = true;
+        let (user, password) = ADMIN;
+        self.config("cluster-enabled yes")
+            .config(&format!("cluster-node-timeout {node_timeout_ms}"))
+            // A replica that lags behind on a busy machine takes over all the same.
+            .config("cluster-replica-validity-factor 0")
+            .config("repl-ping-replica-period 1")
+            .config(&format!("masteruser {user}"))
+            .config(&format!("masterauth {password}"))
+    }
+
     /// Bounds its memory, in bytes, and refuses writes beyond.
     #[must_use]
     pub fn maxmemory(self, bytes: u64) -> Self {
@@ -175,9 +190,15 @@ impl RedisOptions {
             options: self,
             folder,
             port: 0,
+            bus_port: 0,
         };
         for _ in 0..PORTS_MAX {
             server.port = free_port();
+            server.bus_port = if server.options.cluster {
+                free_port()
+            } else {
+                0
+            };
             match server.launch() {
                 Ok(()) => return server,
                 Err(log) if log.contains("Address already in use") => {}
@@ -240,6 +261,23 @@ impl RedisServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port at which the other nodes of its cluster talk to it.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus_port
+    }
+
+    /// Whether its process runs or is stopped.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.process.as_ref().is_some_and(Supervised::alive)
+    }
+
+    /// Whether its process is stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.process.as_ref().is_some_and(Supervised::stopped)
     }
 
     /// Kills the server, as a crash would.
@@ -401,6 +439,9 @@ impl RedisServer {
             None => {
                 let _ = writeln!(config, "port {port}");
             }
+        }
+        if self.options.cluster {
+            let _ = writeln!(config, "cluster-port {}", self.bus_port);
         }
         config + &self.options.lines
     }

@@ -54,13 +54,19 @@ impl Supervised {
     /// Whether any thread of it lives: the first may have gone before the others, which keep the
     /// program's sockets open until they go too.
     pub(crate) fn alive(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        let state = stat
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.chars().next());
+        let state = self.state();
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));
         !matches!(state, None | Some('Z' | 'X')) || threads.is_ok_and(|all| all.count() > 1)
+    }
+
+    /// Whether it is stopped by a signal.
+    pub(crate) fn stopped(&self) -> bool {
+        self.state() == Some('T')
+    }
+
+    fn state(&self) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit(") ").next()?.chars().next()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
-use leasehold_testkit::{RedisServer, SentinelSet};
+use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 use tempfile::TempDir;
 
 use crate::tap::Tap;
@@ -16,6 +16,7 @@ pub(crate) enum Bed {
     Sqlite(TempDir),
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
+    Cluster(Arc<Cluster>),
     /// One that another process set up.
     Other(String),
 }
@@ -55,12 +56,26 @@ impl Bed {
         Self::Sentinel(running)
     }
 
+    /// A cluster that the tests of this process share while any of them runs.
+    pub(crate) fn cluster() -> Self {
+        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = cluster.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Cluster::start());
+            *cluster = Arc::downgrade(&started);
+            started
+        });
+        Self::Cluster(running)
+    }
+
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
             Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
+            Self::Cluster(cluster) => Some(cluster.url()),
+            Self::Cluster(cluster) => Some(cluster.url()),
             Self::Other(url) => Some(url.clone()),
         }
     }

@@ -98,6 +98,10 @@ pub(crate) async fn nothing_is_left(bed: &Bed, name: &str, clients: &[&Client]) 
             let queue = format!("leasehold:{{default:{name}}}:queue");
             assert_eq!(server.cli(&["EXISTS", &queue]), "0");
         }
+        Bed::Cluster(cluster) => {
+            let queue = format!("leasehold:{{default:{name}}}:queue");
+            assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
+        }
         Bed::Other(_) => unreachable!("who set it up looks"),
     }
 }
@@ -114,6 +118,12 @@ pub(crate) fn listens(bed: &Bed, client: ClientId) -> bool {
         Bed::Sqlite(folder) => {
             let wake = folder.path().join("locks.db-wake");
             wake.join(client.to_string()).exists()
+        }
+        Bed::Cluster(cluster) => {
+            let channels = format!("leasehold:client:{client}:*");
+            let channels = ["PUBSUB", "CHANNELS", &channels];
+            let mut nodes = cluster.nodes().iter();
+            nodes.any(|node| !node.cli(&channels).is_empty())
         }
         Bed::Memory(_) | Bed::Other(_) => false,
     }

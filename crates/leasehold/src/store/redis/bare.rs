@@ -8,6 +8,7 @@ use leasehold_core::Outcome;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
+use super::batch::Terms;
 use super::connection::Trouble;
 use super::keys::{CounterKey, RecordKey};
 use super::{RedisStore, Value, batch, errors, renewals};
@@ -57,7 +58,12 @@ impl RedisStore {
         for request in requests {
             let short = self.renewals.single(request).filter(|_| short);
             pipeline.add_command(short.unwrap_or_else(|| {
-                batch::encode("EVALSHA", &bare.hash, slice::from_ref(request), false)
+                batch::encode(
+                    "EVALSHA",
+                    &bare.hash,
+                    slice::from_ref(request),
+                    Terms::default(),
+                )
             }));
         }
         let mut connection = bare.connection.clone();

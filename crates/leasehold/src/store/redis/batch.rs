@@ -37,22 +37,40 @@ const FAILED: i64 = 7;
 const FENCED: i64 = 8;
 const OUTDATED: i64 = 9;
 
-/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text. If nobody can
-/// be `queued`, those who would wait do not.
-pub(super) fn encode(verb: &str, script: &str, requests: &[Request], queued: bool) -> Cmd {
+/// What a server is told beside the requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Terms<'a> {
+    /// Whether somebody can be queued. If not, those who would wait do not.
+    pub(super) queued: bool,
+    /// The id of the node of a cluster that is asked. Empty: there is no cluster.
+    pub(super) node: &'a str,
+    /// Whether only the record is declared, of one request. A slot that is on its way to the node that is
+    /// asked lets no call in with a key that is not there.
+    pub(super) record_only: bool,
+}
+
+/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
+pub(super) fn encode(verb: &str, script: &str, requests: &[Request], terms: Terms<'_>) -> Cmd {
+    debug_assert!(!terms.record_only || requests.len() == 1);
     let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
-    let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH);
+    let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH) + 1;
     let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
-    cmd.write_arg_fmt(requests.len() * KEYS_EACH);
+    let keys_each = if terms.record_only { 1 } else { KEYS_EACH };
+    cmd.write_arg_fmt(requests.len() * keys_each);
     for request in requests {
         cmd.write_arg_fmt(RecordKey(&request.key));
-        cmd.write_arg_fmt(CounterKey(&request.key));
-        cmd.write_arg_fmt(QueueKey(&request.key));
+        if !terms.record_only {
+            cmd.write_arg_fmt(CounterKey(&request.key));
+            cmd.write_arg_fmt(QueueKey(&request.key));
+        }
     }
     for request in requests {
-        encode_op(&mut cmd, &request.op, queued);
+        encode_op(&mut cmd, &request.op, terms.queued);
+    }
+    if !terms.node.is_empty() {
+        cmd.write_arg(terms.node.as_bytes());
     }
     cmd
 }

@@ -53,9 +53,20 @@ impl Link {
         connect_timeout: Duration,
         response_timeout: Duration,
     ) -> Self {
+        let listeners = Arc::default();
+        Self::told_to(listeners, place, connect_timeout, response_timeout)
+    }
+
+    /// The same, with those who are told what the server tells.
+    pub(super) fn told_to(
+        listeners: Arc<Listeners>,
+        place: impl Into<Place>,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    ) -> Self {
         Self {
             place: place.into(),
-            listeners: Arc::default(),
+            listeners,
             connect_timeout,
             response_timeout,
             current: Mutex::default(),
@@ -109,23 +120,37 @@ impl Link {
         F: Future<Output = RedisResult<T>>,
     {
         let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
-        let Dialed {
-            connection, news, ..
-        } = &*dialed;
         let deadline = Self::deadline(self.response_timeout);
-        if !news.settled(&self.listeners) {
-            let mut connection = connection.clone();
-            let settle = news.settle(&mut connection, &self.listeners, &self.place);
-            let settled = self.answer(&dialed, deadline, settle).await;
-            settled.map_err(Trouble::NotSent)?;
-        }
+        let settled = self.settle(&dialed, deadline).await;
+        settled.map_err(Trouble::NotSent)?;
         let talk = talk(Arc::clone(&dialed));
         let answer = self.answer(&dialed, deadline, talk).await;
         answer.map_err(Trouble::Unanswered)
     }
 
+    /// A connection on which those are told who listen, made within the connect timeout and settled
+    /// within the response timeout. May be dropped: nothing was asked of a record.
+    pub(super) async fn settled(&self) -> Result<Arc<Dialed>> {
+        let dialed = self.dialed().await?;
+        let deadline = Self::deadline(self.response_timeout);
+        self.settle(&dialed, deadline).await?;
+        Ok(dialed)
+    }
+
+    async fn settle(&self, dialed: &Arc<Dialed>, deadline: Instant) -> Result<()> {
+        let Dialed {
+            connection, news, ..
+        } = &**dialed;
+        if news.settled(&self.listeners) {
+            return Ok(());
+        }
+        let mut connection = connection.clone();
+        let settle = news.settle(&mut connection, &self.listeners, &self.place);
+        self.answer(dialed, deadline, settle).await
+    }
+
     /// Waits for an answer on a connection, which is not used again if there is none.
-    async fn answer<T>(
+    pub(super) async fn answer<T>(
         &self,
         dialed: &Arc<Dialed>,
         deadline: Instant,
@@ -170,7 +195,8 @@ impl Link {
         }
     }
 
-    fn deadline(span: Duration) -> Instant {
+    /// The instant after a span.
+    pub(super) fn deadline(span: Duration) -> Instant {
         let now = Instant::now();
         now.checked_add(span).unwrap_or_else(|| now + FAR_AWAY)
     }

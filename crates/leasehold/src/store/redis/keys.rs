@@ -15,9 +15,19 @@ pub(super) struct CounterKey<'a>(pub(super) &'a Key);
 /// The queue of a name: the same and `:queue`.
 pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 
-/// Who a client is, and the channel on which it is told of its grants:
-/// `<namespace>:client:<client id>`.
+/// Who a client is: `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
+
+/// The channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
+///
+/// A cluster brings each message to all its nodes. With the node in its name the channel is that of
+/// the connection to this node, and a client that has one to each hears a message once.
+pub(super) struct Channel<'a> {
+    pub(super) space: &'a Space,
+    pub(super) client: ClientId,
+    /// The node's id. Empty: there is no cluster.
+    pub(super) node: &'a str,
+}
 
 /// What every record of a space, and nothing else of ours, matches.
 ///
@@ -48,10 +58,14 @@ pub(super) fn parse_record(space: &Space, key: &[u8]) -> Option<Name> {
     Name::parse(name).ok()
 }
 
-/// The namespace and the client that a channel is of. `None` if it is none of ours.
-pub(super) fn parse_channel(channel: &[u8]) -> Option<(&str, ClientId)> {
+/// The namespace and the client that a channel of a node is of. `None` if it is none of ours.
+pub(super) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a str, ClientId)> {
     let channel = str::from_utf8(channel).ok()?;
     let (namespace, client) = channel.split_once(CLIENT_INFIX)?;
+    let client = match node {
+        "" => client,
+        node => client.strip_suffix(node)?.strip_suffix(':')?,
+    };
     Some((namespace, client.parse().ok()?))
 }
 
@@ -78,6 +92,16 @@ impl fmt::Display for QueueKey<'_> {
 impl fmt::Display for ClientKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{CLIENT_INFIX}{}", self.0.namespace(), self.1)
+    }
+}
+
+impl fmt::Display for Channel<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ClientKey(self.space, self.client).fmt(f)?;
+        match self.node {
+            "" => Ok(()),
+            node => write!(f, ":{node}"),
+        }
     }
 }
 
@@ -131,11 +155,20 @@ mod tests {
         let scope = |text| Scope::parse(text).unwrap();
         let space = Space::new(scope("app"), scope("t"));
         let client = ClientId::from_random([0xa5; 16]);
-        let channel = ClientKey(&space, client).to_string();
-        let of = |channel: &str| parse_channel(channel.as_bytes()).map(|(_, client)| client);
-        assert_eq!(parse_channel(channel.as_bytes()), Some(("app", client)));
-        assert_eq!(of(&format!("{channel}0")), None);
-        assert_eq!(of(&channel.replace("client", "server")), None);
-        assert_eq!(of(""), None);
+        for node in ["", "4f0c"] {
+            let channel = Channel {
+                space: &space,
+                client,
+                node,
+            };
+            let channel = channel.to_string();
+            let of = |channel: &str| parse_channel(channel.as_bytes(), node).is_some();
+            let parsed = parse_channel(channel.as_bytes(), node);
+            assert_eq!(parsed, Some(("app", client)));
+            assert_eq!(parse_channel(channel.as_bytes(), "4f0d"), None);
+            assert!(!of(&format!("{channel}0")));
+            assert!(!of(&channel.replace("client", "server")));
+            assert!(!of(""));
+        }
     }
 }

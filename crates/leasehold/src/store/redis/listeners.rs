@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
-use super::keys::{parse_channel, parse_record};
+use super::keys::{Channel, parse_channel, parse_record};
 use crate::store::{Event, Key, Listener, Reach, Space, Wakes};
 
 type Table = HashMap<ClientId, (Space, Weak<dyn Listener>)>;
@@ -20,9 +20,35 @@ pub(super) struct Listeners {
     version: AtomicU64,
     /// How they were woken last. `None`: nobody knows yet.
     wakes: Mutex<Option<Wakes>>,
+    /// The id of the node of a cluster that tells them. Empty: there is no cluster.
+    node: String,
 }
 
 impl Listeners {
+    /// Those of a node of a cluster.
+    pub(super) fn of_node(node: String) -> Self {
+        Self {
+            node,
+            ..Self::default()
+        }
+    }
+
+    /// The id of the node, if there is a cluster, else nothing.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The channel on which a client is told.
+    pub(super) fn channel(&self, space: &Space, client: ClientId) -> String {
+        let node = &self.node;
+        let channel = Channel {
+            space,
+            client,
+            node,
+        };
+        channel.to_string()
+    }
+
     pub(super) fn add(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
         self.table().insert(client, (space.clone(), listener));
         self.changed();
@@ -33,6 +59,10 @@ impl Listeners {
         let (space, _) = self.table().remove(&client)?;
         self.changed();
         Some(space)
+    }
+
+    pub(super) fn has(&self, client: ClientId) -> bool {
+        self.table().contains_key(&client)
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -88,7 +118,7 @@ impl Listeners {
         if message.is_empty() {
             return None;
         }
-        let told = parse_channel(channel).and_then(|(namespace, client)| {
+        let told = parse_channel(channel, &self.node).and_then(|(namespace, client)| {
             let space = self.table().get(&client).map(|(space, _)| space.clone())?;
             let ours = space.namespace().as_str() == namespace;
             parse_notice(&space, client, message).filter(|_| ours)

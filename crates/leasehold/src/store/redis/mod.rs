@@ -9,12 +9,14 @@
 //!   `script` calls it, `batch` writes its arguments and reads its answer. `renewals` is the short way
 //!   for what it does most often.
 //! * `read` looks at records, for listings.
+//! * `cluster` is a store over the nodes of a cluster.
 //! * `errors` is the one table of what a server's errors mean.
 
 mod address;
 #[cfg(feature = "__bench")]
 mod bare;
 mod batch;
+mod cluster;
 mod connection;
 pub(super) mod deployment;
 mod dial;
@@ -41,13 +43,14 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, RedisWrite, Value};
+use redis::{Cmd, RedisResult, RedisWrite, Value, cmd};
 
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
 pub(super) use self::bare::record_key;
-use self::batch::REQUESTS_MAX;
+use self::batch::{REQUESTS_MAX, Terms};
+use self::cluster::ClusterStore;
 use self::connection::{Link, Trouble};
 use self::deployment::Deployment;
 use self::dial::Role;
@@ -61,13 +64,24 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
+/// The rule.
+const MUTEX: &str = include_str!("scripts/mutex.lua");
+
+/// Writes down who a client is.
+const ANNOUNCE: &str = include_str!("scripts/announce.lua");
+
 /// Opens the store that the URL of one or more Redis servers names.
 ///
 /// # Errors
 ///
 /// As for [`open`](super::open).
 pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(RedisStore::open(url, options).await?))
+    match deployment(url, options)? {
+        Deployment::Cluster(seeds) => Ok(Arc::new(ClusterStore::connect(seeds, options).await?)),
+        other => Ok(Arc::new(
+            RedisStore::connect(place(other, options)?, options).await?,
+        )),
+    }
 }
 
 /// Where the server of a deployment is that has one.
@@ -95,6 +109,24 @@ fn not_yet(deployment: &Deployment) -> Error {
     Error::new(ErrorKind::Unsupported, message).at_store(deployment)
 }
 
+/// Proves that a server is there, lets us in and knows the script.
+async fn greet(link: &Link, mutex: &Script) -> Result<()> {
+    let cmd = |verb: &str, script: &str| batch::encode(verb, script, &[], Terms::default());
+    let answer = link
+        .exchange(|mut connection| async move { mutex.call(&mut connection, cmd).await })
+        .await;
+    Err(match answer {
+        Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
+        Ok(Value::Array(answer)) => match answer.as_slice() {
+            [Value::Int(_)] => return Ok(()),
+            _ => batch::failed_command("", &Value::Array(answer))
+                .unwrap_or_else(errors::strange_answer),
+        },
+        Ok(Value::ServerError(error)) => errors::call(&error).0,
+        Ok(_) => errors::strange_answer(),
+    })
+}
+
 /// Lock records in a Redis server.
 ///
 /// It connects when it is opened and again, on the next call, whenever the connection broke. It
@@ -115,12 +147,15 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let place = place(deployment(url, options)?, options)?;
+        Self::connect(place(deployment(url, options)?, options)?, options).await
+    }
+
+    async fn connect(place: Place, options: &OpenOptions) -> Result<Self> {
         let store = Self {
             link: Link::new(place, options.connect_timeout, options.response_timeout),
-            mutex: Script::new(include_str!("scripts/mutex.lua")),
+            mutex: Script::new(MUTEX),
             renewals: Renewals::new(),
-            announce: Script::new(include_str!("scripts/announce.lua")),
+            announce: Script::new(ANNOUNCE),
         };
         store.greet().await?;
         Ok(store)
@@ -134,27 +169,26 @@ impl RedisStore {
 
     /// An empty batch: proves that the server is there, lets us in and knows the script.
     async fn greet(&self) -> Result<()> {
-        let cmd = |verb: &str, script: &str| batch::encode(verb, script, &[], false);
-        let answer = self
-            .link
-            .exchange(|mut connection| async move { self.mutex.call(&mut connection, cmd).await })
-            .await;
-        let error = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-            Ok(Value::Array(answer)) => match answer.as_slice() {
-                [Value::Int(_)] => return Ok(()),
-                _ => batch::failed_command("", &Value::Array(answer))
-                    .unwrap_or_else(errors::strange_answer),
-            },
-            Ok(Value::ServerError(error)) => errors::call(&error).0,
-            Ok(_) => errors::strange_answer(),
-        };
-        if error.kind() == ErrorKind::Unsupported
-            && let Some(masters) = self.watched_there().await
-        {
-            return Err(errors::sentinel(&masters).at_store(self));
+        if let Err(error) = greet(&self.link, &self.mutex).await {
+            if error.kind() == ErrorKind::Unsupported
+                && let Some(masters) = self.watched_there().await
+            {
+                return Err(errors::sentinel(&masters).at_store(self));
+            }
+            return Err(error.at_store(self));
         }
-        Err(error.at_store(self))
+        // Whoever may connect may say hello. A server before 6.0 does not know it, and one that does not
+        // answer now is for those who ask it something.
+        let hello = cmd("HELLO");
+        let asked = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&hello).await
+        };
+        match self.link.exchange(asked).await {
+            Ok(hello) if cluster::is_node(&hello) => {
+                Err(errors::cluster_without_its_name().at_store(self))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The masters that the server watches, if it is a sentinel.
@@ -233,8 +267,11 @@ impl RedisStore {
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
         let parts: Vec<_> = requests.chunks(REQUESTS_MAX).collect();
-        let encode =
-            |verb: &str, script: &str, part: &&_| batch::encode(verb, script, part, queued);
+        let terms = Terms {
+            queued,
+            ..Terms::default()
+        };
+        let encode = |verb: &str, script: &str, part: &&_| batch::encode(verb, script, part, terms);
         let answers = self.mutex.call_all(connection, &parts, encode).await?;
         let replies = parts.into_iter().zip(answers);
         Ok(replies
@@ -272,35 +309,42 @@ impl RedisStore {
         ttl: Duration,
     ) -> Result<()> {
         let key = ClientKey(space, client).to_string();
-        let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
-        let cmd = |verb: &str, script: &str| {
-            let mut cmd = Cmd::new();
-            cmd.arg(verb).arg(script).arg(1).arg(&key).arg(millis);
-            cmd.arg("host").arg(&about.host);
-            cmd.arg("program").arg(&about.program);
-            cmd.arg("label").arg(&about.label);
-            cmd.write_arg(b"pid");
-            cmd.write_arg_fmt(about.pid);
-            cmd.write_arg(b"since");
-            cmd.write_arg_fmt(about.since_ms);
-            cmd
-        };
+        let cmd = |verb: &str, script: &str| announcement(verb, script, &key, about, ttl);
         let answer = self
             .link
             .exchange(
                 |mut connection| async move { self.announce.call(&mut connection, cmd).await },
             )
             .await;
-        let error = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-            Ok(Value::Int(_)) => return Ok(()),
-            Ok(Value::ServerError(error)) => errors::call(&error).0,
-            Ok(answer) => {
-                batch::failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
-            }
+        let answered = match answer {
+            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Ok(answer) => announced(&key, answer),
         };
-        Err(error.at_store(self))
+        answered.map_err(|error| error.at_store(self))
     }
+}
+
+/// The call of the script that writes down who a client is.
+fn announcement(verb: &str, script: &str, key: &str, about: &About, ttl: Duration) -> Cmd {
+    let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
+    let mut cmd = Cmd::new();
+    cmd.arg(verb).arg(script).arg(1).arg(key).arg(millis);
+    cmd.arg("host").arg(&about.host);
+    cmd.arg("program").arg(&about.program);
+    cmd.arg("label").arg(&about.label);
+    cmd.write_arg(b"pid");
+    cmd.write_arg_fmt(about.pid);
+    cmd.write_arg(b"since");
+    cmd.write_arg_fmt(about.since_ms);
+    cmd
+}
+
+fn announced(key: &str, answer: Value) -> Result<()> {
+    Err(match answer {
+        Value::Int(_) => return Ok(()),
+        Value::ServerError(error) => errors::call(&error).0,
+        answer => batch::failed_command(key, &answer).unwrap_or_else(errors::strange_answer),
+    })
 }
 
 impl fmt::Display for RedisStore {
@@ -331,7 +375,7 @@ impl Store for RedisStore {
     }
 
     fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(read::list(&self.link, space))
+        Box::pin(read::list(&self.link, vec![&self.link], space))
     }
 
     fn announce<'a>(

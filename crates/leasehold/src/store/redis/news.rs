@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use super::address::Address;
 use super::dialed::Standing;
 use super::errors::{self, Refusal};
-use super::keys::ClientKey;
 use super::listeners::Listeners;
 use super::place::Place;
 use super::watch::{self, Watch};
@@ -141,7 +140,7 @@ impl News {
         let version = listeners.version();
         let clients = listeners.clients().into_iter();
         let wanted: HashMap<_, _> = clients
-            .map(|(client, space)| (client, ClientKey(&space, client).to_string()))
+            .map(|(client, space)| (client, listeners.channel(&space, client)))
             .collect();
         let (new, old) = self.state().compared_with(&wanted);
         let mut no_queue = None;
@@ -315,8 +314,12 @@ impl Step {
                 words: "messages do not arrive".to_owned(),
                 lasting: true,
             }),
-            // The key holds something else than a list: the command is known.
-            (Self::Find, Value::ServerError(error)) if error.code() == "WRONGTYPE" => None,
+            // The key holds something else than a list, or is on another node: the command is known.
+            (Self::Find, Value::ServerError(error))
+                if matches!(error.code(), "WRONGTYPE" | "MOVED" | "ASK" | "CLUSTERDOWN") =>
+            {
+                None
+            }
             (_, answer) => errors::refusal(answer),
         }
     }

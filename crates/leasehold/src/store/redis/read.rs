@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::str::FromStr;
 
 use leasehold_core::{ClientId, LeaseId, Name, Token};
-use redis::{Pipeline, Value, cmd};
+use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::batch::{left, text};
 use super::connection::{Link, Trouble};
@@ -29,40 +29,81 @@ pub(super) enum Unread {
     Refused(Error),
 }
 
+/// A command that reads, and its key.
+pub(super) type Question = (String, Cmd);
+
+/// Who answers questions.
+pub(super) trait Reader: Sync {
+    /// The answers to questions, as many and in the same order.
+    fn read(&self, questions: Vec<Question>) -> impl Future<Output = Result<Vec<Value>>> + Send;
+
+    /// Says of an error from where it came.
+    fn name_error(&self, error: Error) -> Error;
+}
+
+impl Reader for Link {
+    async fn read(&self, questions: Vec<Question>) -> Result<Vec<Value>> {
+        let mut pipeline = Pipeline::with_capacity(questions.len());
+        for (_, cmd) in questions {
+            pipeline.add_command(cmd);
+        }
+        let count = pipeline.len();
+        let answers = self
+            .exchange(|mut connection| async move {
+                connection.send_packed_commands(&pipeline, 0, count).await
+            })
+            .await
+            .map_err(plain)?;
+        if answers.len() == count {
+            Ok(answers)
+        } else {
+            Err(self.name_error(errors::strange_answer()))
+        }
+    }
+
+    fn name_error(&self, error: Error) -> Error {
+        error.at_store(self.place())
+    }
+}
+
 /// Who holds a lock.
-pub(super) async fn inspect(link: &Link, key: &Key) -> Result<Option<Entry>> {
-    let mut found = entries(link, std::slice::from_ref(key)).await?;
+pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<Entry>> {
+    let mut found = entries(reader, std::slice::from_ref(key)).await?;
     match found.pop() {
         Some(Ok(Some(mut entry))) => {
-            add_client(link, std::slice::from_mut(&mut entry)).await?;
+            add_client(reader, std::slice::from_mut(&mut entry)).await?;
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
         Some(Err(Unread::Foreign(error) | Unread::Refused(error))) => {
-            Err(error.for_lock(&key.name).at_store(link.place()))
+            Err(reader.name_error(error.for_lock(&key.name)))
         }
     }
 }
 
-/// The locks of a space that are held, by name.
-pub(super) async fn list(link: &Link, space: &Space) -> Result<Vec<Entry>> {
-    let keys: Vec<_> = names(link, space)
-        .await?
-        .into_iter()
-        .map(|name| space.key(name))
-        .collect();
+/// The locks of a space that are held on any of these servers, by name.
+pub(super) async fn list(
+    reader: &impl Reader,
+    servers: Vec<&Link>,
+    space: &Space,
+) -> Result<Vec<Entry>> {
+    let mut all = BTreeSet::new();
+    for server in servers {
+        all.append(&mut names(server, space).await?);
+    }
+    let keys: Vec<_> = all.into_iter().map(|name| space.key(name)).collect();
     let mut listed = Vec::new();
     for part in keys.chunks(READ_MAX) {
-        for found in entries(link, part).await? {
+        for found in entries(reader, part).await? {
             match found {
                 Ok(entry) => listed.extend(entry),
                 Err(Unread::Foreign(_)) => {}
-                Err(Unread::Refused(error)) => return Err(error.at_store(link.place())),
+                Err(Unread::Refused(error)) => return Err(reader.name_error(error)),
             }
         }
     }
     for part in listed.chunks_mut(READ_MAX) {
-        add_client(link, part).await?;
+        add_client(reader, part).await?;
     }
     Ok(listed)
 }
@@ -104,21 +145,27 @@ async fn names(link: &Link, space: &Space) -> Result<BTreeSet<Name>> {
 }
 
 /// Reads records, without the clients behind them. As many results as keys.
-async fn entries(link: &Link, keys: &[Key]) -> Result<Vec<Result<Option<Entry>, Unread>>> {
-    let mut pipeline = Pipeline::with_capacity(keys.len() * READS_EACH);
+async fn entries(reader: &impl Reader, keys: &[Key]) -> Result<Vec<Result<Option<Entry>, Unread>>> {
+    let mut questions = Vec::with_capacity(keys.len() * READS_EACH);
     for key in keys {
-        let record = RecordKey(key).to_string();
-        pipeline.cmd("HGETALL").arg(&record);
-        pipeline.cmd("PTTL").arg(&record);
-        pipeline.cmd("GET").arg(CounterKey(key).to_string());
+        let (record, counter) = (RecordKey(key).to_string(), CounterKey(key).to_string());
+        questions.push(question("HGETALL", record.clone()));
+        questions.push(question("PTTL", record));
+        questions.push(question("GET", counter));
     }
-    let answers = send(link, pipeline).await?;
+    let answers = reader.read(questions).await?;
     let entries = keys.iter().zip(answers.chunks(READS_EACH));
     Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
 }
 
+fn question(command: &str, key: String) -> Question {
+    let mut question = cmd(command);
+    question.arg(&key);
+    (key, question)
+}
+
 /// Puts to each entry what its client said of itself.
-async fn add_client(link: &Link, entries: &mut [Entry]) -> Result<()> {
+async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
     let clients: HashMap<ClientId, String> = entries
         .iter()
         .map(|entry| {
@@ -129,34 +176,19 @@ async fn add_client(link: &Link, entries: &mut [Entry]) -> Result<()> {
     if clients.is_empty() {
         return Ok(());
     }
-    let mut pipeline = Pipeline::with_capacity(clients.len());
+    let mut questions = Vec::with_capacity(clients.len());
     let mut asked = Vec::with_capacity(clients.len());
     for (client, key) in clients {
-        pipeline.cmd("HGETALL").arg(key);
+        questions.push(question("HGETALL", key));
         asked.push(client);
     }
-    let answers = send(link, pipeline).await?;
+    let answers = reader.read(questions).await?;
     let abouts = asked.into_iter().zip(answers.iter().map(about));
     let abouts: HashMap<ClientId, Option<About>> = abouts.collect();
     for entry in entries {
         entry.client = abouts.get(&entry.lease.client).cloned().flatten();
     }
     Ok(())
-}
-
-async fn send(link: &Link, pipeline: Pipeline) -> Result<Vec<Value>> {
-    let count = pipeline.len();
-    let answers = link
-        .exchange(|mut connection| async move {
-            connection.send_packed_commands(&pipeline, 0, count).await
-        })
-        .await
-        .map_err(plain)?;
-    if answers.len() == count {
-        Ok(answers)
-    } else {
-        Err(errors::strange_answer().at_store(link.place()))
-    }
 }
 
 /// A question that changes nothing failed just the same whether it was sent or not.

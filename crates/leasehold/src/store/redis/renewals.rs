@@ -15,6 +15,9 @@ use crate::store::{Key, Reply, Request};
 /// The bytes of a renewal's arguments beside its names.
 const BYTES_EACH: usize = 64;
 
+/// The short way.
+pub(super) const RENEW: &str = include_str!("scripts/renew.lua");
+
 /// The script for renewals.
 #[derive(Debug)]
 pub(super) struct Renewals {
@@ -24,12 +27,12 @@ pub(super) struct Renewals {
 }
 
 /// A renewal of a batch: its place there, its record and its lease.
-type Renewal<'a> = (usize, &'a Key, LeaseId);
+pub(super) type Renewal<'a> = (usize, &'a Key, LeaseId);
 
 impl Renewals {
     pub(super) fn new() -> Self {
         Self {
-            script: Script::new(include_str!("scripts/renew.lua")),
+            script: Script::new(RENEW),
             off: AtomicBool::new(false),
         }
     }
@@ -101,7 +104,7 @@ impl Renewals {
     }
 }
 
-fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>])) -> Cmd {
+pub(super) fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>])) -> Cmd {
     let bytes = part.len() * BYTES_EACH + script.len();
     let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
     cmd.write_arg(verb.as_bytes());
@@ -125,7 +128,7 @@ pub(super) fn is_renewed(answer: &Value) -> Option<bool> {
 
 /// The server's time, and the places from 0 of what was not renewed. `None`: nothing was, as far as
 /// anybody can tell.
-fn decode(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
+pub(super) fn decode(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
     let Value::Array(items) = answer else {
         return None;
     };

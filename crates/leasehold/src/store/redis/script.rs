@@ -27,9 +27,12 @@ impl Script {
         self.calls.load(Ordering::Relaxed)
     }
 
-    #[cfg(feature = "__bench")]
     pub(super) fn hash(&self) -> &str {
         &self.hash
+    }
+
+    pub(super) fn text(&self) -> &'static str {
+        self.text
     }
 
     /// One call. `cmd` makes it from verb and script: the second is the hash after `EVALSHA` and
@@ -74,7 +77,8 @@ impl Script {
         connection.send_packed_commands(&pipeline, 0, calls).await
     }
 
-    fn count(&self, calls: usize) {
+    /// Notes that so many calls are sent.
+    pub(super) fn count(&self, calls: usize) {
         let calls = u64::try_from(calls).unwrap_or(u64::MAX);
         self.calls.fetch_add(calls, Ordering::Relaxed);
     }

@@ -141,7 +141,8 @@ impl Watch {
             tokio::time::sleep(MOMENT).await;
             let due = self.due().all();
             for part in due.chunks(READ_MAX) {
-                let Ok(changed) = read(&mut connection, part).await else {
+                let apart = !listeners.node().is_empty();
+                let Ok(changed) = read(&mut connection, part, apart).await else {
                     return;
                 };
                 let done = self.due().done(part);
@@ -228,17 +229,18 @@ impl Due {
 /// as it was when it was noted.
 ///
 /// Those that were renewed just now are read all at once, whether they are there. Only if some are
-/// not, each is looked at.
+/// not, each is looked at. A node of a cluster answers only for each `apart`.
 async fn read(
     connection: &mut MultiplexedConnection,
     due: &[(Key, Noted)],
+    apart: bool,
 ) -> RedisResult<Vec<bool>> {
     let renewed: Vec<_> = due
         .iter()
         .filter(|(_, noted)| noted.renewed)
         .map(|(key, _)| key)
         .collect();
-    let all_there = renewed.is_empty() || all_exist(connection, &renewed).await?;
+    let all_there = !apart && (renewed.is_empty() || all_exist(connection, &renewed).await?);
     let looked_at = |noted: &Noted| !(noted.renewed && all_there);
     let mut pipeline = Pipeline::with_capacity(due.len() * 2);
     for (key, noted) in due.iter().filter(|(_, noted)| looked_at(noted)) {

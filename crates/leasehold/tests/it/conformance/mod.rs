@@ -23,6 +23,7 @@ macro_rules! conformance {
         conformance!(@store sqlite, $($module::$behaviour),+);
         conformance!(@store redis, $($module::$behaviour),+);
         conformance!(@store sentinel, $($module::$behaviour),+);
+        conformance!(@store cluster, $($module::$behaviour),+);
     };
     (@store $store:ident, $($module:ident :: $behaviour:ident),+) => {
         mod $store {

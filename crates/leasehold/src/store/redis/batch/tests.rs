@@ -69,7 +69,15 @@ fn a_request_is_three_keys_and_six_arguments() {
     let requests: Vec<_> = ops().into_iter().map(request).collect();
     let lease = "00000000000000000000000000000000:7";
     for (queued, wait) in [(true, "1"), (false, "0")] {
-        let cmd = encode("EVALSHA", "abc", &requests, queued);
+        let cmd = encode(
+            "EVALSHA",
+            "abc",
+            &requests,
+            Terms {
+                queued,
+                ..Terms::default()
+            },
+        );
         let mut expected = vec!["EVALSHA", "abc", "12"];
         expected.extend(["app:{t:n}", "app:{t:n}:token", "app:{t:n}:queue"].repeat(4));
         expected.extend(["acquire", lease, "1", "5000", "3", wait]);

@@ -19,16 +19,19 @@
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
 -- nobody else would notice. A holder that is revoked is told the same with 0 for token and ttl.
+-- In a cluster the channel ends with :<node id>, because messages go to all its nodes.
 --
 -- One of many masters also has its mark, a hash with the run of its process for which it is armed, its
 -- floor and the largest token that it knows: <namespace>:master.
 --
--- KEYS: for each operation its record, its counter and its queue. For one of many masters, its mark at
---       the end; it is answered {'HMGET', 'UNARMED'} if it is not armed.
+-- KEYS: for each operation its record, its counter and its queue. Of one operation alone the record
+--       will do. For one of many masters its mark at the end; it is answered {'HMGET', 'UNARMED'} if it
+--       is not armed.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
 --       to wait in the queue if it is refused, else 0.
 --       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
 --       fence (with the first token in the place of the count, and how many they are), revoke.
+--       Then, in a cluster, the id of this node.
 --
 -- Answers with a flat list: the server's time in microseconds, then for each operation a code and
 -- a value:
@@ -69,13 +72,16 @@ local ACCEPTANCE_MS = 3000
 local run, find, match, format, type, tonumber =
     redis.pcall, string.find, string.match, string.format, type, tonumber
 
+local node = ARGV[6 * math.ceil(#KEYS / 3) + 1]
+node = node and ':' .. node or ''
+
 -- Tells the client of a lease something about it, and answers how many heard it.
 local function tell(record, lease, first, ttl, now)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
         return 0
     end
-    local heard = run('PUBLISH', match(record, '^[^:]*') .. ':client:' .. client,
+    local heard = run('PUBLISH', match(record, '^[^:]*') .. ':client:' .. client .. node,
         format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record))
     return type(heard) == 'number' and heard or 0
 end
@@ -89,7 +95,7 @@ local now = time[1] * 1000000 + time[2]
 -- One of many masters does nothing in a run of its process for which it was not armed: it may have
 -- forgotten what it granted. And it gives out no token up to its floor. See
 -- crates/leasehold-core/src/quorum/master.rs.
-local mark, floor, high = #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
+local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
 if mark then
     local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'server')
     if kept.err then
@@ -272,8 +278,9 @@ local function leave(queue, lease)
 end
 
 local answer, place = {now}, 1
-for i = 1, #KEYS - #KEYS % 3, 3 do
-    local record, counter, queue, at = KEYS[i], KEYS[i + 1], KEYS[i + 2], 2 * i - 1
+for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
+    local record, at = KEYS[i], 2 * i - 1
+    local counter, queue = KEYS[i + 1] or record .. ':token', KEYS[i + 2] or record .. ':queue'
     local verb, lease, count, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     -- What is left of the record in ms: -1 if it has no end, -2 if it is free, nil if nobody looked.
     -- And its hold count, if the lease holds it.

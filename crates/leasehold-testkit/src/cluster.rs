@@ -1,0 +1,338 @@
+//! A real Redis cluster of a test's own: three masters, and a replica of each.
+
+use std::time::{Duration, Instant};
+
+use crate::redis::{RedisOptions, RedisServer};
+use crate::wait::eventually;
+
+/// How many slots there are in every cluster.
+const SLOTS: u32 = 16_384;
+
+/// How many masters, and how many replicas.
+const MASTERS: usize = 3;
+
+/// How long any change of a cluster may take on a slow machine.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long until nodes take a silent one for dead.
+const NODE_TIMEOUT_MS: u32 = 1_000;
+
+/// A running cluster. Its nodes end when it is dropped.
+pub struct Cluster {
+    nodes: Vec<RedisServer>,
+}
+
+/// A node as the cluster sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    id: String,
+    port: u16,
+    master: Option<String>,
+    flags: String,
+    /// Whether it is the master of any slot.
+    serves: bool,
+}
+
+impl Cluster {
+    /// A plain cluster.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&RedisOptions::default())
+    }
+
+    /// A cluster whose nodes have options.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_with(options: &RedisOptions) -> Self {
+        let options = options.clone().cluster_node(NODE_TIMEOUT_MS);
+        let nodes: Vec<_> = (0..2 * MASTERS)
+            .map(|_| {
+                std::thread::spawn({
+                    let options = options.clone();
+                    move || options.start()
+                })
+            })
+            .collect();
+        let nodes = nodes.into_iter().map(|node| node.join().expect("a node"));
+        let cluster = Self {
+            nodes: nodes.collect(),
+        };
+        cluster.join();
+        cluster
+    }
+
+    /// Makes one cluster of the nodes: the first ones are the masters.
+    fn join(&self) {
+        let (masters, replicas) = self.nodes.split_at(MASTERS);
+        for (nth, node) in self.nodes.iter().enumerate() {
+            node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(nth + 1).to_string()]);
+        }
+        for (nth, node) in masters.iter().enumerate() {
+            let share = |nth: usize| nth as u32 * SLOTS / MASTERS as u32;
+            let (first, last) = (share(nth).to_string(), (share(nth + 1) - 1).to_string());
+            node.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+        }
+        for node in &self.nodes[1..] {
+            let (port, bus) = (
+                self.nodes[0].port().to_string(),
+                self.nodes[0].bus_port().to_string(),
+            );
+            node.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        eventually(SETTLED_WITHIN, || {
+            self.nodes
+                .iter()
+                .all(|node| seen(node).len() == self.nodes.len())
+        });
+        for (replica, master) in replicas.iter().zip(masters) {
+            let master = id(master);
+            eventually(SETTLED_WITHIN, || {
+                replica.try_cli(&["CLUSTER", "REPLICATE", &master]).is_ok()
+            });
+        }
+        self.settled();
+    }
+
+    /// The URL of the cluster, with three of its nodes.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of_nodes(&[0, 1, 2])
+    }
+
+    /// The URL of the cluster with these of its nodes.
+    #[must_use]
+    pub fn url_of_nodes(&self, nodes: &[usize]) -> String {
+        let hosts = nodes.iter().map(|nth| self.nodes[*nth].port());
+        let hosts: Vec<_> = hosts.map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// The nodes: at first three masters, then their replicas in the same order.
+    #[must_use]
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// A node, to kill it and start it again.
+    pub fn node_mut(&mut self, nth: usize) -> &mut RedisServer {
+        &mut self.nodes[nth]
+    }
+
+    /// The slot of a key, by the server's own word.
+    #[must_use]
+    pub fn slot_of(&self, key: &str) -> u16 {
+        let slot = self.living().cli(&["CLUSTER", "KEYSLOT", key]);
+        slot.parse().expect("a slot")
+    }
+
+    /// Runs one command on the node that has a key, as administrator.
+    pub fn cli_at(&self, key: &str, args: &[&str]) -> String {
+        self.nodes[self.master_of(self.slot_of(key))].cli(args)
+    }
+
+    /// Which node is the master of a slot, as a living node sees it.
+    #[must_use]
+    pub fn master_of(&self, slot: u16) -> usize {
+        let slots = self.living().cli(&["CLUSTER", "NODES"]);
+        let owner = slots.lines().find(|line| {
+            line.split_whitespace().skip(8).any(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
+                bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
+            })
+        });
+        let owner = owner.expect("a slot that is served");
+        let id = owner.split_whitespace().next().unwrap_or_default();
+        self.nth(id)
+    }
+
+    /// Waits until every living node says that all is well: all slots are served, and each living node
+    /// knows the role of each other.
+    pub fn settled(&self) {
+        eventually(SETTLED_WITHIN, || self.is_settled());
+    }
+
+    fn is_settled(&self) -> bool {
+        let living: Vec<_> = self.nodes.iter().filter(|node| node.is_alive()).collect();
+        let ok = |node: &RedisServer| {
+            let info = node.try_cli(&["CLUSTER", "INFO"]).unwrap_or_default();
+            let replication = node.try_cli(&["INFO", "replication"]).unwrap_or_default();
+            let synced = replication.contains("role:master")
+                || replication.contains("master_link_status:up");
+            info.contains("cluster_state:ok")
+                && info.contains(&format!("cluster_slots_ok:{SLOTS}"))
+                && synced
+        };
+        let sorted = |mut ids: Vec<String>| {
+            ids.sort();
+            ids
+        };
+        let is_master = |node: &&&RedisServer| {
+            let role = node.try_cli(&["ROLE"]).unwrap_or_default();
+            role.starts_with("master")
+        };
+        let masters = living.iter().filter(is_master);
+        let masters = sorted(masters.map(|node| id(node)).collect());
+        // One that came back takes itself for a master, and others take it for one, until they hear
+        // otherwise.
+        let agrees = |node: &RedisServer| {
+            let mut seen = seen(node);
+            seen.retain(|seen| !seen.flags.contains("fail"));
+            let clear = seen.iter().all(|seen| seen.serves || seen.master.is_some())
+                && seen.len() == living.len();
+            let serving = seen.into_iter().filter(|seen| seen.serves);
+            clear && sorted(serving.map(|seen| seen.id).collect()) == masters
+        };
+        living.iter().all(|node| ok(node) && agrees(node))
+    }
+
+    /// Has a replica take the place of its master, with the master's consent, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come about.
+    pub fn fail_over(&self, replica: usize) {
+        let replica = &self.nodes[replica];
+        let is_master = || replica.cli(&["ROLE"]).starts_with("master");
+        let mut asked = Instant::now();
+        replica.cli(&["CLUSTER", "FAILOVER"]);
+        eventually(SETTLED_WITHIN, || {
+            // A master that was busy may have let the time for it pass.
+            if !is_master() && asked.elapsed() > Duration::from_secs(6) {
+                asked = Instant::now();
+                let _ = replica.try_cli(&["CLUSTER", "FAILOVER"]);
+            }
+            is_master()
+        });
+    }
+
+    /// The replica of a master, whichever that is now.
+    #[must_use]
+    pub fn replica_of(&self, master: usize) -> usize {
+        let master = id(&self.nodes[master]);
+        let nodes = seen(self.living());
+        let replica = nodes
+            .iter()
+            .find(|seen| seen.master.as_ref() == Some(&master));
+        self.nth(&replica.expect("a replica").id)
+    }
+
+    /// Begins to move a slot: its owner sends whoever asks for a missing key to the other.
+    pub fn begin_to_move(&self, slot: u16, to: usize) -> Move<'_> {
+        let from = self.master_of(slot);
+        let slot = slot.to_string();
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        target.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(source)]);
+        source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(target)]);
+        Move {
+            cluster: self,
+            slot,
+            from,
+            to,
+        }
+    }
+
+    /// Moves a slot with all its keys.
+    pub fn move_slot(&self, slot: u16, to: usize) {
+        if self.master_of(slot) == to {
+            return;
+        }
+        let moving = self.begin_to_move(slot, to);
+        while moving.move_keys(10) > 0 {}
+        moving.end();
+    }
+
+    fn living(&self) -> &RedisServer {
+        let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
+        self.nodes.iter().find(answers).expect("a living node")
+    }
+
+    fn nth(&self, id: &str) -> usize {
+        let nodes = seen(self.living());
+        let port = nodes
+            .iter()
+            .find(|seen| seen.id == id)
+            .map(|seen| seen.port);
+        let mut nodes = self.nodes.iter();
+        nodes
+            .position(|node| Some(node.port()) == port)
+            .expect("a node of ours")
+    }
+}
+
+/// A slot that moves. Left alone it stays open.
+pub struct Move<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: usize,
+    to: usize,
+}
+
+impl Move<'_> {
+    /// The keys of the slot that have not moved yet, at most so many.
+    #[must_use]
+    pub fn keys(&self, count: usize) -> Vec<String> {
+        let count = count.to_string();
+        let source = &self.cluster.nodes[self.from];
+        let keys = source.cli(&["CLUSTER", "GETKEYSINSLOT", &self.slot, &count]);
+        keys.lines().map(str::to_owned).collect()
+    }
+
+    /// Moves some keys, and answers how many.
+    pub fn move_keys(&self, count: usize) -> usize {
+        let keys = self.keys(count);
+        self.move_these(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        keys.len()
+    }
+
+    /// Moves these keys.
+    pub fn move_these(&self, keys: &[&str]) {
+        if keys.is_empty() {
+            return;
+        }
+        let port = self.cluster.nodes[self.to].port().to_string();
+        let (user, password) = crate::redis::ADMIN;
+        let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "30000"];
+        migrate.extend(["AUTH2", user, password, "KEYS"]);
+        migrate.extend(keys);
+        self.cluster.nodes[self.from].cli(&migrate);
+    }
+
+    /// Makes the other node the owner, which every node learns.
+    pub fn end(self) {
+        let owner = id(&self.cluster.nodes[self.to]);
+        for node in [self.to, self.from] {
+            self.cluster.nodes[node].cli(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &owner]);
+        }
+    }
+}
+
+fn id(node: &RedisServer) -> String {
+    node.cli(&["CLUSTER", "MYID"])
+}
+
+/// What a node knows of all nodes that it has shaken hands with. Nothing if it does not answer.
+fn seen(node: &RedisServer) -> Vec<Seen> {
+    let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (id, address, flags, master) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
+        let slots = words.skip(4).next();
+        let (_, port) = address.split_once('@')?.0.rsplit_once(':')?;
+        Some(Seen {
+            id: id.to_owned(),
+            port: port.parse().ok()?,
+            master: (master != "-").then(|| master.to_owned()),
+            flags: flags.to_owned(),
+            serves: slots.is_some(),
+        })
+    };
+    let nodes = nodes.lines().filter_map(parse);
+    nodes
+        .filter(|seen| !seen.flags.contains("handshake") && !seen.flags.contains("noaddr"))
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! What is asked of the node that has a slot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use leasehold_core::{Op, Outcome, Ttl};
+use redis::{Cmd, Value};
+
+use super::super::batch::{self, REQUESTS_MAX};
+use super::super::renewals;
+use super::node::Node;
+use super::slots;
+use crate::store::{Key, Reply, Request};
+
+/// One call. All its keys are in one slot.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) slot: u16,
+    pub(super) work: Work,
+    /// For each request of it the place in what was asked for.
+    pub(super) places: Vec<usize>,
+    /// The node to which the slot is on its way, if the owner said that what is asked for is not there.
+    pub(super) asked: Option<Arc<Node>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// Operations by the rule, in their order.
+    Rule(Vec<Request>),
+    /// Renewals for the same ttl, by the short way.
+    Renewals(Ttl, Vec<Request>),
+    /// Any command.
+    Plain(Cmd),
+}
+
+impl Work {
+    /// Which script it calls, as a number. `None`: none.
+    pub(super) fn script(&self) -> Option<usize> {
+        match self {
+            Self::Rule(_) => Some(0),
+            Self::Renewals(..) => Some(1),
+            Self::Plain(_) => None,
+        }
+    }
+
+    pub(super) fn requests(&self) -> &[Request] {
+        match self {
+            Self::Rule(requests) | Self::Renewals(_, requests) => requests,
+            Self::Plain(_) => &[],
+        }
+    }
+}
+
+/// Requests with their places.
+type Placed = Vec<(usize, Request)>;
+
+impl Call {
+    fn new(slot: u16, placed: Placed, work: impl FnOnce(Vec<Request>) -> Work) -> Self {
+        let (places, requests) = placed.into_iter().unzip();
+        Self {
+            slot,
+            work: work(requests),
+            places,
+            asked: None,
+        }
+    }
+
+    /// The only command on a key.
+    pub(super) fn plain(key: &str, cmd: Cmd, place: usize) -> Self {
+        Self {
+            slot: slots::of_text(key),
+            work: Work::Plain(cmd),
+            places: vec![place],
+            asked: None,
+        }
+    }
+
+    /// Calls of the rule: those of a slot in the order of the requests.
+    pub(super) fn by_rule(placed: Placed) -> Vec<Self> {
+        let mut slots = BTreeMap::<u16, Placed>::new();
+        for (place, request) in placed {
+            let slot = slots::of(&request.key);
+            slots.entry(slot).or_default().push((place, request));
+        }
+        let slots = slots.into_iter();
+        slots
+            .map(|(slot, placed)| Self::new(slot, placed, Work::Rule))
+            .collect()
+    }
+
+    /// Calls of the short way, of a batch of renewals.
+    pub(super) fn renewals(batch: Placed) -> Vec<Self> {
+        let mut groups = BTreeMap::<(u16, Ttl), Placed>::new();
+        for (place, request) in batch {
+            if let Op::Renew { ttl, .. } = request.op {
+                let slot = slots::of(&request.key);
+                let group = groups.entry((slot, ttl)).or_default();
+                group.push((place, request));
+            }
+        }
+        let mut calls = Vec::with_capacity(groups.len());
+        for ((slot, ttl), mut group) in groups {
+            while !group.is_empty() {
+                let rest = group.split_off(group.len().min(REQUESTS_MAX));
+                let part = std::mem::replace(&mut group, rest);
+                let work = |requests| Work::Renewals(ttl, requests);
+                calls.push(Self::new(slot, part, work));
+            }
+        }
+        calls
+    }
+
+    /// A call for each name, those of a name in their order. A node that has some keys of a call and not
+    /// others refuses all of it, and names may be on different sides.
+    pub(super) fn by_name(self) -> Vec<Self> {
+        let (slot, ttl) = match &self.work {
+            Work::Plain(_) => return vec![self],
+            Work::Rule(_) => (self.slot, None),
+            Work::Renewals(ttl, _) => (self.slot, Some(*ttl)),
+        };
+        let mut names = BTreeMap::<Key, Placed>::new();
+        for (place, request) in self.into_placed() {
+            let name = names.entry(request.key.clone()).or_default();
+            name.push((place, request));
+        }
+        let work = |requests| match ttl {
+            Some(ttl) => Work::Renewals(ttl, requests),
+            None => Work::Rule(requests),
+        };
+        let names = names.into_values();
+        names.map(|placed| Self::new(slot, placed, work)).collect()
+    }
+
+    /// The same for the node to which the slot is on its way, a call for each request.
+    pub(super) fn asking(self, node: &Arc<Node>) -> Vec<Self> {
+        let asked = |call: Self| Self {
+            asked: Some(Arc::clone(node)),
+            ..call
+        };
+        let (slot, ttl) = match &self.work {
+            Work::Plain(_) => return vec![asked(self)],
+            Work::Rule(_) => (self.slot, None),
+            Work::Renewals(ttl, _) => (self.slot, Some(*ttl)),
+        };
+        let work = |requests| match ttl {
+            Some(ttl) => Work::Renewals(ttl, requests),
+            None => Work::Rule(requests),
+        };
+        let placed = self.into_placed().into_iter();
+        placed
+            .map(|placed| asked(Self::new(slot, vec![placed], work)))
+            .collect()
+    }
+
+    /// How many names it is about.
+    pub(super) fn is_about_many(&self) -> bool {
+        let requests = self.work.requests();
+        requests
+            .iter()
+            .any(|request| request.key != requests[0].key)
+    }
+
+    pub(super) fn into_placed(self) -> Placed {
+        match self.work {
+            Work::Rule(requests) | Work::Renewals(_, requests) => {
+                self.places.into_iter().zip(requests).collect()
+            }
+            Work::Plain(_) => Vec::new(),
+        }
+    }
+
+    /// The replies in an answer, for each request of it. `None`: it is to be asked of the rule.
+    pub(super) fn replies(&self, answer: Value) -> Vec<Option<Reply>> {
+        match &self.work {
+            Work::Rule(requests) => {
+                let replies = batch::decode(requests, answer).into_iter();
+                replies.map(Some).collect()
+            }
+            Work::Renewals(_, requests) => {
+                let Some((now, left)) = renewals::decode(&answer) else {
+                    return vec![None; requests.len()];
+                };
+                let outcome = Outcome::Renewed;
+                let reply = |nth| {
+                    let renewed = !left.contains(&nth);
+                    renewed.then_some(Reply::Applied { outcome, now })
+                };
+                (0..requests.len()).map(reply).collect()
+            }
+            Work::Plain(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! One node of a cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold_core::Op;
+use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+
+use super::super::address::Address;
+use super::super::batch::{self, Terms};
+use super::super::connection::Link;
+use super::super::dialed::Dialed;
+use super::super::listeners::Listeners;
+use super::super::renewals::{self, RENEW};
+use super::super::script::Script;
+use super::super::{MUTEX, Result};
+use super::call::{Call, Work};
+use super::map::Place;
+use crate::store::{OpenOptions, Shard, Wakes};
+
+/// How often calls are sent again to a node that does not know their script. The first time tells it
+/// the script; the second is for one that forgot it meanwhile.
+const PASSES: usize = 3;
+
+/// A node: its connection, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) shard: Shard,
+    pub(super) link: Link,
+    mutex: Script,
+    renew: Script,
+    /// Whether it did not answer when it was asked last.
+    doubtful: AtomicBool,
+}
+
+impl Node {
+    pub(super) fn new(
+        seed: &Address,
+        place: Place,
+        id: &str,
+        shard: Shard,
+        options: &OpenOptions,
+    ) -> Self {
+        let listeners = Arc::new(Listeners::of_node(id.to_owned()));
+        let address = seed.at(&place.host, place.port);
+        let (connect, response) = (options.connect_timeout, options.response_timeout);
+        Self {
+            link: Link::told_to(listeners, address, connect, response),
+            place,
+            shard,
+            mutex: Script::new(MUTEX),
+            renew: Script::new(RENEW),
+            doubtful: AtomicBool::new(false),
+        }
+    }
+
+    /// Its id in the cluster.
+    pub(super) fn id(&self) -> &str {
+        self.link.listeners().node()
+    }
+
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it answered.
+    pub(super) fn doubt(&self, doubtful: bool) {
+        self.doubtful.store(doubtful, Ordering::Relaxed);
+    }
+
+    /// Proves that it is there, lets us in and knows the script.
+    pub(super) async fn greet(&self) -> Result<()> {
+        let greeted = super::super::greet(&self.link, &self.mutex).await;
+        self.doubt(greeted.is_err());
+        greeted
+    }
+
+    /// Makes calls, all sent before the first answer, and gives their answers.
+    ///
+    /// One that was refused because the node does not know its script is made once more, behind one that
+    /// tells it.
+    pub(super) async fn make(&self, dialed: &Dialed, calls: &[Call]) -> RedisResult<Vec<Value>> {
+        let queued = self.link.listeners().wakes() == Wakes::Grants;
+        let mut answers: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
+        let mut open: Vec<usize> = (0..calls.len()).collect();
+        for pass in 0..PASSES {
+            let mut pipeline = Pipeline::with_capacity(open.len());
+            let mut places = Vec::with_capacity(open.len());
+            let mut told = [false; 2];
+            for nth in &open {
+                let call = &calls[*nth];
+                if call.asked.is_some() {
+                    pipeline.add_command(cmd("ASKING"));
+                }
+                let whole = match (pass, call.work.script()) {
+                    (0, _) | (_, None) => false,
+                    (1, Some(script)) => !std::mem::replace(&mut told[script], true),
+                    _ => true,
+                };
+                places.push(pipeline.len());
+                pipeline.add_command(self.command(call, queued, whole));
+            }
+            let count = pipeline.len();
+            let mut connection = dialed.connection.clone();
+            let mut got = connection.send_packed_commands(&pipeline, 0, count).await?;
+            for (nth, place) in open.iter().zip(places) {
+                if let Some(answer) = got.get_mut(place) {
+                    answers[*nth] = std::mem::replace(answer, Value::Nil);
+                }
+            }
+            open.retain(|nth| is_unknown_script(&answers[*nth]));
+            if open.is_empty() {
+                break;
+            }
+        }
+        Ok(answers)
+    }
+
+    fn command(&self, call: &Call, queued: bool, whole: bool) -> Cmd {
+        match &call.work {
+            Work::Rule(requests) => {
+                let terms = Terms {
+                    queued,
+                    node: self.id(),
+                    record_only: call.asked.is_some(),
+                };
+                let (verb, script) = named(&self.mutex, whole);
+                batch::encode(verb, script, requests, terms)
+            }
+            Work::Renewals(ttl, requests) => {
+                let renewals = requests.iter().enumerate();
+                let part: Vec<_> = renewals
+                    .filter_map(|(nth, request)| match request.op {
+                        Op::Renew { lease, .. } => Some((nth, &request.key, lease)),
+                        _ => None,
+                    })
+                    .collect();
+                let (verb, script) = named(&self.renew, whole);
+                renewals::encode(verb, script, &(*ttl, &part))
+            }
+            Work::Plain(cmd) => cmd.clone(),
+        }
+    }
+}
+
+/// How a script is called: by its text or by its hash.
+fn named(script: &Script, whole: bool) -> (&'static str, &str) {
+    script.count(1);
+    match whole {
+        true => ("EVAL", script.text()),
+        false => ("EVALSHA", script.hash()),
+    }
+}
+
+/// Whether a call was refused because the node does not know its script.
+fn is_unknown_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}

@@ -1,0 +1,100 @@
+//! Which of the 16,384 slots of a cluster a key is in.
+
+use crate::store::Key;
+
+/// How many slots there are in every cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The slot of the record, the counter and the queue of a name: they have the tag `tenant:name`.
+pub(super) fn of(key: &Key) -> u16 {
+    let tenant = key.space.tenant().as_str().as_bytes();
+    let crc = crc16(0, tenant);
+    let crc = crc16(crc, b":");
+    crc16(crc, key.name.as_str().as_bytes()) % SLOTS
+}
+
+/// The slot of any key: of what stands between its first brace and the next closing one, if that is
+/// anything, else of the whole.
+pub(super) fn of_text(key: &str) -> u16 {
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map(|(tag, _)| tag)
+        .filter(|tag| !tag.is_empty());
+    crc16(0, tag.unwrap_or(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16 as servers reckon it: XMODEM, with the polynomial 0x1021.
+fn crc16(start: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(start, |crc, byte| {
+        let at = usize::from((crc >> 8) as u8 ^ byte);
+        (crc << 8) ^ TABLE[at]
+    })
+}
+
+const TABLE: [u16; 256] = table();
+
+const fn table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let mut crc = (at as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            let carry = crc & 0x8000 != 0;
+            crc <<= 1;
+            if carry {
+                crc ^= 0x1021;
+            }
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Name, Scope};
+
+    use super::super::super::keys::{CounterKey, QueueKey, RecordKey};
+    use super::*;
+    use crate::store::Space;
+
+    /// The first from the specification of Redis Cluster, the others from a server.
+    #[test]
+    fn slots_are_those_of_servers() {
+        assert_eq!(crc16(0, b"123456789"), 0x31c3);
+        assert_eq!(of_text("app:{t:a}"), 4_625);
+        assert_eq!(of_text("foo3"), 5_173);
+        assert_eq!(of_text("zzz"), 10_118);
+        assert_eq!(of_text("a1"), 7_785);
+    }
+
+    #[test]
+    fn only_the_first_tag_counts() {
+        assert_eq!(of_text("{user}.a"), of_text("user"));
+        assert_eq!(of_text("x{a}{b}"), of_text("a"));
+        assert_eq!(of_text("x{{a}}"), of_text("{a"));
+        assert_ne!(of_text("x{}{a}"), of_text("a"));
+        assert_ne!(of_text("{a"), of_text("a"));
+    }
+
+    #[test]
+    fn all_keys_of_a_name_are_in_its_slot() {
+        let scope = |text| Scope::parse(text).unwrap();
+        let space = Space::new(scope("app"), scope("t"));
+        for name in ["orders/42", "a:token", ":", "昼"] {
+            let key = space.key(Name::parse(name).unwrap());
+            let keys = [
+                RecordKey(&key).to_string(),
+                CounterKey(&key).to_string(),
+                QueueKey(&key).to_string(),
+            ];
+            for text in keys {
+                assert_eq!(of_text(&text), of(&key), "{text}");
+            }
+        }
+    }
+}
