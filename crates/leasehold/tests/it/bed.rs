@@ -75,7 +75,6 @@ impl Bed {
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) => Some(cluster.url()),
-            Self::Cluster(cluster) => Some(cluster.url()),
             Self::Other(url) => Some(url.clone()),
         }
     }
@@ -85,7 +84,9 @@ impl Bed {
         match self {
             Self::Redis(server) => server,
             Self::Sentinel(set) => &set.servers()[set.master()],
-            Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => unreachable!("there is none"),
+            Self::Memory(_) | Self::Sqlite(_) | Self::Cluster(_) | Self::Other(_) => {
+                unreachable!("there is none, or more than one")
+            }
         }
     }
 
