@@ -9,6 +9,7 @@
 mod certs;
 mod clock;
 mod cluster;
+mod masters;
 mod proxy;
 mod redis;
 mod resp;
@@ -17,6 +18,7 @@ mod supervised;
 mod wait;
 
 pub use self::cluster::{Cluster, Move};
+pub use self::masters::Masters;
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};

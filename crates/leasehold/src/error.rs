@@ -85,6 +85,15 @@ impl Error {
         self
     }
 
+    /// The message and its store, without the lock.
+    #[cfg(feature = "redis")]
+    pub(crate) fn brief(&self) -> String {
+        match &self.0.store {
+            Some(store) => format!("{store}: {}", self.0.message),
+            None => self.0.message.clone(),
+        }
+    }
+
     /// What kind of error this is.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

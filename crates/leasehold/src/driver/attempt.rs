@@ -176,7 +176,10 @@ impl Attempt {
         let failed = |error| Answer::Failed { sent, error };
         let (outcome, now) = match reply {
             Reply::Applied { outcome, now } => (outcome, now),
-            Reply::Unknown(error) => return failed(self.error(error)),
+            Reply::Unknown(error) => {
+                self.start_over();
+                return failed(self.error(error));
+            }
             Reply::Rejected(error) => {
                 self.doubtful = before;
                 return failed(self.error(error));
@@ -200,6 +203,8 @@ impl Attempt {
                     shard,
                 });
                 self.open = before.is_some() || place.is_some();
+                self.start_over();
+                self.start_over();
                 Answer::Refused { left, place }
             }
             Outcome::Exhausted => failed(self.error(Error::new(
@@ -212,6 +217,19 @@ impl Attempt {
                 format!("the store answered an acquire with {other:?}"),
             ))),
         }
+    }
+
+    /// Gives up the id and takes another, if the store does not want to be asked for the same again.
+    fn start_over(&mut self) {
+        if self.driver.store.asks_again() {
+            return;
+        }
+        self.open = false;
+        let echo = self.echo();
+        self.doubtful = None;
+        let lost = std::mem::replace(&mut self.id, self.driver.next_lease());
+        let ttl = self.terms.ttl();
+        self.driver.abandon(self.key.clone(), lost, ttl, echo);
     }
 
     /// The lease of a grant that was the answer to a question. `None`: it came too late to be of use.

@@ -22,6 +22,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(4);
 /// The longest pause between two questions to such a store, and to one that cannot be reached.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
+/// Whether an error says that nobody answered: asking again may help.
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum)
+}
+
 /// What a caller wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
@@ -244,18 +249,26 @@ impl Contender {
                 }
             },
             Answer::Refused { left, place } => {
-                attempt.slot.heed_changes(place.is_none());
+                // If nobody holds it, whoever was refused with us lets go, too.
+                attempt
+                    .slot
+                    .heed_changes(place.is_none() && !left.is_zero());
                 self.unreachable_since = None;
                 let ttl = ask.terms.ttl();
                 Step::Refused(match (place, driver.store.wakes()) {
                     (Some(place), _) => contention::ask_again_after(left, place, ttl),
-                    (None, Wakes::Changes) => contention::ask_again_after(left, 0, ttl),
+                    (None, Wakes::Changes) if driver.store.asks_again() => {
+                        contention::ask_again_after(left, 0, ttl)
+                    }
+                    // Several may win a part each. They must not march in step.
+                    (None, Wakes::Changes) => {
+                        let span = contention::ask_again_after(left, 0, ttl);
+                        driver.part_of(if left.is_zero() { pause } else { span })
+                    }
                     (None, _) => driver.part_of(left.min(pause)),
                 })
             }
-            Answer::Failed { error, .. } if error.kind() != ErrorKind::Unreachable => {
-                Step::Failed(error)
-            }
+            Answer::Failed { error, .. } if !is_silence(&error) => Step::Failed(error),
             Answer::Failed { sent, error } => {
                 if attempt.is_over(driver.clock.now()) {
                     self.attempt = None;

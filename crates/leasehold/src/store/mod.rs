@@ -9,6 +9,8 @@ mod key;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "__bench")]
@@ -28,6 +30,8 @@ pub use self::key::{Key, Space};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
+#[cfg(feature = "redis")]
+pub use self::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 use crate::{Error, ErrorKind, Result};
@@ -56,6 +60,12 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     fn shard(&self, key: &Key) -> Shard {
         let _ = key;
         Shard(0)
+    }
+
+    /// Whether a lease may be asked for again by its id, after it was refused or there was no answer.
+    /// If not, each question needs a new id, and the old one is to be released.
+    fn asks_again(&self) -> bool {
+        true
     }
 
     /// Tells a client from now on what concerns it, as long as its listener lives. The leases of a

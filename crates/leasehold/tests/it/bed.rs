@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
-use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
+use leasehold_testkit::{Cluster, Masters, RedisServer, SentinelSet};
 use tempfile::TempDir;
 
 use crate::tap::Tap;
@@ -17,6 +17,7 @@ pub(crate) enum Bed {
     Redis(Arc<RedisServer>),
     Sentinel(Arc<SentinelSet>),
     Cluster(Arc<Cluster>),
+    Masters(Arc<Masters>),
     /// One that another process set up.
     Other(String),
 }
@@ -68,6 +69,18 @@ impl Bed {
         Self::Cluster(running)
     }
 
+    /// Three masters that the tests of this process share while any of them runs.
+    pub(crate) fn redlock3() -> Self {
+        static MASTERS: Mutex<Weak<Masters>> = Mutex::new(Weak::new());
+        Self::Masters(shared(&MASTERS, || Masters::aged(3)))
+    }
+
+    /// Five of them.
+    pub(crate) fn redlock5() -> Self {
+        static MASTERS: Mutex<Weak<Masters>> = Mutex::new(Weak::new());
+        Self::Masters(shared(&MASTERS, || Masters::aged(5)))
+    }
+
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
@@ -75,6 +88,7 @@ impl Bed {
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) => Some(cluster.url()),
+            Self::Masters(masters) => Some(masters.url()),
             Self::Other(url) => Some(url.clone()),
         }
     }
@@ -84,7 +98,11 @@ impl Bed {
         match self {
             Self::Redis(server) => server,
             Self::Sentinel(set) => &set.servers()[set.master()],
-            Self::Memory(_) | Self::Sqlite(_) | Self::Cluster(_) | Self::Other(_) => {
+            Self::Memory(_)
+            | Self::Sqlite(_)
+            | Self::Cluster(_)
+            | Self::Masters(_)
+            | Self::Other(_) => {
                 unreachable!("there is none, or more than one")
             }
         }
@@ -126,4 +144,14 @@ pub(crate) fn fresh_name(what: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What runs already, or a new one.
+fn shared<T>(running: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    running.upgrade().unwrap_or_else(|| {
+        let started = Arc::new(start());
+        *running = Arc::downgrade(&started);
+        started
+    })
 }

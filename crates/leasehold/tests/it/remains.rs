@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use leasehold::Client;
 use leasehold::store::{Key, Reply, Request, Space, Store};
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
-use leasehold_testkit::eventually_async;
+use leasehold_testkit::{eventually, eventually_async};
 use rusqlite::Connection;
 
 use crate::bed::Bed;
@@ -102,6 +102,13 @@ pub(crate) async fn nothing_is_left(bed: &Bed, name: &str, clients: &[&Client]) 
             let queue = format!("leasehold:{{default:{name}}}:queue");
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
         }
+        Bed::Masters(masters) => {
+            let record = format!("leasehold:{{default:{name}}}");
+            let queue = format!("{record}:queue");
+            for server in masters.servers() {
+                eventually(SOON, || server.cli(&["EXISTS", &record, &queue]) == "0");
+            }
+        }
         Bed::Other(_) => unreachable!("who set it up looks"),
     }
 }
@@ -124,6 +131,12 @@ pub(crate) fn listens(bed: &Bed, client: ClientId) -> bool {
             let channels = ["PUBSUB", "CHANNELS", &channels];
             let mut nodes = cluster.nodes().iter();
             nodes.any(|node| !node.cli(&channels).is_empty())
+        }
+        Bed::Masters(masters) => {
+            let channel = format!("leasehold:client:{client}");
+            let listens = format!("{channel}\n1");
+            let mut servers = masters.servers().iter();
+            servers.any(|server| server.cli(&["PUBSUB", "NUMSUB", &channel]) == listens)
         }
         Bed::Memory(_) | Bed::Other(_) => false,
     }

@@ -10,6 +10,7 @@ use super::errors;
 use super::keys::{
     COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
 };
+use super::master::MarkKey;
 use crate::Error;
 use crate::store::{Key, Reply, Request};
 
@@ -47,6 +48,8 @@ pub(super) struct Terms<'a> {
     /// Whether only the record is declared, of one request. A slot that is on its way to the node that is
     /// asked lets no call in with a key that is not there.
     pub(super) record_only: bool,
+    /// Whether the server is one of many masters. Then all requests are of one namespace.
+    pub(super) master: bool,
 }
 
 /// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
@@ -58,13 +61,17 @@ pub(super) fn encode(verb: &str, script: &str, requests: &[Request], terms: Term
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     let keys_each = if terms.record_only { 1 } else { KEYS_EACH };
-    cmd.write_arg_fmt(requests.len() * keys_each);
+    let mark = requests.first().filter(|_| terms.master);
+    cmd.write_arg_fmt(requests.len() * keys_each + usize::from(mark.is_some()));
     for request in requests {
         cmd.write_arg_fmt(RecordKey(&request.key));
         if !terms.record_only {
             cmd.write_arg_fmt(CounterKey(&request.key));
             cmd.write_arg_fmt(QueueKey(&request.key));
         }
+    }
+    if let Some(request) = mark {
+        cmd.write_arg_fmt(MarkKey(request.key.space.namespace()));
     }
     for request in requests {
         encode_op(&mut cmd, &request.op, terms.queued);

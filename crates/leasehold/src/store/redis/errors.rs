@@ -61,6 +61,9 @@ const TABLE: &[Known] = &[
         "the server lets in nobody from other machines; set a password there, or its bind address"),
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
+    known("", UNARMED, ErrorKind::Store,
+        "this master was started again and may have forgotten locks; it is kept out until all leases \
+         from before have ended and the other masters have told their tokens"),
     known("LOADING", "", ErrorKind::Store,
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,
@@ -108,6 +111,28 @@ pub(super) fn call(error: &ServerError) -> (Error, bool) {
     (error, found.is_some())
 }
 
+/// What a script says of a master that is not armed.
+const UNARMED: &str = "UNARMED";
+
+/// That a master is not armed.
+#[derive(Debug)]
+struct IsUnarmed;
+
+impl fmt::Display for IsUnarmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the master is not armed")
+    }
+}
+
+impl StdError for IsUnarmed {}
+
+/// Whether an error says that a master is not armed.
+pub(in crate::store) fn is_unarmed(error: &Error) -> bool {
+    error
+        .source()
+        .is_some_and(|source| source.is::<IsUnarmed>())
+}
+
 /// That a server is a replica: what makes it so may have made another the master.
 #[derive(Debug)]
 struct IsReplica;
@@ -150,9 +175,10 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         format!("{advice} ({command} of key {key:?}: {words})")
     };
     let error = Error::new(kind, message);
-    match of_replica(code) {
-        true => error.with_source(IsReplica),
-        false => error,
+    match code {
+        _ if of_replica(code) => error.with_source(IsReplica),
+        _ if text == UNARMED => error.with_source(IsUnarmed),
+        _ => error,
     }
 }
 

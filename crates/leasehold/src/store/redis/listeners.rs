@@ -22,6 +22,8 @@ pub(super) struct Listeners {
     wakes: Mutex<Option<Wakes>>,
     /// The id of the node of a cluster that tells them. Empty: there is no cluster.
     node: String,
+    /// Whether none of them waits in a queue, whatever the server can do.
+    queueless: bool,
 }
 
 impl Listeners {
@@ -31,6 +33,19 @@ impl Listeners {
             node,
             ..Self::default()
         }
+    }
+
+    /// Those of one of many masters: none of them waits in its queue.
+    pub(super) fn without_queue() -> Arc<Self> {
+        Arc::new(Self {
+            queueless: true,
+            ..Self::default()
+        })
+    }
+
+    /// Whether none of them waits in a queue.
+    pub(super) fn queueless(&self) -> bool {
+        self.queueless
     }
 
     /// The id of the node, if there is a cluster, else nothing.

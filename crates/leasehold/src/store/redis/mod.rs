@@ -12,7 +12,7 @@
 //! * `cluster` is a store over the nodes of a cluster.
 //! * `errors` is the one table of what a server's errors mean.
 
-mod address;
+pub(super) mod address;
 #[cfg(feature = "__bench")]
 mod bare;
 mod batch;
@@ -21,7 +21,7 @@ mod connection;
 pub(super) mod deployment;
 mod dial;
 mod dialed;
-mod errors;
+pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -29,6 +29,7 @@ mod keys;
 mod listeners;
 #[cfg(feature = "__bench")]
 mod load;
+pub(super) mod master;
 mod news;
 mod place;
 mod read;
@@ -77,6 +78,7 @@ const ANNOUNCE: &str = include_str!("scripts/announce.lua");
 /// As for [`open`](super::open).
 pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
     match deployment(url, options)? {
+        Deployment::Masters(_) => Ok(Arc::new(super::RedlockStore::open(url, options).await?)),
         Deployment::Cluster(seeds) => Ok(Arc::new(ClusterStore::connect(seeds, options).await?)),
         other => Ok(Arc::new(
             RedisStore::connect(place(other, options)?, options).await?,
@@ -96,7 +98,7 @@ fn place(deployment: Deployment, options: &OpenOptions) -> Result<Place> {
     }
 }
 
-fn deployment(url: &str, options: &OpenOptions) -> Result<Deployment> {
+pub(super) fn deployment(url: &str, options: &OpenOptions) -> Result<Deployment> {
     let mut deployment = Deployment::parse(url)?;
     if let Some(password) = &options.password {
         deployment.set_password(password);
@@ -137,6 +139,8 @@ pub struct RedisStore {
     mutex: Script,
     renewals: Renewals,
     announce: Script,
+    /// Arms it, if it is one of many masters.
+    master: Option<Script>,
 }
 
 impl RedisStore {
@@ -156,6 +160,7 @@ impl RedisStore {
             mutex: Script::new(MUTEX),
             renewals: Renewals::new(),
             announce: Script::new(ANNOUNCE),
+            master: None,
         };
         store.greet().await?;
         Ok(store)
@@ -209,7 +214,7 @@ impl RedisStore {
         let answers = self
             .link
             .exchange_settled(|dialed| async move {
-                let queued = listeners.wakes() == Wakes::Grants;
+                let queued = listeners.wakes() == Wakes::Grants && !listeners.queueless();
                 let mut connection = dialed.connection.clone();
                 let replies = self.ask(&mut connection, requests, queued).await?;
                 Ok((replies, dialed))
@@ -266,9 +271,14 @@ impl RedisStore {
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
-        let parts: Vec<_> = requests.chunks(REQUESTS_MAX).collect();
+        // One mark stands for all of a call.
+        let master = self.master.is_some();
+        let alike = |a: &Request, b: &Request| !master || a.key.space == b.key.space;
+        let parts = requests.chunk_by(alike);
+        let parts: Vec<_> = parts.flat_map(|part| part.chunks(REQUESTS_MAX)).collect();
         let terms = Terms {
             queued,
+            master,
             ..Terms::default()
         };
         let encode = |verb: &str, script: &str, part: &&_| batch::encode(verb, script, part, terms);

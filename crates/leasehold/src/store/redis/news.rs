@@ -172,7 +172,8 @@ impl News {
                 state.watcher = Some(self.watcher(connection.clone(), Arc::clone(listeners)));
             }
             if !state.channels.is_empty() {
-                state.tell(self.wakes(&state), listeners, place);
+                let wakes = self.wakes(&state, listeners.queueless());
+                state.tell(wakes, listeners, place);
             }
         }
         self.settled.store(version, Ordering::Release);
@@ -228,10 +229,11 @@ impl News {
         tokio::spawn(async move { watch.run(connection, &listeners).await })
     }
 
-    fn wakes(&self, state: &State) -> Wakes {
-        match (&self.way, &state.no_queue, &state.no_watch) {
-            (Way::Within | Way::Beside(_), None, _) => Wakes::Grants,
-            (Way::Within, Some(_), None) => Wakes::Changes,
+    fn wakes(&self, state: &State, queueless: bool) -> Wakes {
+        let queue = state.no_queue.is_none() && !queueless;
+        match (&self.way, &state.no_watch) {
+            (Way::Within | Way::Beside(_), _) if queue => Wakes::Grants,
+            (Way::Within, None) => Wakes::Changes,
             _ => Wakes::Nothing,
         }
     }

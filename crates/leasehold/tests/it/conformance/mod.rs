@@ -24,6 +24,8 @@ macro_rules! conformance {
         conformance!(@store redis, $($module::$behaviour),+);
         conformance!(@store sentinel, $($module::$behaviour),+);
         conformance!(@store cluster, $($module::$behaviour),+);
+        conformance!(@store redlock3, $($module::$behaviour),+);
+        conformance!(@store redlock5, $($module::$behaviour),+);
     };
     (@store $store:ident, $($module:ident :: $behaviour:ident),+) => {
         mod $store {

@@ -121,6 +121,7 @@ impl Node {
         match &call.work {
             Work::Rule(requests) => {
                 let terms = Terms {
+                    master: false,
                     queued,
                     node: self.id(),
                     record_only: call.asked.is_some(),

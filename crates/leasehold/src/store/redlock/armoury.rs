@@ -1,0 +1,186 @@
+//! Takes in masters that are new, or were started again: by the rule of
+//! [`Master`](leasehold_core::quorum::Master).
+//!
+//! Whoever finds a master that is not armed does what is due: nobody has to run for it. What was seen
+//! stands in the master itself, so that short programs get on with it one after the other.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::quorum::{Size, Waiting};
+use leasehold_core::{Scope, Token, Ttl};
+
+use super::ballot::Ballot;
+use super::node::Node;
+use crate::store::Reply;
+use crate::store::redis::errors::is_unarmed;
+use crate::store::redis::master::Sight;
+use futures_util::future::join_all;
+
+/// How often a master is looked at that is not armed yet, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The masters' marks.
+#[derive(Debug)]
+pub(super) struct Armoury {
+    nodes: Vec<Arc<Node>>,
+    size: Size,
+    longest: Ttl,
+    /// The namespaces that were looked at once.
+    opened: Mutex<HashSet<Scope>>,
+    /// What is being armed at this moment.
+    arming: Mutex<HashSet<(usize, Scope)>>,
+}
+
+impl Armoury {
+    pub(super) fn new(nodes: Vec<Arc<Node>>, size: Size, longest: Ttl) -> Self {
+        Self {
+            nodes,
+            size,
+            longest,
+            opened: Mutex::default(),
+            arming: Mutex::default(),
+        }
+    }
+
+    /// Arms what can be armed at once, before a namespace is used the first time.
+    pub(super) async fn open(self: &Arc<Self>, namespace: &Scope) {
+        if lock(&self.opened).contains(namespace) {
+            return;
+        }
+        let sights = self.look(namespace).await;
+        let unarmed = |sight: &Option<Sight>| sight.as_ref().is_some_and(|sight| !sight.is_armed());
+        let unarmed: Vec<_> = (0..sights.len())
+            .filter(|nth| unarmed(&sights[*nth]))
+            .collect();
+        let arm = |master: &usize| self.try_to_arm(*master, namespace, &sights);
+        join_all(unarmed.iter().map(arm)).await;
+        for master in unarmed {
+            self.arm_later(master, namespace);
+        }
+        lock(&self.opened).insert(namespace.clone());
+    }
+
+    /// Sees to masters that say that they are not armed.
+    pub(super) fn heed(
+        self: &Arc<Self>,
+        master: usize,
+        replies: &[Reply],
+        places: &[usize],
+        ballots: &[Ballot],
+    ) {
+        let found = replies
+            .iter()
+            .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
+        let ballot = found.and_then(|nth| ballots.get(*places.get(nth)?));
+        if let Some(ballot) = ballot {
+            self.arm_later(master, ballot.namespace());
+        }
+    }
+
+    fn arm_later(self: &Arc<Self>, master: usize, namespace: &Scope) {
+        let what = (master, namespace.clone());
+        if !lock(&self.arming).insert(what.clone()) {
+            return;
+        }
+        let me = Arc::downgrade(self);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move { arm(me, what).await })),
+            Err(_) => drop(lock(&self.arming).remove(&what)),
+        }
+    }
+
+    /// The marks of all masters that can be asked.
+    async fn look(&self, namespace: &Scope) -> Vec<Option<Sight>> {
+        let look = |node: &Arc<Node>| {
+            let node = Arc::clone(node);
+            async move { node.store.look(namespace).await.ok() }
+        };
+        join_all(self.nodes.iter().map(look)).await
+    }
+
+    /// Arms a master if that is due. Answers how long to wait if it is not; `None`: it is armed.
+    async fn try_to_arm(
+        &self,
+        master: usize,
+        namespace: &Scope,
+        sights: &[Option<Sight>],
+    ) -> Option<Duration> {
+        let store = &self.nodes[master].store;
+        let sight = sights[master].as_ref()?;
+        if sight.is_armed() {
+            return None;
+        }
+        let others = || sights.iter().enumerate().filter(|(nth, _)| *nth != master);
+        let others: Vec<_> = others().filter_map(|(_, sight)| sight.as_ref()).collect();
+        if sight.armed.is_some() && store.keeps_all().await {
+            tracing::info!(master = %store, %namespace, "started again with all it had; it is taken in");
+            return self.arm(master, namespace, sight, None).await;
+        }
+        // Nobody has ever used these masters: what was granted, was granted before they were started.
+        let new = sight.armed.is_none() && others.iter().all(|other| other.armed.is_none());
+        let known = sight
+            .since
+            .map_or(Duration::ZERO, |since| since.until(sight.now));
+        let since = if new { known.max(sight.up) } else { known };
+        if let Waiting::For(left) = Waiting::since(since, self.longest) {
+            tracing::info!(
+                master = %store, %namespace, ?left,
+                "started again; kept out until what it may have forgotten has ended",
+            );
+            return Some(left);
+        }
+        if others.len() < self.size.majority() {
+            tracing::info!(master = %store, %namespace, "kept out: too few others tell their tokens");
+            return Some(LOOK_EVERY);
+        }
+        // Looked at after the wait: `since` is not over before.
+        let floor = others.iter().filter_map(|other| other.high).max();
+        self.arm(master, namespace, sight, floor).await
+    }
+
+    async fn arm(
+        &self,
+        master: usize,
+        namespace: &Scope,
+        sight: &Sight,
+        floor: Option<Token>,
+    ) -> Option<Duration> {
+        let store = &self.nodes[master].store;
+        match store.arm(namespace, &sight.run, floor).await {
+            Ok(sight) if sight.is_armed() => {
+                tracing::info!(master = %store, %namespace, ?floor, "taken in");
+                None
+            }
+            Ok(_) => Some(LOOK_EVERY),
+            Err(error) => {
+                tracing::debug!(master = %store, %error, "not taken in");
+                Some(LOOK_EVERY)
+            }
+        }
+    }
+}
+
+/// Looks after a master until it is armed, as long as somebody uses the store.
+async fn arm(armoury: Weak<Armoury>, (master, namespace): (usize, Scope)) {
+    loop {
+        let wait = {
+            let Some(armoury) = armoury.upgrade() else {
+                return;
+            };
+            let sights = armoury.look(&namespace).await;
+            let left = armoury.try_to_arm(master, &namespace, &sights).await;
+            let Some(left) = left else {
+                lock(&armoury.arming).remove(&(master, namespace));
+                return;
+            };
+            left
+        };
+        tokio::time::sleep(wait.min(LOOK_EVERY)).await;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,274 @@
+//! The Redlock store: a store over many Redis masters, of which a majority decides.
+//!
+//! * `node` is one of the masters, and how it is spared while it does not answer.
+//! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
+//!   [`leasehold_core::quorum`].
+//! * `armoury` takes in masters that are new, or were started again.
+//! * `panel` passes on what the masters tell; `look` reads records of all of them.
+//!
+//! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
+//! asks again with a new lease id.
+
+mod armoury;
+mod ballot;
+mod look;
+mod node;
+mod panel;
+mod poll;
+
+use futures_util::future::join_all;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::quorum::Size;
+use leasehold_core::{ClientId, Op, Ttl};
+
+use self::armoury::Armoury;
+use self::node::Node;
+use self::panel::Panel;
+use super::redis::deployment::{Deployment, Masters};
+use super::redis::{self, RedisStore};
+use super::{
+    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The longest ttl that can be used, if the URL names no other.
+const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// Lock records in many Redis masters, each by itself.
+///
+/// A lock is held if a majority of them has granted it. `2 N + 1` masters outlive the loss of `N`.
+/// Tokens grow over the majority, whatever becomes of clocks, as long as no master forgets; one that
+/// was started again is kept out until what it may have forgotten has ended. What is promised, and
+/// under which conditions, stands in `docs/guarantees.md`.
+#[derive(Debug)]
+pub struct RedlockStore {
+    nodes: Vec<Arc<Node>>,
+    size: Size,
+    longest: Ttl,
+    url: String,
+    armoury: Arc<Armoury>,
+    panels: Mutex<HashMap<ClientId, Arc<Panel>>>,
+}
+
+impl RedlockStore {
+    /// Connects to the masters that a URL names: to a majority of them at least. See
+    /// [`open`](super::open) for the URLs.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for an even number of masters or fewer than three, for two that
+    /// are one server, and for one that is a replica or a node of a cluster;
+    /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
+    /// [`open`](super::open).
+    pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        let deployment = redis::deployment(url, options)?;
+        let url = deployment.to_string();
+        let Deployment::Masters(masters) = deployment else {
+            let message = "the URL of many masters must start with redlock:// or redlocks://";
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        };
+        let store = Self::over(masters, url, options)?;
+        store.meet().await.map_err(|error| error.at_store(&store))?;
+        Ok(store)
+    }
+
+    fn over(masters: Masters, url: String, options: &OpenOptions) -> Result<Self> {
+        let size = Size::new(masters.nodes.len()).map_err(|error| {
+            let message = format!(
+                "the store URL names {} masters: {error}",
+                masters.nodes.len()
+            );
+            Error::new(ErrorKind::InvalidConfig, message)
+        })?;
+        let default = || Ttl::checked(LONGEST_TTL).unwrap_or(Ttl::MAX);
+        let longest = masters.longest_ttl.unwrap_or_else(default);
+        let node = |address| Arc::new(Node::new(RedisStore::one_of_many(address, options)));
+        let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
+        Ok(Self {
+            armoury: Arc::new(Armoury::new(nodes.clone(), size, longest)),
+            nodes,
+            size,
+            longest,
+            url,
+            panels: Mutex::default(),
+        })
+    }
+
+    /// Who the masters are, and whether they can be what they are to be.
+    async fn meet(&self) -> Result<()> {
+        let met = join_all(self.nodes.iter().map(|node| node.store.meet()));
+        let mut errors = Vec::new();
+        let mut runs = HashMap::new();
+        for (node, met) in self.nodes.iter().zip(met.await) {
+            let invalid = |what: String| {
+                Err(Error::new(
+                    ErrorKind::InvalidConfig,
+                    format!("{}{what}", node.store),
+                ))
+            };
+            let facts = match met {
+                Ok(facts) => facts,
+                Err(error) if error.kind() == ErrorKind::Unreachable => {
+                    errors.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(master) = facts.master {
+                return invalid(format!(
+                    " is a replica of {master}; name masters that know nothing of each other"
+                ));
+            }
+            if facts.cluster {
+                return invalid(" is a node of a cluster; use redis+cluster:// for it".to_owned());
+            }
+            if let Some(other) = runs.insert(facts.run, node) {
+                return invalid(format!(
+                    " and {} are one and the same server; it would have two voices",
+                    other.store
+                ));
+            }
+            tracing::debug!(master = %node.store, version = facts.version, "a master");
+        }
+        if runs.len() < self.size.majority() {
+            return Err(ballot::no_quorum(self.size, &errors));
+        }
+        for error in &errors {
+            tracing::warn!(store = %self.url, %error, "a master cannot be reached");
+        }
+        Ok(())
+    }
+
+    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        let mut spaces: Vec<&Space> = batch.iter().map(|request| &request.key.space).collect();
+        spaces.dedup();
+        for space in spaces {
+            self.armoury.open(space.namespace()).await;
+        }
+        let mut replies: Vec<Option<Reply>> = Vec::with_capacity(batch.len());
+        let mut asked = Vec::with_capacity(batch.len());
+        for request in batch {
+            match self.refuse(&request) {
+                Some(error) => replies.push(Some(Reply::Rejected(error))),
+                None => {
+                    replies.push(None);
+                    asked.push(request);
+                }
+            }
+        }
+        let polled = poll::hold(&self.nodes, self.size, &self.armoury, asked).await;
+        let mut polled = polled.into_iter().map(|reply| self.name_error(reply));
+        for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
+            *reply = polled.next();
+        }
+        replies.into_iter().flatten().collect()
+    }
+
+    /// Why a request cannot be.
+    fn refuse(&self, request: &Request) -> Option<Error> {
+        let ttl = match request.op {
+            Op::Acquire { ttl, .. } => ttl,
+            // What was granted may be kept as long as it was asked for, and be given back.
+            _ => return None,
+        };
+        (ttl > self.longest).then(|| {
+            let message = format!(
+                "a ttl of {ttl:?} is longer than the longest that this store takes, {:?}; a master that \
+                 was started again is kept out for so long. Set ?longest-ttl= in the store URL, the same \
+                 for all programs",
+                self.longest
+            );
+            let error = Error::new(ErrorKind::InvalidConfig, message);
+            error.for_lock(&request.key.name).at_store(&self.url)
+        })
+    }
+
+    fn name_error(&self, (key, reply): (Key, Reply)) -> Reply {
+        let named = |error: Error| error.for_lock(&key.name).at_store(&self.url);
+        match reply {
+            Reply::Rejected(error) => Reply::Rejected(named(error)),
+            Reply::Unknown(error) => Reply::Unknown(named(error)),
+            applied @ Reply::Applied { .. } => applied,
+        }
+    }
+
+    fn panels(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Panel>>> {
+        self.panels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for RedlockStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl Store for RedlockStore {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        Box::pin(self.apply_batch(batch))
+    }
+
+    fn asks_again(&self) -> bool {
+        false
+    }
+
+    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+        let panel = Arc::new(Panel::new(listener, self.size));
+        for (place, node) in self.nodes.iter().enumerate() {
+            node.store.listen(space, client, panel.ear(place));
+        }
+        self.panels().insert(client, panel);
+    }
+
+    fn forget(&self, client: ClientId) {
+        for node in &self.nodes {
+            node.store.forget(client);
+        }
+        self.panels().remove(&client);
+    }
+
+    fn wakes(&self) -> Wakes {
+        let told = |node: &&Arc<Node>| node.store.wakes() != Wakes::Nothing;
+        match self.nodes.iter().filter(told).count() >= self.size.majority() {
+            true => Wakes::Changes,
+            false => Wakes::Nothing,
+        }
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move {
+            let found = look::inspect(&self.nodes, self.size, key).await;
+            found.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
+        })
+    }
+
+    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(async move {
+            let found = look::list(&self.nodes, self.size, space).await;
+            found.map_err(|error| error.at_store(&self.url))
+        })
+    }
+
+    fn announce<'a>(
+        &'a self,
+        space: &'a Space,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let announced = self.nodes.iter();
+            let announced = announced.map(|node| node.store.announce(space, client, about, ttl));
+            let mut announced = join_all(announced).await;
+            // It is for people only: one that knows is enough.
+            match announced.iter().position(Result::is_ok) {
+                Some(_) => Ok(()),
+                None => announced.pop().unwrap_or(Ok(())),
+            }
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! Takes a batch to all masters at once, and waits until a majority has decided each request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use leasehold_core::Op;
+use leasehold_core::quorum::{Masters, Size};
+use tokio::time::{Instant, sleep_until};
+
+use super::armoury::Armoury;
+use super::ballot::Ballot;
+use super::node::Node;
+use crate::store::{BoxFuture, Key, Reply, Request};
+
+/// How long the masters have for one phase of an acquisition: this part of the ttl, within these
+/// bounds. One that is usually slower has this many times as long as usual, but no more than a tenth of
+/// the ttl.
+const PATIENCE_DIVISOR: u32 = 200;
+const PATIENCE_MIN: Duration = Duration::from_millis(5);
+const PATIENCE_MAX: Duration = Duration::from_millis(50);
+const USUAL_TIMES: u32 = 4;
+
+/// What a master answered: which one, in which phase, to which requests.
+struct Answered {
+    master: usize,
+    second: bool,
+    places: Vec<usize>,
+    replies: Vec<Reply>,
+}
+
+type Calls = FuturesUnordered<BoxFuture<'static, Answered>>;
+
+/// Answers each request, with its key. What is still under way then goes on in the background.
+pub(super) async fn hold(
+    nodes: &[Arc<Node>],
+    size: Size,
+    armoury: &Arc<Armoury>,
+    batch: Vec<Request>,
+) -> Vec<(Key, Reply)> {
+    if batch.is_empty() {
+        return Vec::new();
+    }
+    let patience = patience(nodes, &batch);
+    let mut calls = Calls::new();
+    let places: Vec<_> = (0..batch.len()).collect();
+    for (master, node) in nodes.iter().enumerate() {
+        calls.push(call(node, master, false, places.clone(), batch.clone()));
+    }
+    let mut ballots: Vec<_> = batch
+        .into_iter()
+        .map(|request| Ballot::new(size, request))
+        .collect();
+    let mut end = Some(Instant::now() + patience);
+    while !ballots.iter().all(Ballot::is_done) {
+        tokio::select! {
+            biased;
+            answered = calls.next() => {
+                let Some(answered) = answered else { break };
+                armoury.heed(answered.master, &answered.replies, &answered.places, &ballots);
+                if write(nodes, &mut ballots, &calls, answered) {
+                    end = Some(Instant::now() + patience);
+                }
+            }
+            () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
+                ballots.iter_mut().for_each(|ballot| ballot.close(patience));
+                end = None;
+            }
+        }
+    }
+    for ballot in &ballots {
+        if let Some((gone, request)) = ballot.refill() {
+            for (master, node) in among(nodes, gone) {
+                calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
+            }
+        }
+    }
+    go_on(calls).await;
+    ballots.into_iter().map(Ballot::into_reply).collect()
+}
+
+/// Counts what a master answered, and sends what follows. Answers whether there was anything.
+fn write(nodes: &[Arc<Node>], ballots: &mut [Ballot], calls: &Calls, answered: Answered) -> bool {
+    let Answered {
+        master,
+        second,
+        places,
+        replies,
+    } = answered;
+    let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
+    for (place, reply) in places.into_iter().zip(replies) {
+        let Some((to, request)) = ballots[place].hear(master, second, reply) else {
+            continue;
+        };
+        for (master, _) in among(nodes, to) {
+            writes[master].0.push(place);
+            writes[master].1.push(request.clone());
+        }
+    }
+    let mut written = false;
+    for (master, (places, requests)) in writes.into_iter().enumerate() {
+        if !places.is_empty() {
+            calls.push(call(&nodes[master], master, true, places, requests));
+            written = true;
+        }
+    }
+    written
+}
+
+fn call(
+    node: &Arc<Node>,
+    master: usize,
+    second: bool,
+    places: Vec<usize>,
+    requests: Vec<Request>,
+) -> BoxFuture<'static, Answered> {
+    let asked = node.ask(requests);
+    Box::pin(async move {
+        Answered {
+            master,
+            second,
+            places,
+            replies: asked.await,
+        }
+    })
+}
+
+fn among(nodes: &[Arc<Node>], some: Masters) -> impl Iterator<Item = (usize, &Arc<Node>)> {
+    let nodes = nodes.iter().enumerate();
+    nodes.filter(move |(master, _)| some.contains(*master))
+}
+
+/// Leaves calls to the background. Each has been polled once, so that it was sent before anything that is
+/// asked from now on.
+async fn go_on(mut calls: Calls) {
+    if calls.is_empty() {
+        return;
+    }
+    let polled =
+        std::future::poll_fn(|context| std::task::Poll::Ready(calls.poll_next_unpin(context)));
+    let _ = polled.await;
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { while calls.next().await.is_some() {} });
+    }
+}
+
+fn patience(nodes: &[Arc<Node>], batch: &[Request]) -> Duration {
+    let ttls = batch.iter().filter_map(|request| match request.op {
+        Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+        _ => None,
+    });
+    let Some(ttl) = ttls.min() else {
+        return PATIENCE_MAX;
+    };
+    let usual = nodes.iter().map(|node| node.round_trip()).max();
+    let usual = usual.unwrap_or_default() * USUAL_TIMES;
+    (ttl / PATIENCE_DIVISOR)
+        .clamp(PATIENCE_MIN, PATIENCE_MAX)
+        .max(usual.min(ttl / 10))
+}
