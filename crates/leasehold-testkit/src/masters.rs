@@ -1,7 +1,5 @@
 //! Masters that know nothing of each other, for a lock over many of them.
 
-use std::time::Duration;
-
 use crate::RedisServer;
 
 /// Running Redis masters. They end when this is dropped.
@@ -13,8 +11,18 @@ impl Masters {
     /// Starts so many, which keep all that they have acknowledged.
     #[must_use]
     pub fn start(count: usize) -> Self {
+        Self::started_ago(count, 0)
+    }
+
+    /// The same, which were started two days ago by their clocks.
+    #[must_use]
+    pub fn aged(count: usize) -> Self {
+        Self::started_ago(count, 2 * 24 * 3_600 * 1_000)
+    }
+
+    fn started_ago(count: usize, millis: i64) -> Self {
         let start = |_| {
-            let options = RedisServer::options().append_only().clock_shim();
+            let options = RedisServer::options().append_only().started_ago(millis);
             std::thread::spawn(|| options.start())
         };
         let starting: Vec<_> = (0..count).map(start).collect();
@@ -22,21 +30,6 @@ impl Masters {
         Self {
             servers: started.map(|server| server.expect("a server")).collect(),
         }
-    }
-
-    /// The same, which believe that they have run for an hour.
-    #[must_use]
-    pub fn aged(count: usize) -> Self {
-        let masters = Self::start(count);
-        for server in &masters.servers {
-            server.step_clock(
-                Duration::from_secs(3_600)
-                    .as_millis()
-                    .try_into()
-                    .expect("an hour"),
-            );
-        }
-        masters
     }
 
     /// The store's URL.

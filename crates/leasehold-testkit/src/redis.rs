@@ -32,6 +32,7 @@ pub struct RedisOptions {
     tls: bool,
     unix_socket: bool,
     clock_shim: bool,
+    behind_ms: i64,
     replica: bool,
     sentinel: bool,
     cluster: bool,
@@ -162,6 +163,14 @@ impl RedisOptions {
         self
     }
 
+    /// Starts it so long ago, by its own clock, which is right then.
+    #[must_use]
+    pub(crate) fn started_ago(mut self, millis: i64) -> Self {
+        self.clock_shim = true;
+        self.behind_ms = millis;
+        self
+    }
+
     /// Adds a line to its configuration file.
     #[must_use]
     pub fn config(mut self, line: &str) -> Self {
@@ -199,8 +208,13 @@ impl RedisOptions {
             } else {
                 0
             };
+            let behind = server.options.behind_ms;
+            server.step_back(behind);
             match server.launch() {
-                Ok(()) => return server,
+                Ok(()) => {
+                    server.step_back(-behind);
+                    return server;
+                }
                 Err(log) if log.contains("Address already in use") => {}
                 Err(log) => panic!("redis-server does not start:\n{log}"),
             }
@@ -352,6 +366,12 @@ impl RedisServer {
     pub fn step_clock(&self, delta_ms: i64) {
         let clock = self.clock.as_ref();
         clock.expect("a server with a clock shim").step(delta_ms);
+    }
+
+    fn step_back(&self, millis: i64) {
+        if let Some(clock) = self.clock.as_ref().filter(|_| millis != 0) {
+            clock.step(-millis);
+        }
     }
 
     fn url_with(&self, credentials: &str) -> String {

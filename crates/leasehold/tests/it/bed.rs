@@ -88,7 +88,7 @@ impl Bed {
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) => Some(cluster.url()),
-            Self::Masters(masters) => Some(masters.url()),
+            Self::Masters(masters) => Some(format!("{}?longest-ttl=24h", masters.url())),
             Self::Other(url) => Some(url.clone()),
         }
     }

@@ -181,7 +181,13 @@ impl Batch {
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let answered = self.ops.iter().zip(&self.outcomes);
         answered.filter_map(|(op, outcome)| match (op, outcome) {
-            (Op::Acquire { lease, .. }, Outcome::Refused { place: Some(_), .. }) => Some(*lease),
+            (Op::Acquire { lease, .. }, Outcome::Refused { place: Some(_), .. })
+            | (
+                Op::Acquire {
+                    lease, wait: true, ..
+                },
+                Outcome::Refused { place: None, .. },
+            ) => Some(*lease),
             _ => None,
         })
     }
@@ -225,6 +231,10 @@ impl Store for Tap {
 
     fn forget(&self, client: ClientId) {
         self.inner.forget(client);
+    }
+
+    fn asks_again(&self) -> bool {
+        self.inner.asks_again()
     }
 
     fn wakes(&self) -> Wakes {

@@ -61,7 +61,7 @@ use self::renewals::Renewals;
 use self::script::Script;
 use self::sentinel::Sentinels;
 use super::{
-    About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -226,7 +226,7 @@ impl RedisStore {
             Ok((mut replies, dialed)) => {
                 self.link.mind_demotion(&dialed, &mut replies);
                 dialed.news.note(requests, &replies);
-                self.tell_revoked(requests, &replies);
+                self.tell_own(requests, &replies);
                 replies
             }
         };
@@ -289,17 +289,22 @@ impl RedisStore {
             .collect())
     }
 
-    /// Tells those who were cut off: the server does not tell of what came over the connection that
-    /// it would tell.
-    fn tell_revoked(&self, requests: &[Request], replies: &[Reply]) {
+    /// Tells those who wait or hold here what came over our own connection: of that the server does not
+    /// tell us.
+    fn tell_own(&self, requests: &[Request], replies: &[Reply]) {
+        let listeners = self.link.listeners();
         for (request, reply) in requests.iter().zip(replies) {
-            if let Reply::Applied { outcome, .. } = reply
-                && let Outcome::Revoked {
-                    cut_off: Some(lease),
-                } = outcome
-            {
-                let event = Event::Changed(request.key.clone());
-                self.link.listeners().tell(lease.client, event);
+            let Reply::Applied { outcome, .. } = reply else {
+                continue;
+            };
+            let freed = match outcome {
+                Outcome::Revoked { cut_off } => cut_off.is_some(),
+                // A queue would have passed it on.
+                Outcome::Released { count: 0 } => listeners.queueless(),
+                _ => false,
+            };
+            if freed {
+                listeners.tell_change(&request.key);
             }
         }
     }

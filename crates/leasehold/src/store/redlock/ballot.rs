@@ -110,12 +110,12 @@ impl Ballot {
             }
             for step in steps {
                 if matches!(step, Step::Lost(_)) && self.reply.is_none() {
-                    let silent = self.size.masters() - self.heard.len();
-                    if silent > 0 {
-                        let message = format!("no answer of {silent} within {patience:?}");
-                        self.errors
-                            .push(Error::new(ErrorKind::Unreachable, message));
-                    }
+                    let message = match self.size.masters() - self.heard.len() {
+                        0 => format!("the token was not written within {patience:?}"),
+                        silent => format!("no answer of {silent} within {patience:?}"),
+                    };
+                    let error = Error::new(ErrorKind::Unreachable, message);
+                    self.errors.push(error);
                     self.step(step);
                 }
             }

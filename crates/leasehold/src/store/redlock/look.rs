@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::LeaseId;
 use leasehold_core::quorum::Size;
+use leasehold_core::{LeaseId, Token};
 
 use super::ballot::no_quorum;
 use super::node::Node;
@@ -58,7 +58,13 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.left));
     let left = entries.get(size.majority() - 1)?.left;
     let count = entries.iter().map(|entry| entry.count).max()?;
-    let token = entries.iter().filter_map(|entry| entry.token).max();
+    // A master may have a larger one, that it gave to somebody who won no majority.
+    let tokens: Vec<_> = entries.iter().filter_map(|entry| entry.token).collect();
+    let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
+    let token = tokens
+        .iter()
+        .copied()
+        .max_by_key(|token| (alike(token), *token));
     let client = entries.iter().find_map(|entry| entry.client.clone());
     Some(Entry {
         left,

@@ -19,7 +19,7 @@ use crate::store::{BoxFuture, Key, Reply, Request};
 /// the ttl.
 const PATIENCE_DIVISOR: u32 = 200;
 const PATIENCE_MIN: Duration = Duration::from_millis(5);
-const PATIENCE_MAX: Duration = Duration::from_millis(50);
+const PATIENCE_MAX: Duration = Duration::from_millis(250);
 const USUAL_TIMES: u32 = 4;
 
 /// What a master answered: which one, in which phase, to which requests.
