@@ -69,6 +69,7 @@ fn acquire(name: &str, number: u64) -> Request {
             tokens: TokenCount::MIN,
             wait: false,
         },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -77,6 +78,7 @@ fn renew(name: &str, number: u64) -> Request {
     Request {
         key: key(name),
         op: Op::Renew { lease, ttl },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -85,6 +87,7 @@ fn release(name: &str, number: u64, count: u32) -> Request {
     Request {
         key: key(name),
         op: Op::Release { lease, count, ttl },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -92,6 +95,7 @@ fn revoke(name: &str) -> Request {
     Request {
         key: key(name),
         op: Op::Revoke,
+        durability: leasehold::Durability::None,
     }
 }
 

@@ -60,6 +60,14 @@ struct State {
     no_watch: Option<String>,
 }
 
+/// What those who listen are told over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    All,
+    /// Nothing that comes by messages: another connection brings them.
+    Changes,
+}
+
 /// A command of [`News::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -136,9 +144,12 @@ impl News {
         connection: &mut MultiplexedConnection,
         listeners: &Arc<Listeners>,
         place: &Place,
+        told: Told,
     ) -> RedisResult<()> {
         let version = listeners.version();
-        let clients = listeners.clients().into_iter();
+        let clients = listeners.clients();
+        let heard = !clients.is_empty();
+        let clients = clients.into_iter().filter(|_| told == Told::All);
         let wanted: HashMap<_, _> = clients
             .map(|(client, space)| (client, listeners.channel(&space, client)))
             .collect();
@@ -147,7 +158,7 @@ impl News {
         if let Way::Beside(beside) = &self.way {
             no_queue = beside.subscribe(&new, &old).await?;
         }
-        let (pipeline, steps) = self.steps(&new, &old);
+        let (pipeline, steps) = self.steps(&new, &old, heard);
         let count = pipeline.len();
         let answers = match count {
             0 => Vec::new(),
@@ -180,7 +191,7 @@ impl News {
     }
 
     /// What has to be asked on the connection itself.
-    fn steps(&self, new: &[String], old: &[String]) -> (Pipeline, Vec<Step>) {
+    fn steps(&self, new: &[String], old: &[String], heard: bool) -> (Pipeline, Vec<Step>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
         let mut ask = |step: Step, words: &[&str]| {
             let mut cmd = Cmd::new();
@@ -193,7 +204,7 @@ impl News {
                 let state = self.state();
                 state.watcher.is_some() || state.no_watch.is_some()
             };
-            if !(asked || new.is_empty()) {
+            if heard && !asked {
                 // Only of what it is asked to watch, and not of our own doing.
                 ask(
                     Step::Track,
