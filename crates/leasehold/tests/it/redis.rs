@@ -9,6 +9,7 @@ mod losses;
 mod queue;
 mod records;
 mod refused;
+mod replicas;
 mod rights;
 mod rule;
 mod sentinel;

@@ -120,9 +120,21 @@ impl Link {
     where
         F: Future<Output = RedisResult<T>>,
     {
+        self.exchange_longer(Duration::ZERO, talk).await
+    }
+
+    /// As [`Link::exchange`]. The answers may take so much `longer`.
+    pub(super) async fn exchange_longer<T, F>(
+        &self,
+        longer: Duration,
+        talk: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
         let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
         let talk = talk(dialed.connection.clone());
-        let deadline = Self::deadline(self.response_timeout);
+        let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
         let answer = self.answer(&dialed, deadline, talk).await;
         answer.map_err(Trouble::Unanswered)
     }

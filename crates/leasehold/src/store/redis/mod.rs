@@ -158,7 +158,7 @@ impl RedisStore {
     async fn connect(place: Place, options: &OpenOptions) -> Result<Self> {
         let link = Link::new(place, options.connect_timeout, options.response_timeout);
         let store = Self {
-            replicas: Replicas::new(link.another()),
+            replicas: Replicas::beside(&link),
             link,
             mutex: Script::new(MUTEX),
             renewals: Renewals::new(),
@@ -261,19 +261,23 @@ impl RedisStore {
     /// Applies requests whose grants and renewals count when replicas have them.
     async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
         let waits = |request: &Request| matches!(request.op, Op::Acquire { wait: true, .. });
+        let mut ready = self.replicas.look_for(requests).await;
         // Whoever waits is told over the other connection.
-        if requests.iter().any(waits)
-            && let Err(error) = self.link.settled().await
-        {
+        if ready.is_ok() && requests.iter().any(waits) {
+            ready = self.link.settled().await;
+        }
+        if let Err(error) = ready {
             return vec![Reply::Rejected(error); requests.len()];
         }
-        let link = &self.replicas.link;
-        let time = Waits::of(requests).time();
+        let (link, _turn) = self.replicas.turn().await;
+        // Whoever had the turn before may have given up with the server still waiting, and a script that
+        // it does not know is waited for, too.
+        let time = Waits::of(requests).time().saturating_mul(3);
         let answers = link
             .exchange_settled(time, |dialed| async move {
                 let mut line = self.replicas.line(dialed.connection.clone(), requests);
                 let mut replies = self.ask(&mut line, requests, self.queued()).await?;
-                line.waited().await?.judge(requests, &mut replies);
+                line.waited().judge(requests, &mut replies);
                 Ok((replies, dialed))
             })
             .await;

@@ -4,16 +4,24 @@
 //! their own, which is made when it is first needed. It is sent right behind the scripts, in one
 //! piece with them: it answers how many replicas have all that was written on this connection.
 //!
+//! There is one batch at a time on it, so that none waits for what another asked for longer than it says.
+//!
+//! `WAIT` counts the replicas that have all that the server had done when it was last asked something
+//! on that connection. So how many there are is asked on a third one: the first time by waiting a
+//! while for more than there can be, later by not waiting at all, for they tell of themselves once a
+//! second.
+//!
 //! What was not acknowledged has been done all the same. So the answer is that nobody knows: a grant is
 //! given back by who asked, and a renewal has failed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::connection::{Link, Trouble};
 use super::errors;
@@ -21,11 +29,24 @@ use super::script::Line;
 use crate::store::{Reply, Request};
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
+/// How old the last look at the replicas may be.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long the first look takes, and the longest that a number of them is waited for when it is
+/// checked.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+
+/// More replicas than any server has.
+const MANY: u32 = 1_000_000;
+
 /// The connection for such requests, and what is known of the replicas.
 #[derive(Debug)]
 pub(super) struct Replicas {
-    pub(super) link: Link,
-    /// The most that were ever there at once.
+    link: Link,
+    turn: Mutex<()>,
+    looks: Link,
+    last_look: Mutex<Option<Instant>>,
+    /// The most that were ever seen at once.
     seen: AtomicU32,
 }
 
@@ -55,22 +76,73 @@ pub(super) struct Acknowledged<'a> {
 }
 
 impl Replicas {
-    pub(super) fn new(link: Link) -> Self {
+    /// Of the server to which this connection goes.
+    pub(super) fn beside(link: &Link) -> Self {
         Self {
-            link,
+            link: link.another(),
+            turn: Mutex::default(),
+            looks: link.another(),
+            last_look: Mutex::default(),
             seen: AtomicU32::new(0),
         }
     }
 
-    /// Whether the server lets us wait, and has as many replicas as that takes.
-    pub(super) async fn check(&self, count: ReplicaCount) -> Result<()> {
-        let look = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(&look()).await
+    /// The connection, for as long as it is one's turn.
+    pub(super) async fn turn(&self) -> (&Link, MutexGuard<'_, ()>) {
+        (&self.link, self.turn.lock().await)
+    }
+
+    /// Looks how many replicas there are, if these requests ask for all and nobody has looked lately.
+    pub(super) async fn look_for(&self, requests: &[Request]) -> Result<()> {
+        let all = |request: &Request| {
+            matches!(
+                request.durability,
+                Durability::Replicas {
+                    count: ReplicaCount::All,
+                    ..
+                }
+            )
         };
-        let there = match self.link.exchange(look).await {
+        if !requests.iter().any(all) {
+            return Ok(());
+        }
+        let mut last = self.last_look.lock().await;
+        if last.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
+            match *last {
+                None => self.look(MANY, FIRST_LOOK).await?,
+                Some(_) => self.look(0, Duration::from_millis(1)).await?,
+            };
+            *last = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// How many replicas there are, when so many are waited for.
+    async fn look(&self, count: u32, timeout: Duration) -> Result<u32> {
+        let look = wait(count, timeout);
+        let look = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&look).await
+        };
+        let there = match self.looks.exchange_longer(timeout, look).await {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => return Err(error),
             Ok(Value::ServerError(error)) => return Err(refused(&error)),
-            Ok(answer) => self.note(&answer).ok_or_else(errors::strange_answer)?,
+            Ok(Value::Int(there)) => u32::try_from(there).unwrap_or(0),
+            Ok(_) => return Err(errors::strange_answer()),
+        };
+        self.seen.fetch_max(there, Ordering::Relaxed);
+        Ok(there)
+    }
+
+    /// Whether the server lets us wait, and has as many replicas as that takes.
+    pub(super) async fn check(&self, count: ReplicaCount) -> Result<()> {
+        let there = match count {
+            ReplicaCount::Number(number) => self.look(number.get(), FIRST_LOOK).await?,
+            ReplicaCount::All => {
+                let mut last = self.last_look.lock().await;
+                let there = self.look(MANY, FIRST_LOOK).await?;
+                *last = Some(Instant::now());
+                there
+            }
         };
         let message = match count {
             ReplicaCount::All if there == 0 => {
@@ -105,16 +177,6 @@ impl Replicas {
             Wanted::All => self.seen.load(Ordering::Relaxed).max(1),
         }
     }
-
-    /// Takes in how many replicas there are at least.
-    fn note(&self, answer: &Value) -> Option<u32> {
-        let Value::Int(there) = answer else {
-            return None;
-        };
-        let there = u32::try_from(*there).ok()?;
-        self.seen.fetch_max(there, Ordering::Relaxed);
-        Some(there)
-    }
 }
 
 impl Waits {
@@ -131,11 +193,7 @@ impl Waits {
 
     /// How long that may take.
     pub(super) fn time(&self) -> Duration {
-        let times = self.0.keys().map(|(timeout, wanted)| match wanted {
-            Wanted::Number(_) => *timeout,
-            // It may turn out that there are more.
-            Wanted::All => timeout.saturating_mul(2),
-        });
+        let times = self.0.keys().map(|(timeout, _)| *timeout);
         times.fold(Duration::ZERO, Duration::saturating_add)
     }
 
@@ -183,36 +241,14 @@ impl Waits {
 }
 
 impl Acknowledged<'_> {
-    /// Waits for those replicas, too, that have turned out to be there, and answers what came of all.
-    pub(super) async fn waited(mut self) -> RedisResult<Waits> {
-        for ((timeout, wanted), waited) in &mut self.waits.0 {
-            let needed = self.replicas.needed(*wanted);
-            if let Some(waited) = waited
-                && waited.asked < needed
-            {
-                let wait = wait(needed, *timeout);
-                waited.answer = self.connection.send_packed_command(&wait).await?;
-                waited.asked = needed;
-            }
-        }
-        Ok(self.waits)
+    /// What came of the waiting.
+    pub(super) fn waited(self) -> Waits {
+        self.waits
     }
 
     /// Sends calls, and behind them what they have to wait for.
-    async fn send(&mut self, calls: Pipeline) -> RedisResult<Vec<Value>> {
-        let all = self
-            .waits
-            .0
-            .keys()
-            .any(|(_, wanted)| *wanted == Wanted::All);
-        let mut pipeline = Pipeline::new();
-        if all {
-            pipeline.add_command(look());
-        }
-        let count = calls.len();
-        for call in calls.cmd_iter() {
-            pipeline.add_command(call.clone());
-        }
+    async fn send(&mut self, mut pipeline: Pipeline) -> RedisResult<Vec<Value>> {
+        let count = pipeline.len();
         let mut asked = Vec::with_capacity(self.waits.0.len());
         for (timeout, wanted) in self.waits.0.keys() {
             let needed = self.replicas.needed(*wanted);
@@ -225,12 +261,8 @@ impl Acknowledged<'_> {
             .send_packed_commands(&pipeline, 0, length)
             .await?
             .into_iter();
-        if all && let Some(there) = answers.next() {
-            self.replicas.note(&there);
-        }
         let called = answers.by_ref().take(count).collect();
         for ((waited, asked), answer) in self.waits.0.values_mut().zip(asked).zip(answers) {
-            self.replicas.note(&answer);
             *waited = Some(Waited { asked, answer });
         }
         Ok(called)
@@ -272,12 +304,6 @@ fn wait(replicas: u32, timeout: Duration) -> Cmd {
     let mut wait = cmd("WAIT");
     wait.arg(replicas).arg(millis);
     wait
-}
-
-/// Asks how many replicas have what was written on this connection, without waiting: on a new one, how
-/// many are online.
-fn look() -> Cmd {
-    wait(0, Duration::from_millis(1))
 }
 
 fn refused(error: &redis::ServerError) -> Error {
