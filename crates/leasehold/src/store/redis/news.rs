@@ -73,6 +73,8 @@ pub(super) enum Told {
 enum Step {
     Track,
     Watch,
+    /// Nothing, for the sake of the one before.
+    Pass,
     Unsubscribe,
     Subscribe,
     /// To ourselves: does a message arrive?
@@ -211,6 +213,10 @@ impl News {
                     &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
                 );
                 ask(Step::Watch, &watch::START);
+                if new.is_empty() {
+                    // It concerns the next command, which shall be none that reads.
+                    ask(Step::Pass, &["WAIT", "0", "1"]);
+                }
             }
             // One command each: the client library expects one answer to a command.
             for channel in old {
@@ -301,7 +307,7 @@ impl State {
             match step {
                 Step::Track | Step::Watch => self.no_watch = Some(refusal.words),
                 Step::Subscribe | Step::Publish | Step::Find => self.no_queue = Some(refusal.words),
-                Step::Unsubscribe => {}
+                Step::Unsubscribe | Step::Pass => {}
             }
         }
     }
