@@ -282,7 +282,12 @@ fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> Option<Vec<
     let asked = batch
         .iter()
         .any(|request| request.durability.is_replicated());
-    asked.then(|| vec![Reply::Rejected(not_replicated(store)); batch.len()])
+    let refused = || {
+        batch
+            .iter()
+            .map(|request| not_replicated(store).for_lock(&request.key.name))
+    };
+    asked.then(|| refused().map(Reply::Rejected).collect())
 }
 
 /// That a store has no replicas.

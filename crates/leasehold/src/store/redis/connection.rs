@@ -249,12 +249,9 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let dialed = match timeout_at(
-            deadline,
-            self.place.dial(&self.listeners, self.connect_timeout),
-        )
-        .await
-        {
+        // On the heap: whoever finds a connection need not carry what it takes to make one.
+        let dial = Box::pin(self.place.dial(&self.listeners, self.connect_timeout));
+        let dialed = match timeout_at(deadline, dial).await {
             Ok(dialed) => dialed.map_err(|error| error.at_store(&self.place)),
             Err(_) => Err(self.no_connection_in_time()),
         };

@@ -264,7 +264,7 @@ impl RedisStore {
         let mut ready = self.replicas.look_for(requests).await;
         // Whoever waits is told over the other connection.
         if ready.is_ok() && requests.iter().any(waits) {
-            ready = self.link.settled().await;
+            ready = self.link.settled().await.map(drop);
         }
         if let Err(error) = ready {
             return vec![Reply::Rejected(error); requests.len()];
