@@ -293,7 +293,7 @@ fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> Option<Vec<
 /// That a store has no replicas.
 pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
     let message =
-        "this store has no replicas that could acknowledge; durability needs a Redis server";
+        "this store waits for no replicas; a Redis server does, named itself or by sentinels";
     Error::new(ErrorKind::Unsupported, message).at_store(store)
 }
 
