@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use leasehold::ReplicaCount;
 
 use crate::bench::BenchArgs;
 use crate::duration;
@@ -124,6 +125,19 @@ pub(crate) struct RunArgs {
     /// Take the lock for this time and no longer; not renewed
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
+
+    /// So many replicas of the store, or all, must have the lock and each renewal before they count
+    #[arg(long, value_name = "N|all")]
+    pub(crate) replicas: Option<ReplicaCount>,
+    /// How long replicas have for it
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        default_value = "1s",
+        requires = "replicas"
+    )]
+    pub(crate) replicas_timeout: Duration,
 
     /// What to do with the command when the lock is lost
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]

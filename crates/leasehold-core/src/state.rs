@@ -74,6 +74,8 @@ pub enum Cause {
     Revoked,
     /// The store could not be reached, or did not answer, or could not renew.
     Unreachable,
+    /// Too few replicas acknowledged a renewal in time.
+    NotReplicated,
     /// The renewal was not sent in time: this process was stopped, or too busy.
     Paused,
     /// It was held for longer than the longest time allowed, and is not renewed any more.
@@ -102,6 +104,7 @@ impl Cause {
             Self::Deleted => "deleted",
             Self::Revoked => "revoked",
             Self::Unreachable => "unreachable",
+            Self::NotReplicated => "not-replicated",
             Self::Paused => "paused",
             Self::HeldTooLong => "held-too-long",
             Self::Released => "released",
@@ -117,6 +120,7 @@ impl fmt::Display for Cause {
             Self::Deleted => "the store does not know the lease any more",
             Self::Revoked => "an operator freed the lock",
             Self::Unreachable => "the store did not confirm a renewal",
+            Self::NotReplicated => "too few replicas acknowledged a renewal in time",
             Self::Paused => "the renewal was not sent in time: the process was paused or too busy",
             Self::HeldTooLong => "it was held for longer than allowed",
             Self::Released => "its client was shut down",

@@ -232,6 +232,7 @@ impl SentinelSet {
             let offset = field(&info, "master_repl_offset").map(str::to_owned);
             offset.is_some()
                 && info.contains("role:master")
+                && info.matches("state=online").count() == self.servers.len() - 1
                 && self.servers.iter().enumerate().all(|(place, server)| {
                     let info = server.try_cli(&["INFO", "replication"]).unwrap_or_default();
                     place == master

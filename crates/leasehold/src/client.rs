@@ -9,8 +9,8 @@ use leasehold_core::{ClientId, Policy};
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::{Driver, Runtime};
-use crate::store::{self, About, Space, Store};
-use crate::{Error, ErrorKind, LockInfo, Mutex, Result};
+use crate::store::{self, About, Space, Store, not_replicated};
+use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -38,6 +38,7 @@ pub struct Client {
     driver: Arc<Driver>,
     space: Space,
     policy: Policy,
+    durability: Durability,
 }
 
 impl Client {
@@ -68,7 +69,12 @@ impl Client {
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         let name = config::name(name.as_ref())?;
         let key = self.space.key(name);
-        Ok(Mutex::new(Arc::clone(&self.driver), key, self.policy))
+        Ok(Mutex::new(
+            Arc::clone(&self.driver),
+            key,
+            self.policy,
+            self.durability,
+        ))
     }
 
     /// The locks that are held in this client's namespace and tenant, by name.
@@ -253,6 +259,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Who must have a grant or a renewal before it counts: only the server that was asked, if not set.
+    /// [`Mutex::durability`] sets it for one lock.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.config.durability = durability;
+        self
+    }
+
     /// A clock of the caller's, for tests that drive the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -264,7 +277,9 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings or a URL that cannot
-    /// be, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store answers.
+    /// be, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store answers; for a
+    /// [`ClientBuilder::durability`] that the store does not have, [`ErrorKind::Unsupported`], or
+    /// [`ErrorKind::NotReplicated`] for want of replicas.
     ///
     /// # Panics
     ///
@@ -273,7 +288,9 @@ impl ClientBuilder {
         let options = self.config.open_options()?;
         // Checked before the store is touched.
         self.config.space()?;
+        config::check_durability(self.config.durability, &self.config.policy()?)?;
         let store = store::open(url, &options).await?;
+        store.check(self.config.durability).await?;
         self.build(store)
     }
 
@@ -286,6 +303,11 @@ impl ClientBuilder {
     pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
         let policy = self.config.policy()?;
         let space = self.config.space()?;
+        let durability = self.config.durability;
+        config::check_durability(durability, &policy)?;
+        if durability.is_replicated() && !store.replicates() {
+            return Err(not_replicated(&store));
+        }
         let runtime = Runtime::try_current().map_err(|error| {
             let message = "a client must be built inside a Tokio runtime; \
                            see leasehold::blocking for programs without one";
@@ -305,6 +327,7 @@ impl ClientBuilder {
             driver,
             space,
             policy,
+            durability,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Handoff, Name, Policy, Scope, Ttl};
 
 use crate::store::{OpenOptions, Space};
-use crate::{Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// The shortest default time for a connection: TLS over a wide network takes a few round trips.
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) handoff: Handoff,
+    pub(crate) durability: Durability,
 }
 
 impl Default for Config {
@@ -44,6 +45,7 @@ impl Default for Config {
             connect_timeout: None,
             response_timeout: None,
             handoff: Handoff::default(),
+            durability: Durability::None,
         }
     }
 }
@@ -77,9 +79,7 @@ impl Config {
             margin,
             ..
         } = self.policy()?;
-        // A renewal without an answer shall be told before the lease is given up.
-        let response_max = ttl.as_duration().saturating_sub(interval + margin);
-        let response_max = response_max.min(interval);
+        let response_max = answer_max(&self.policy()?);
         let response_timeout = self
             .response_timeout
             .unwrap_or_else(|| (response_max / 2).min(OpenOptions::default().response_timeout));
@@ -104,6 +104,32 @@ impl Config {
             sentinel_password: self.sentinel_password.clone(),
         })
     }
+}
+
+/// How long a renewal may take so that it is told, if it failed, before the lease is given up.
+fn answer_max(policy: &Policy) -> Duration {
+    let left = policy.ttl.as_duration();
+    let left = left.saturating_sub(policy.interval + policy.margin);
+    left.min(policy.interval)
+}
+
+/// Checks the time that replicas have.
+pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Result<()> {
+    let Durability::Replicas { timeout, .. } = durability else {
+        return Ok(());
+    };
+    let max = answer_max(policy);
+    if timeout < Duration::from_millis(1) {
+        return Err(invalid("the timeout of replicas must be 1 ms or longer"));
+    }
+    if timeout > max {
+        return Err(invalid(format!(
+            "the timeout of replicas of {timeout:?} must not be longer than {max:?}, which is the \
+             interval of renewals, or what the ttl leaves beside it and the margin: a renewal could \
+             not fail in time"
+        )));
+    }
+    Ok(())
 }
 
 /// A ttl or lease of a user's choice.

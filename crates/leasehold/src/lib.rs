@@ -57,6 +57,7 @@ pub mod blocking;
 mod client;
 mod config;
 mod driver;
+mod durability;
 mod error;
 #[cfg(all(feature = "redis", any(test, feature = "__fuzz")))]
 #[doc(hidden)]
@@ -71,6 +72,7 @@ pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::driver::clock;
+pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guard::{Guard, States};
 pub use crate::info::{ClientInfo, LockInfo};

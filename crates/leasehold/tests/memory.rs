@@ -73,6 +73,7 @@ fn acquire(key: Key, number: u64) -> Request {
             tokens: TokenCount::MIN,
             wait: false,
         },
+        durability: leasehold::Durability::None,
     }
 }
 

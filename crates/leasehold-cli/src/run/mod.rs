@@ -10,7 +10,7 @@ mod supervise;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ErrorKind, Guard, Mutex};
+use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
 use self::signals::Signals;
@@ -94,6 +94,13 @@ async fn connect_for(args: &RunArgs, store: &StoreArgs) -> Result<Client, Failur
         .label(&args.label)
         // A fixed lease may be shorter than the ttl of renewed ones; the timeouts must suit it.
         .ttl(args.lease.unwrap_or(args.ttl));
+    let builder = match args.replicas {
+        Some(count) => builder.durability(Durability::Replicas {
+            count,
+            timeout: args.replicas_timeout,
+        }),
+        None => builder,
+    };
     connect(store, builder).await
 }
 

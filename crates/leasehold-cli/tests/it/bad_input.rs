@@ -30,6 +30,9 @@ fn usage_errors_are_125() {
         &["run", "--ttl", "10s", "--lease", "10s", "job", "--", "true"],
         &["run", "-E", "256", "job", "--", "true"],
         &["run", "-E", "0", "job", "--", "true"],
+        &["run", "--replicas", "0", "job", "--", "true"],
+        &["run", "--replicas", "some", "job", "--", "true"],
+        &["run", "--replicas-timeout", "1s", "job", "--", "true"],
         &["run", "--lost-exit-code", "0", "job", "--", "true"],
         &["--store", "memory:", "run", "job", "--", "true"],
         &["no-such-command"],
@@ -151,4 +154,33 @@ fn a_reader_who_leaves_is_no_error() {
     let output = shell.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     drop(place);
+}
+
+#[test]
+fn replicas_that_are_not_there_are_not_waited_for() {
+    let place = Place::new();
+    let text = refused(&place, &["run", "--replicas", "all", "job", "--", "true"]);
+    assert!(text.contains("waits for no replicas"), "{text}");
+    let server = RedisServer::start();
+    let run = ["run", "--replicas", "1", "job", "--", "true"];
+    let url = server.url();
+    let text = refused(&place, &[&["--store", &url][..], &run].concat());
+    assert!(
+        text.contains("has 0 replicas that are online, and 1 must"),
+        "{text}"
+    );
+    let _replica = RedisServer::options().replica_of(&server).start();
+    leasehold_testkit::eventually(std::time::Duration::from_secs(10), || {
+        let output = place
+            .leasehold(&["--store", &url])
+            .args(run)
+            .output()
+            .unwrap();
+        output.status.success()
+    });
+    assert!(
+        server
+            .cli(&["INFO", "commandstats"])
+            .contains("cmdstat_wait")
+    );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Mutex;
 use super::runtime::Threads;
-use crate::{LockInfo, Result, Shutdown};
+use crate::{Durability, LockInfo, Result, Shutdown};
 
 /// A process's connection to a store. See [`crate::Client`].
 #[derive(Clone, Debug)]
@@ -116,6 +116,11 @@ impl ClientBuilder {
     /// See [`crate::ClientBuilder::password`].
     pub fn password(self, password: impl Into<String>) -> Self {
         Self(self.0.password(password))
+    }
+
+    /// See [`crate::ClientBuilder::durability`].
+    pub fn durability(self, durability: Durability) -> Self {
+        Self(self.0.durability(durability))
     }
 
     /// See [`crate::ClientBuilder::sentinel_password`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Guard;
 use super::runtime::Threads;
-use crate::{LockInfo, Result, owner};
+use crate::{Durability, LockInfo, Result, owner};
 
 /// A lock with a name. See [`crate::Mutex`]; its owner is the thread that takes it.
 #[derive(Clone, Debug)]
@@ -50,6 +50,16 @@ impl Mutex {
     /// As [`crate::Mutex::lease`].
     pub fn lease(&self, lease: Duration) -> Result<Self> {
         Ok(Self::new(self.threads.clone(), self.mutex.lease(lease)?))
+    }
+
+    /// The same lock with another durability. See [`crate::Mutex::durability`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Mutex::durability`].
+    pub fn durability(&self, durability: Durability) -> Result<Self> {
+        let mutex = self.mutex.durability(durability)?;
+        Ok(Self::new(self.threads.clone(), mutex))
     }
 
     /// Takes the lock; waits as long as it takes. See [`crate::Mutex::lock`].

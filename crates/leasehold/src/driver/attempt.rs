@@ -16,7 +16,7 @@ use super::release::Echo;
 use super::slot::{Slot, Told};
 use super::{shard_of, submitter};
 use crate::store::{Key, Reply, Request, Shard};
-use crate::{Error, ErrorKind};
+use crate::{Durability, Error, ErrorKind};
 
 /// How a lease is to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) policy: Policy,
     /// The ttl of a fixed lease. `None`: renewed.
     pub(crate) fixed: Option<Ttl>,
+    /// Who must have its grant and its renewals before they count.
+    pub(crate) durability: Durability,
 }
 
 impl Terms {
@@ -164,6 +166,7 @@ impl Attempt {
                 tokens: self.tokens,
                 wait,
             },
+            durability: self.terms.durability,
         }
     }
 
@@ -229,7 +232,9 @@ impl Attempt {
         self.doubtful = None;
         let lost = std::mem::replace(&mut self.id, self.driver.next_lease());
         let ttl = self.terms.ttl();
-        self.driver.abandon(self.key.clone(), lost, ttl, echo);
+        let durability = self.terms.durability;
+        let key = self.key.clone();
+        self.driver.abandon(key, lost, ttl, durability, echo);
     }
 
     /// The lease of a grant that was the answer to a question. `None`: it came too late to be of use.
@@ -248,6 +253,10 @@ impl Attempt {
         } = self.queued?;
         // Another shard granted it, by another clock.
         if shard != Some(self.shard()) {
+            return None;
+        }
+        // The answer to a question covers it, and nobody knows of a message what the replicas have.
+        if self.terms.durability.is_replicated() {
             return None;
         }
         let Told { grant, heard } = told;
@@ -279,6 +288,7 @@ impl Attempt {
         let echo = self.echo().map(|echo| echo.at);
         let chain = Chain::new(self.driver.handoff, first, self.tokens, now);
         let held = Held::new(self.key.clone(), self.id, echo, lease, chain);
+        held.strengthen(self.terms.durability);
         Some((Arc::new(held), hold))
     }
 
@@ -310,7 +320,9 @@ impl Drop for Attempt {
         if self.open {
             let ttl = self.terms.ttl();
             let key = self.key.clone();
-            self.driver.abandon(key, self.id, ttl, self.echo());
+            let durability = self.terms.durability;
+            self.driver
+                .abandon(key, self.id, ttl, durability, self.echo());
         }
     }
 }

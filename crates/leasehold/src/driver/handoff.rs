@@ -30,7 +30,10 @@ pub(super) fn hand_off(
     let Some(front) = front.as_ref().filter(|_| chain.pass(now)) else {
         return false;
     };
-    let suits = |lease: &Lease, terms: &Terms| terms.fixed.is_none() && lease.suits(terms.policy);
+    let suits = |lease: &Lease, terms: &Terms| {
+        let alike = terms.durability == held.durability();
+        alike && terms.fixed.is_none() && lease.suits(terms.policy)
+    };
     while let Some(next) = front.next_if(|terms| suits(lease, terms)) {
         let id = lease.hand_on(next.about.policy, now);
         let hold = Hold::handed(driver, held, id, chain.token());

@@ -13,6 +13,7 @@ use super::contender::Mutexes;
 use super::lines::Front;
 use super::primitives::{Mutex, MutexGuard, lock, tell};
 use crate::store::{Key, Reply, Request};
+use crate::{Durability, ErrorKind};
 
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -22,6 +23,8 @@ pub(crate) struct Held {
     pub(crate) first: Token,
     /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
     pub(super) scheduled: AtomicU64,
+    /// Who must have its renewals before they count. Locked by itself, and inside of `inner`.
+    durability: Mutex<Durability>,
     inner: Mutex<Inner>,
     changed: Notify,
 }
@@ -64,6 +67,7 @@ impl Held {
             id,
             first: chain.token(),
             scheduled: AtomicU64::new(0),
+            durability: Mutex::new(Durability::None),
             inner: Mutex::new(Inner {
                 lease,
                 chain,
@@ -74,6 +78,17 @@ impl Held {
             }),
             changed: Notify::new(),
         }
+    }
+
+    /// Who must have its renewals before they count.
+    pub(crate) fn durability(&self) -> Durability {
+        *lock(&self.durability)
+    }
+
+    /// From now on at least these must.
+    pub(crate) fn strengthen(&self, durability: Durability) {
+        let mut own = lock(&self.durability);
+        *own = own.or_stricter(durability);
     }
 
     /// Until when a request of this id that was never answered could still run.
@@ -220,8 +235,12 @@ impl Held {
                     ..
                 } => inner.lease.renewed(sent, ttl, now),
                 Reply::Applied { outcome, .. } => inner.lease.lose(Cause::of(outcome)),
-                Reply::Rejected(_) | Reply::Unknown(_) => {
-                    inner.lease.renewal_failed(now, Cause::Unreachable);
+                Reply::Rejected(error) | Reply::Unknown(error) => {
+                    let cause = match error.kind() {
+                        ErrorKind::NotReplicated => Cause::NotReplicated,
+                        _ => Cause::Unreachable,
+                    };
+                    inner.lease.renewal_failed(now, cause);
                 }
             }
         });
@@ -278,6 +297,7 @@ impl Held {
         Request {
             key: self.key.clone(),
             op,
+            durability: self.durability(),
         }
     }
 

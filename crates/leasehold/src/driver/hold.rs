@@ -117,6 +117,7 @@ impl Hold {
             if !own || lease.state(sent).is_lost() || lease.holds().count() == 0 {
                 return Ok(None);
             }
+            held.strengthen(ask.terms.durability);
             let id = lease.enter(term, sent);
             let ttl = lease.ttl(sent);
             // One that is renewed wants a margin, which a fixed lease may not have left. So until the

@@ -5,6 +5,7 @@ use leasehold_core::{Cause, Grant, Notice};
 use super::contender::Busy;
 use super::primitives::tell;
 use super::{Driver, concerns};
+use crate::Durability;
 use crate::store::{Event, Key, Listener, Reach};
 
 impl Listener for Driver {
@@ -80,7 +81,8 @@ impl Driver {
         let (lock, lease) = (key.name.as_str(), grant.lease);
         tell(|| tracing::debug!(lock, %lease, "granted to nobody"));
         if let Some(driver) = self.me.upgrade() {
-            driver.abandon(key, grant.lease, grant.ttl, None);
+            // Of whatever durability it was: that is nobody's now.
+            driver.abandon(key, grant.lease, grant.ttl, Durability::None, None);
         }
     }
 }

@@ -43,7 +43,7 @@ use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
 use crate::store::{About, Key, Reach, Shard, Space, Store};
-use crate::{Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// One client's machinery. Lives as long as its client or any of its guards.
 #[derive(Debug)]
@@ -131,6 +131,29 @@ impl Driver {
     /// Adds to an error which lock and which store it is about.
     pub(crate) fn name_error(&self, error: Error, key: &Key) -> Error {
         error.for_lock(&key.name).at_store(&self.store)
+    }
+}
+
+/// Which way operations go to the store. What is waited for on one does not delay the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Route {
+    shard: Shard,
+    /// Whether replicas are waited for.
+    replicated: bool,
+}
+
+impl Route {
+    /// Where most operations of most stores go.
+    const FIRST: Self = Self {
+        shard: Shard(0),
+        replicated: false,
+    };
+
+    fn of(store: &Arc<dyn Store>, key: &Key, durability: Durability) -> Self {
+        Self {
+            shard: shard_of(store, key),
+            replicated: durability.is_replicated(),
+        }
     }
 }
 

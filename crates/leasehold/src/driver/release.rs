@@ -14,8 +14,8 @@ use super::contender::Busy;
 use super::held::Held;
 use super::primitives::{Mutex, lock, tell};
 use super::submitter::{self, BATCH_MAX};
-use crate::Error;
 use crate::store::{Key, Reply, Request};
+use crate::{Durability, Error};
 
 /// The pause between two tries to tell the store.
 const RETRY: Duration = Duration::from_millis(200);
@@ -68,6 +68,7 @@ impl Driver {
         key: Key,
         lease: LeaseId,
         ttl: Ttl,
+        durability: Durability,
         echo: Option<Echo>,
     ) {
         let over = self.clock.now().after(ttl.as_duration());
@@ -78,6 +79,7 @@ impl Driver {
                 count: 0,
                 ttl,
             },
+            durability,
         };
         let reply = self.submitter.post(request.clone());
         self.finish_release(request, reply, over, echo);

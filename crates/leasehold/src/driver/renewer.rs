@@ -28,8 +28,8 @@ use self::lane::Lanes;
 use super::clock::Clock;
 use super::held::Held;
 use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock, tell};
-use super::{concerns, shard_of};
-use crate::store::{Reach, Shard, Store};
+use super::{Route, concerns};
+use crate::store::{Reach, Store};
 
 /// How many leases are looked at before others get a word in.
 const LOOK_MAX: usize = 1_024;
@@ -201,7 +201,7 @@ impl Shared {
     /// Tells due leases the time, and sends those on their way that want to be renewed. Answers
     /// whether there may be more.
     fn poll_due(self: &Arc<Self>) -> bool {
-        let mut batches = HashMap::<Shard, Batch>::new();
+        let mut batches = HashMap::<Route, Batch>::new();
         let mut news = Vec::new();
         let mut looks = 0;
         let leases = {
@@ -215,8 +215,8 @@ impl Shared {
                 let (action, next, told) = held.poll(now);
                 news.extend(told.map(|kind| (Arc::clone(&held), kind)));
                 if let Action::Renew(_) = action {
-                    let shard = shard_of(&self.store, &held.key);
-                    let batch = batches.entry(shard).or_insert_with(|| Batch::new(self));
+                    let route = Route::of(&self.store, &held.key, held.durability());
+                    let batch = batches.entry(route).or_insert_with(|| Batch::new(self));
                     batch.push(Arc::clone(&held), due);
                 }
                 if let Some(next) = next {
@@ -225,8 +225,8 @@ impl Shared {
             }
             table.schedule.len()
         };
-        for (shard, batch) in batches {
-            self.send(shard, batch);
+        for (route, batch) in batches {
+            self.send(route, batch);
         }
         for (held, kind) in news {
             held.report(kind);
@@ -235,8 +235,8 @@ impl Shared {
         looks == LOOK_MAX
     }
 
-    fn send(self: &Arc<Self>, shard: Shard, mut batch: Batch) {
-        let lane = self.lanes.of(shard);
+    fn send(self: &Arc<Self>, route: Route, mut batch: Batch) {
+        let lane = self.lanes.of(route);
         while batch.len() > 0 {
             let part = batch.split_off_front(lane.batch_max());
             self.runtime.spawn(part.renew(Arc::clone(&lane)));

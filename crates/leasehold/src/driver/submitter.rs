@@ -17,9 +17,9 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::Route;
 use super::primitives::{Mutex, MutexGuard, Runtime, lock, tell};
-use super::shard_of;
-use crate::store::{BoxFuture, Reply, Request, Shard, Store};
+use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
 /// How many operations travel together at most: enough to make the round trip's share small,
@@ -31,7 +31,8 @@ pub(super) const BATCH_MAX: usize = 256;
 /// goes in always: it gives back what somebody holds.
 const CALLERS_MAX: usize = 16_384;
 
-/// A way to each shard of the store: one that does not answer delays no other.
+/// A way to each shard of the store, and one for what waits for replicas there: one that does not
+/// answer delays no other.
 #[derive(Debug)]
 pub(crate) struct Submitter {
     store: Arc<dyn Store>,
@@ -39,7 +40,7 @@ pub(crate) struct Submitter {
     /// The way to the first, which most stores have only.
     first: Arc<Way>,
     /// The ways to those others that were ever needed.
-    others: Mutex<HashMap<Shard, Arc<Way>>>,
+    others: Mutex<HashMap<Route, Arc<Way>>>,
 }
 
 /// The way to one shard. If a record moves to another while its operations are under way, those that
@@ -104,8 +105,11 @@ impl Submitter {
         reply
     }
 
-    /// Puts two operations on one record into the queue that travel together.
+    /// Puts two operations on one record into the queue that travel together, if they go one way.
     pub(crate) fn post_both(&self, requests: [Request; 2]) -> [oneshot::Receiver<Reply>; 2] {
+        if requests[0].durability.is_replicated() != requests[1].durability.is_replicated() {
+            return requests.map(|request| self.post(request));
+        }
         let way = self.way(&requests[0]);
         let mut queue = way.queue();
         let replies = requests.map(|request| queue.push(request));
@@ -114,12 +118,12 @@ impl Submitter {
     }
 
     fn way(&self, request: &Request) -> Arc<Way> {
-        match shard_of(&self.store, &request.key) {
-            Shard(0) => Arc::clone(&self.first),
-            shard => {
+        match Route::of(&self.store, &request.key, request.durability) {
+            Route::FIRST => Arc::clone(&self.first),
+            route => {
                 let mut others = lock(&self.others);
                 let new = || Way::new(&self.store, &self.runtime);
-                Arc::clone(others.entry(shard).or_insert_with(new))
+                Arc::clone(others.entry(route).or_insert_with(new))
             }
         }
     }

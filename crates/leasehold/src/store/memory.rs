@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, Instant, StoreTime};
 
-use super::{About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes};
+use super::{
+    About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes,
+    refuse_replicated,
+};
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result};
 
@@ -89,6 +92,9 @@ impl MemoryStore {
     }
 
     fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
+        if let Some(refused) = refuse_replicated(batch, self) {
+            return refused;
+        }
         let mut tables = self.tables();
         let now = self.now();
         let mut news = Vec::new();

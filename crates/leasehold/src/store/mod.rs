@@ -34,7 +34,7 @@ pub use self::redis::RedisStore;
 pub use self::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
-use crate::{Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// A future on the heap: a box is nothing beside a round trip, and stores are chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -80,6 +80,26 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// How those are woken at this moment who were refused.
     fn wakes(&self) -> Wakes;
 
+    /// Whether it has replicas that can be waited for. If not, nobody may ask for another durability
+    /// than none.
+    fn replicates(&self) -> bool {
+        false
+    }
+
+    /// Whether it can do at this moment what a durability asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it never can, [`ErrorKind::NotReplicated`] if it has too few
+    /// replicas, and as the store's answer says.
+    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
+        let supported = match durability.is_replicated() {
+            true => Err(not_replicated(&self)),
+            false => Ok(()),
+        };
+        Box::pin(async move { supported })
+    }
+
     /// Who holds a lock at this moment.
     ///
     /// # Errors
@@ -120,6 +140,9 @@ pub struct Request {
     pub key: Key,
     /// What to do with it.
     pub op: Op,
+    /// Who must have what comes of it before it counts, if it grants or renews. The requests of one
+    /// lease ask for the same.
+    pub durability: Durability,
 }
 
 /// What became of a request.
@@ -261,6 +284,27 @@ fn is_redis(scheme: &str) -> bool {
         "redlock" | "redlocks" => deployment.is_empty(),
         _ => false,
     }
+}
+
+/// The replies of a store without replicas to a batch in which somebody asks for them: nothing of it is
+/// applied. `None`: nobody does.
+fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> Option<Vec<Reply>> {
+    let asked = batch
+        .iter()
+        .any(|request| request.durability.is_replicated());
+    let refused = || {
+        batch
+            .iter()
+            .map(|request| not_replicated(store).for_lock(&request.key.name))
+    };
+    asked.then(|| refused().map(Reply::Rejected).collect())
+}
+
+/// That a store has no replicas.
+pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
+    let message =
+        "this store waits for no replicas; a Redis server does, named itself or by sentinels";
+    Error::new(ErrorKind::Unsupported, message).at_store(store)
 }
 
 #[cfg(not(all(feature = "sqlite", feature = "redis")))]

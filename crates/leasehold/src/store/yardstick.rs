@@ -136,6 +136,7 @@ impl Yardstick {
                 let requests = leases.iter().map(|(mutex, lease)| Request {
                     key: mutex.key().clone(),
                     op: Op::Renew { lease: *lease, ttl },
+                    durability: crate::Durability::None,
                 });
                 let requests: Vec<_> = requests.collect();
                 let renewed = store.renew_each(bare, &requests).await?;
@@ -308,7 +309,13 @@ pub(super) fn pair(lease: LeaseId) -> [Op; 2] {
 async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result<()> {
     for op in pair(lease) {
         let key = key.clone();
-        let mut replies = store.apply(vec![Request { key, op }]).await;
+        let mut replies = store
+            .apply(vec![Request {
+                key,
+                op,
+                durability: crate::Durability::None,
+            }])
+            .await;
         let Some(Reply::Applied {
             outcome: Outcome::Granted { .. } | Outcome::Released { .. },
             ..

@@ -10,8 +10,8 @@ use leasehold_core::{Op, Outcome, OwnerId, Policy, State};
 use crate::driver::contender::{Ask, Wait};
 use crate::driver::hold;
 use crate::driver::{Driver, Terms, tell};
-use crate::store::{Key, Reply, Request};
-use crate::{Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
+use crate::store::{Key, Reply, Request, not_replicated};
+use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
 /// A lock with a name, in the store of its client.
 ///
@@ -45,13 +45,19 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(driver: Arc<Driver>, key: Key, policy: Policy) -> Self {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        key: Key,
+        policy: Policy,
+        durability: Durability,
+    ) -> Self {
         Self {
             driver,
             key,
             terms: Terms {
                 policy,
                 fixed: None,
+                durability,
             },
             owner: None,
         }
@@ -96,9 +102,13 @@ impl Mutex {
     fn renewed_by(&self, policy: Policy) -> Result<Self> {
         let checked = policy.check();
         checked.map_err(|error| config::invalid(error.to_string()).for_lock(&self.key.name))?;
+        let durability = self.terms.durability;
+        config::check_durability(durability, &policy)
+            .map_err(|error| error.for_lock(&self.key.name))?;
         let terms = Terms {
             policy,
             fixed: None,
+            durability,
         };
         Ok(Self {
             terms,
@@ -123,6 +133,31 @@ impl Mutex {
         })
     }
 
+    /// The same lock with another durability: who must have its grant, and each renewal, before they
+    /// count.
+    ///
+    /// An owner who enters a lease again with a stricter one makes the whole lease so.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if the store has no replicas, [`ErrorKind::InvalidConfig`] for a
+    /// timeout of zero, or one that leaves no time for a renewal to fail.
+    pub fn durability(&self, durability: Durability) -> Result<Self> {
+        let name = |error: Error| error.for_lock(&self.key.name);
+        let store = &self.driver.store;
+        if durability.is_replicated() && !store.replicates() {
+            return Err(name(not_replicated(store)));
+        }
+        config::check_durability(durability, &self.terms.policy).map_err(name)?;
+        Ok(Self {
+            terms: Terms {
+                durability,
+                ..self.terms
+            },
+            ..self.clone()
+        })
+    }
+
     /// The same lock for an owner, who may enter it again. See [`Owner`].
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
@@ -137,7 +172,8 @@ impl Mutex {
     /// # Errors
     ///
     /// [`ErrorKind::Unreachable`] if the store did not answer for a whole ttl; at once what else the
-    /// store answers: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`].
+    /// store answers: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`], and
+    /// [`ErrorKind::NotReplicated`] if too few replicas acknowledged: the lock is given back then.
     ///
     /// # Cancel safety
     ///
@@ -295,6 +331,7 @@ impl Mutex {
         let request = Request {
             key: self.key.clone(),
             op: Op::Revoke,
+            durability: Durability::None,
         };
         match self.driver.submitter.submit(request).await {
             Reply::Applied {

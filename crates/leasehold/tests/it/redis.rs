@@ -9,6 +9,7 @@ mod losses;
 mod queue;
 mod records;
 mod refused;
+mod replicas;
 mod rights;
 mod rule;
 mod sentinel;
@@ -69,6 +70,7 @@ fn acquire(name: &str, number: u64) -> Request {
             tokens: TokenCount::MIN,
             wait: false,
         },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -77,6 +79,7 @@ fn renew(name: &str, number: u64) -> Request {
     Request {
         key: key(name),
         op: Op::Renew { lease, ttl },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -85,6 +88,7 @@ fn release(name: &str, number: u64, count: u32) -> Request {
     Request {
         key: key(name),
         op: Op::Release { lease, count, ttl },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -92,6 +96,7 @@ fn revoke(name: &str) -> Request {
     Request {
         key: key(name),
         op: Op::Revoke,
+        durability: leasehold::Durability::None,
     }
 }
 

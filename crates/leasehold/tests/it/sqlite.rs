@@ -111,6 +111,7 @@ fn acquire(name: &str, lease: LeaseId, ttl: Duration) -> Request {
             tokens: TokenCount::MIN,
             wait: false,
         },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -121,6 +122,7 @@ fn renew(name: &str, lease: LeaseId, ttl: Duration) -> Request {
             lease,
             ttl: Ttl::checked(ttl).unwrap(),
         },
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -132,6 +134,7 @@ fn release(name: &str, lease: LeaseId) -> Request {
             count: 0,
             ttl: Ttl::USER_MIN,
         },
+        durability: leasehold::Durability::None,
     }
 }
 

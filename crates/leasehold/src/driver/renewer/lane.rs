@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold_core::Batching;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::super::Route;
 use super::super::primitives::{Mutex, lock};
-use crate::store::Shard;
 
 /// How many batches may be under way to one shard: one that it works on, and one that comes next. More
 /// would keep it no busier, and others from getting a word in.
@@ -16,11 +16,11 @@ const UNDER_WAY_MAX: usize = 2;
 
 /// A lane for each shard that was ever needed.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<HashMap<Shard, Arc<Lane>>>);
+pub(super) struct Lanes(Mutex<HashMap<Route, Arc<Lane>>>);
 
 impl Lanes {
-    pub(super) fn of(&self, shard: Shard) -> Arc<Lane> {
-        Arc::clone(lock(&self.0).entry(shard).or_default())
+    pub(super) fn of(&self, route: Route) -> Arc<Lane> {
+        Arc::clone(lock(&self.0).entry(route).or_default())
     }
 }
 

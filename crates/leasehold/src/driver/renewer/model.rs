@@ -154,6 +154,7 @@ impl World {
         let terms = Terms {
             policy,
             fixed: None,
+            durability: crate::Durability::None,
         };
         let ask = Ask {
             key: key(name),

@@ -247,6 +247,7 @@ mod tests {
             Request {
                 key,
                 op: Op::Renew { lease, ttl },
+                durability: crate::Durability::None,
             }
         };
         let requests = [1, 2, 3].map(|number| request(number, 90));

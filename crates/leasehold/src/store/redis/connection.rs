@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::dialed::Dialed;
 use super::errors;
 use super::listeners::Listeners;
+use super::news::Told;
 use super::place::Place;
 use crate::store::Reply;
 use crate::{Error, Result};
@@ -26,6 +27,7 @@ const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 #[derive(Debug)]
 pub(super) struct Link {
     place: Place,
+    told: Told,
     listeners: Arc<Listeners>,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -66,12 +68,26 @@ impl Link {
     ) -> Self {
         Self {
             place: place.into(),
+            told: Told::All,
             listeners,
             connect_timeout,
             response_timeout,
             current: Mutex::default(),
             dialing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
+        }
+    }
+
+    /// Another connection to the same place, on which the same are told of changes only.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            told: Told::Changes,
+            listeners: Arc::clone(&self.listeners),
+            ..Self::new(
+                self.place.clone(),
+                self.connect_timeout,
+                self.response_timeout,
+            )
         }
     }
 
@@ -104,23 +120,37 @@ impl Link {
     where
         F: Future<Output = RedisResult<T>>,
     {
+        self.exchange_longer(Duration::ZERO, talk).await
+    }
+
+    /// As [`Link::exchange`]. The answers may take so much `longer`.
+    pub(super) async fn exchange_longer<T, F>(
+        &self,
+        longer: Duration,
+        talk: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
         let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
         let talk = talk(dialed.connection.clone());
-        let deadline = Self::deadline(self.response_timeout);
+        let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
         let answer = self.answer(&dialed, deadline, talk).await;
         answer.map_err(Trouble::Unanswered)
     }
 
-    /// As [`Link::exchange`], on a connection on which those are told who listen.
+    /// As [`Link::exchange`], on a connection on which those are told who listen. The answers may take
+    /// so much `longer`.
     pub(super) async fn exchange_settled<T, F>(
         &self,
+        longer: Duration,
         talk: impl FnOnce(Arc<Dialed>) -> F,
     ) -> Result<T, Trouble>
     where
         F: Future<Output = RedisResult<T>>,
     {
         let dialed = self.dialed().await.map_err(Trouble::NotSent)?;
-        let deadline = Self::deadline(self.response_timeout);
+        let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
         let settled = self.settle(&dialed, deadline).await;
         settled.map_err(Trouble::NotSent)?;
         let talk = talk(Arc::clone(&dialed));
@@ -145,7 +175,7 @@ impl Link {
             return Ok(());
         }
         let mut connection = connection.clone();
-        let settle = news.settle(&mut connection, &self.listeners, &self.place);
+        let settle = news.settle(&mut connection, &self.listeners, &self.place, self.told);
         self.answer(dialed, deadline, settle).await
     }
 
@@ -219,12 +249,9 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let dialed = match timeout_at(
-            deadline,
-            self.place.dial(&self.listeners, self.connect_timeout),
-        )
-        .await
-        {
+        // On the heap: whoever finds a connection need not carry what it takes to make one.
+        let dial = Box::pin(self.place.dial(&self.listeners, self.connect_timeout));
+        let dialed = match timeout_at(deadline, dial).await {
             Ok(dialed) => dialed.map_err(|error| error.at_store(&self.place)),
             Err(_) => Err(self.no_connection_in_time()),
         };

@@ -163,6 +163,7 @@ fn requests(choice: u8) -> Vec<Request> {
     ops.map(|op| Request {
         key: key.clone(),
         op,
+        durability: crate::Durability::None,
     })
     .collect()
 }

@@ -13,6 +13,7 @@ use super::connection::{Link, Trouble};
 use super::errors;
 use super::listeners::Listeners;
 use super::renewals::Renewals;
+use super::replicas::Replicas;
 use super::script::Script;
 use super::{ANNOUNCE, MUTEX, OpenOptions, RedisStore};
 use crate::{Error, Result};
@@ -68,8 +69,10 @@ impl RedisStore {
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
         let listeners = Listeners::without_queue();
         let (connect, response) = (options.connect_timeout, options.response_timeout);
+        let link = Link::told_to(listeners, address, connect, response);
         Self {
-            link: Link::told_to(listeners, address, connect, response),
+            replicas: Replicas::beside(&link),
+            link,
             mutex: Script::new(MUTEX),
             renewals: Renewals::new(),
             announce: Script::new(ANNOUNCE),

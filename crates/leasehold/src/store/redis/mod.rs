@@ -8,6 +8,7 @@
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
 //!   `script` calls it, `batch` writes its arguments and reads its answer. `renewals` is the short way
 //!   for what it does most often.
+//! * `replicas` waits until replicas have what came of requests.
 //! * `read` looks at records, for listings.
 //! * `cluster` is a store over the nodes of a cluster.
 //! * `errors` is the one table of what a server's errors mean.
@@ -34,6 +35,7 @@ mod news;
 mod place;
 mod read;
 mod renewals;
+mod replicas;
 mod script;
 mod sentinel;
 mod watch;
@@ -42,7 +44,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Outcome};
+use leasehold_core::{ClientId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, RedisWrite, Value, cmd};
 
@@ -55,15 +57,17 @@ use self::cluster::ClusterStore;
 use self::connection::{Link, Trouble};
 use self::deployment::Deployment;
 use self::dial::Role;
+use self::dialed::Dialed;
 use self::keys::ClientKey;
 use self::place::Place;
 use self::renewals::Renewals;
-use self::script::Script;
+use self::replicas::{Replicas, Waits};
+use self::script::{Line, Script};
 use self::sentinel::Sentinels;
 use super::{
     About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// The rule.
 const MUTEX: &str = include_str!("scripts/mutex.lua");
@@ -136,6 +140,7 @@ async fn greet(link: &Link, mutex: &Script) -> Result<()> {
 #[derive(Debug)]
 pub struct RedisStore {
     link: Link,
+    replicas: Replicas,
     mutex: Script,
     renewals: Renewals,
     announce: Script,
@@ -155,8 +160,10 @@ impl RedisStore {
     }
 
     async fn connect(place: Place, options: &OpenOptions) -> Result<Self> {
+        let link = Link::new(place, options.connect_timeout, options.response_timeout);
         let store = Self {
-            link: Link::new(place, options.connect_timeout, options.response_timeout),
+            replicas: Replicas::beside(&link),
+            link,
             mutex: Script::new(MUTEX),
             renewals: Renewals::new(),
             announce: Script::new(ANNOUNCE),
@@ -209,26 +216,11 @@ impl RedisStore {
         if batch.is_empty() {
             return Vec::new();
         }
-        let requests = &batch[..];
-        let listeners = self.link.listeners();
-        let answers = self
-            .link
-            .exchange_settled(|dialed| async move {
-                let queued = listeners.wakes() == Wakes::Grants && !listeners.queueless();
-                let mut connection = dialed.connection.clone();
-                let replies = self.ask(&mut connection, requests, queued).await?;
-                Ok((replies, dialed))
-            })
-            .await;
-        let mut replies: Vec<_> = match answers {
-            Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); batch.len()],
-            Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); batch.len()],
-            Ok((mut replies, dialed)) => {
-                self.link.mind_demotion(&dialed, &mut replies);
-                dialed.news.note(requests, &replies);
-                self.tell_own(requests, &replies);
-                replies
-            }
+        let replicated = |request: &Request| request.durability.is_replicated();
+        let mut replies = match batch.iter().filter(|request| replicated(request)).count() {
+            0 => self.apply_plain(&batch).await,
+            count if count == batch.len() => self.apply_replicated(&batch).await,
+            _ => self.apply_mixed(&batch).await,
         };
         // Should answers be missing, nothing is known of their requests.
         replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
@@ -238,10 +230,93 @@ impl RedisStore {
         replies
     }
 
+    /// Applies requests that wait for replicas beside those that do not.
+    async fn apply_mixed(&self, batch: &[Request]) -> Vec<Reply> {
+        let (replicated, plain): (Vec<_>, Vec<_>) = batch
+            .iter()
+            .cloned()
+            .partition(|request| request.durability.is_replicated());
+        let (mut replicated, mut plain) = {
+            let both = tokio::join!(self.apply_replicated(&replicated), self.apply_plain(&plain));
+            (both.0.into_iter(), both.1.into_iter())
+        };
+        let unknown = || Reply::Unknown(errors::strange_answer());
+        let replies = batch.iter().map(|request| {
+            let reply = match request.durability.is_replicated() {
+                true => replicated.next(),
+                false => plain.next(),
+            };
+            reply.unwrap_or_else(unknown)
+        });
+        replies.collect()
+    }
+
+    async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
+        let answers = self
+            .link
+            .exchange_settled(Duration::ZERO, |dialed| async move {
+                let mut connection = dialed.connection.clone();
+                let replies = self.ask(&mut connection, requests, self.queued()).await?;
+                Ok((replies, dialed))
+            })
+            .await;
+        self.answered(&self.link, requests, answers)
+    }
+
+    /// Applies requests whose grants and renewals count when replicas have them.
+    async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
+        let waits = |request: &Request| matches!(request.op, Op::Acquire { wait: true, .. });
+        let mut ready = self.replicas.look_for(requests).await;
+        // Whoever waits is told over the other connection.
+        if ready.is_ok() && requests.iter().any(waits) {
+            ready = self.link.settled().await.map(drop);
+        }
+        if let Err(error) = ready {
+            return vec![Reply::Rejected(error); requests.len()];
+        }
+        let (link, _turn) = self.replicas.turn().await;
+        // Whoever had the turn before may have given up with the server still waiting, and a script that
+        // it does not know is waited for, too.
+        let time = Waits::of(requests).time().saturating_mul(3);
+        let answers = link
+            .exchange_settled(time, |dialed| async move {
+                let mut line = self.replicas.line(dialed.connection.clone(), requests);
+                let mut replies = self.ask(&mut line, requests, self.queued()).await?;
+                line.waited().judge(requests, &mut replies);
+                Ok((replies, dialed))
+            })
+            .await;
+        self.answered(link, requests, answers)
+    }
+
+    fn queued(&self) -> bool {
+        let listeners = self.link.listeners();
+        listeners.wakes() == Wakes::Grants && !listeners.queueless()
+    }
+
+    /// Takes in what came of requests.
+    fn answered(
+        &self,
+        link: &Link,
+        requests: &[Request],
+        answers: Result<(Vec<Reply>, Arc<Dialed>), Trouble>,
+    ) -> Vec<Reply> {
+        match answers {
+            Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
+            Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
+            Ok((mut replies, dialed)) => {
+                link.mind_demotion(&dialed, &mut replies);
+                dialed.news.note(requests, &replies);
+                self.tell_own(requests, &replies);
+                replies
+            }
+        }
+    }
+
     /// Applies requests by the rule, and what are renewals and nothing else by the short way first.
     async fn ask(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl Line,
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
@@ -267,7 +342,7 @@ impl RedisStore {
 
     async fn ask_rule(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl Line,
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
@@ -383,6 +458,22 @@ impl Store for RedisStore {
 
     fn wakes(&self) -> Wakes {
         self.link.listeners().wakes()
+    }
+
+    fn replicates(&self) -> bool {
+        true
+    }
+
+    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match durability {
+                Durability::None => Ok(()),
+                Durability::Replicas { count, .. } => {
+                    let checked = self.replicas.check(count).await;
+                    checked.map_err(|error| error.at_store(self))
+                }
+            }
+        })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {

@@ -60,11 +60,21 @@ struct State {
     no_watch: Option<String>,
 }
 
+/// What those who listen are told over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    All,
+    /// Nothing that comes by messages: another connection brings them.
+    Changes,
+}
+
 /// A command of [`News::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Track,
     Watch,
+    /// Nothing, for the sake of the one before.
+    Pass,
     Unsubscribe,
     Subscribe,
     /// To ourselves: does a message arrive?
@@ -136,9 +146,12 @@ impl News {
         connection: &mut MultiplexedConnection,
         listeners: &Arc<Listeners>,
         place: &Place,
+        told: Told,
     ) -> RedisResult<()> {
         let version = listeners.version();
-        let clients = listeners.clients().into_iter();
+        let clients = listeners.clients();
+        let heard = !clients.is_empty();
+        let clients = clients.into_iter().filter(|_| told == Told::All);
         let wanted: HashMap<_, _> = clients
             .map(|(client, space)| (client, listeners.channel(&space, client)))
             .collect();
@@ -147,7 +160,7 @@ impl News {
         if let Way::Beside(beside) = &self.way {
             no_queue = beside.subscribe(&new, &old).await?;
         }
-        let (pipeline, steps) = self.steps(&new, &old);
+        let (pipeline, steps) = self.steps(&new, &old, heard);
         let count = pipeline.len();
         let answers = match count {
             0 => Vec::new(),
@@ -181,7 +194,7 @@ impl News {
     }
 
     /// What has to be asked on the connection itself.
-    fn steps(&self, new: &[String], old: &[String]) -> (Pipeline, Vec<Step>) {
+    fn steps(&self, new: &[String], old: &[String], heard: bool) -> (Pipeline, Vec<Step>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
         let mut ask = |step: Step, words: &[&str]| {
             let mut cmd = Cmd::new();
@@ -194,13 +207,17 @@ impl News {
                 let state = self.state();
                 state.watcher.is_some() || state.no_watch.is_some()
             };
-            if !(asked || new.is_empty()) {
+            if heard && !asked {
                 // Only of what it is asked to watch, and not of our own doing.
                 ask(
                     Step::Track,
                     &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
                 );
                 ask(Step::Watch, &watch::START);
+                if new.is_empty() {
+                    // It concerns the next command, which shall be none that reads.
+                    ask(Step::Pass, &["WAIT", "0", "1"]);
+                }
             }
             // One command each: the client library expects one answer to a command.
             for channel in old {
@@ -292,7 +309,7 @@ impl State {
             match step {
                 Step::Track | Step::Watch => self.no_watch = Some(refusal.words),
                 Step::Subscribe | Step::Publish | Step::Find => self.no_queue = Some(refusal.words),
-                Step::Unsubscribe => {}
+                Step::Unsubscribe | Step::Pass => {}
             }
         }
     }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Ttl};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
 use super::batch::REQUESTS_MAX;
 use super::keys::RecordKey;
-use super::script::Script;
+use super::script::{Line, Script};
 use crate::store::{Key, Reply, Request};
 
 /// The bytes of a renewal's arguments beside its names.
@@ -53,7 +52,7 @@ impl Renewals {
     /// Renews what is simply renewed. What has no reply is to be asked of the rule.
     pub(super) async fn ask(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl Line,
         batch: &[Request],
     ) -> RedisResult<Vec<Option<Reply>>> {
         let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();

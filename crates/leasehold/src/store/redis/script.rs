@@ -5,6 +5,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
+/// What calls are sent over.
+pub(super) trait Line {
+    /// Sends a call.
+    fn one(&mut self, cmd: &Cmd) -> impl Future<Output = RedisResult<Value>> + Send;
+
+    /// Sends calls in one piece.
+    fn all(&mut self, calls: Pipeline) -> impl Future<Output = RedisResult<Vec<Value>>> + Send;
+}
+
+impl Line for MultiplexedConnection {
+    async fn one(&mut self, cmd: &Cmd) -> RedisResult<Value> {
+        self.send_packed_command(cmd).await
+    }
+
+    async fn all(&mut self, calls: Pipeline) -> RedisResult<Vec<Value>> {
+        let count = calls.len();
+        self.send_packed_commands(&calls, 0, count).await
+    }
+}
+
 /// A script, and how often it was called.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -39,16 +59,16 @@ impl Script {
     /// the text after `EVAL`, by which the server also learns it.
     pub(super) async fn call(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl Line,
         cmd: impl Fn(&str, &str) -> Cmd,
     ) -> RedisResult<Value> {
         self.count(1);
         let hashed = cmd("EVALSHA", &self.hash);
-        match connection.send_packed_command(&hashed).await? {
+        match connection.one(&hashed).await? {
             Value::ServerError(error) if error.code() == "NOSCRIPT" => {
                 self.count(1);
                 let whole = cmd("EVAL", self.text);
-                connection.send_packed_command(&whole).await
+                connection.one(&whole).await
             }
             answer => Ok(answer),
         }
@@ -58,7 +78,7 @@ impl Script {
     /// [`Script::call`].
     pub(super) async fn call_all<P>(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl Line,
         parts: &[P],
         cmd: impl Fn(&str, &str, &P) -> Cmd,
     ) -> RedisResult<Vec<Value>> {
@@ -74,7 +94,7 @@ impl Script {
         }
         let calls = pipeline.len();
         self.count(calls);
-        connection.send_packed_commands(&pipeline, 0, calls).await
+        connection.all(pipeline).await
     }
 
     /// Notes that so many calls are sent.

@@ -232,7 +232,11 @@ impl Ballot {
 
     fn again(&self, op: Op) -> Request {
         let key = self.request.key.clone();
-        Request { key, op }
+        Request {
+            key,
+            op,
+            ..self.request
+        }
     }
 
     fn applied(&mut self, outcome: Outcome) {

@@ -170,10 +170,9 @@ impl RedlockStore {
 
     /// Why a request cannot be.
     fn refuse(&self, request: &Request) -> Option<Error> {
-        let ttl = match request.op {
-            Op::Acquire { ttl, .. } => ttl,
-            // What was granted may be kept as long as it was asked for, and be given back.
-            _ => return None,
+        // What was granted may be kept as long as it was asked for, and be given back.
+        let Op::Acquire { ttl, .. } = request.op else {
+            return None;
         };
         (ttl > self.longest).then(|| {
             let message = format!(

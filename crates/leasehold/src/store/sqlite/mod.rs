@@ -54,6 +54,7 @@ use self::wake::{Listeners, Ringer};
 use self::worker::Worker;
 use super::{
     About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+    refuse_replicated,
 };
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result};
@@ -207,6 +208,9 @@ impl Store for SqliteStore {
             let ops = batch.len();
             if ops == 0 {
                 return Vec::new();
+            }
+            if let Some(refused) = refuse_replicated(&batch, self) {
+                return refused;
             }
             let job = |reply| write(Change::Apply { batch, reply });
             match self.ask(job).await {

@@ -55,6 +55,7 @@ async fn apply(store: &dyn Store, key: &Key, ops: &[Op]) -> Vec<Outcome> {
     let batch = ops.iter().map(|op| Request {
         key: key.clone(),
         op: *op,
+        durability: leasehold::Durability::None,
     });
     let replies = store.apply(batch.collect()).await;
     assert_eq!(replies.len(), ops.len());
@@ -123,6 +124,7 @@ pub(super) async fn a_batch_is_answered_in_its_order(bed: Bed) {
         [acquire(1, 1), acquire(2, 1), release(1, 0), Op::Revoke].map(|op| Request {
             key: key.clone(),
             op,
+            durability: leasehold::Durability::None,
         })
     });
     let replies = store.apply(batch.collect()).await;

@@ -182,6 +182,7 @@ impl<'a> Player<'a> {
         let request = Request {
             key: self.names[0].key.clone(),
             op: nobody,
+            durability: leasehold::Durability::None,
         };
         let replies = self.subject.store.apply(vec![request]).await;
         if let [Reply::Applied { now, .. }] = replies[..]
@@ -219,6 +220,7 @@ impl<'a> Player<'a> {
         let requests = batch.iter().map(|(name, op)| Request {
             key: self.names[*name].key.clone(),
             op: *op,
+            durability: leasehold::Durability::None,
         });
         let replies = self.subject.store.apply(requests.collect()).await;
         if replies.len() != batch.len() {

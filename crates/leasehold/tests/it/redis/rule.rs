@@ -238,6 +238,7 @@ impl Random {
         Request {
             key: key(&name),
             op,
+            durability: leasehold::Durability::None,
         }
     }
 }

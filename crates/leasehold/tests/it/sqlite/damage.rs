@@ -54,6 +54,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         let revoke = Request {
             key: key("bad"),
             op: Op::Revoke,
+            durability: leasehold::Durability::None,
         };
         let (revoked, _) = outcome(&*store, revoke).await;
         assert_eq!(revoked, Outcome::Revoked { cut_off: None });
@@ -105,6 +106,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         let revoke = Request {
             key: key("bad"),
             op: Op::Revoke,
+            durability: leasehold::Durability::None,
         };
         let (revoked, _) = outcome(&*store, revoke).await;
         assert_eq!(revoked, Outcome::Revoked { cut_off: None });

@@ -129,6 +129,7 @@ async fn a_revocation_tells_whom_it_cut_off_and_the_next() {
             let revoke = Request {
                 key: key("a"),
                 op: Op::Revoke,
+                durability: leasehold::Durability::None,
             };
             let cut_off = Some(holder.lease(1));
             let (revoked, _) = outcome(&*waiter.store, revoke).await;

@@ -133,6 +133,7 @@ fn any_request(random: &mut fastrand::Rng) -> Request {
     Request {
         key: key(["a", "b", "c"][random.usize(0..3)]),
         op,
+        durability: leasehold::Durability::None,
     }
 }
 
@@ -165,6 +166,7 @@ async fn a_list_is_ordered_whatever_its_length_and_joined_with_the_clients() {
     let elsewhere = Request {
         key: super::space("other").key(Name::parse("n0001").unwrap()),
         op: acquire("n0001", lease(8), LONG).op,
+        durability: leasehold::Durability::None,
     };
     token(&*store, elsewhere).await;
 

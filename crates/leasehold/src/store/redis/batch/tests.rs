@@ -14,6 +14,7 @@ fn request(op: Op) -> Request {
     Request {
         key: space.key(Name::parse("n").unwrap()),
         op,
+        durability: crate::Durability::None,
     }
 }
 

@@ -36,7 +36,7 @@ use super::read::{self, Question, Reader};
 use super::{ANNOUNCE, announced, announcement, errors};
 use crate::store::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Shard, Space,
-    Store, Wakes,
+    Store, Wakes, refuse_replicated,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -94,6 +94,9 @@ impl ClusterStore {
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        if let Some(refused) = refuse_replicated(&batch, self) {
+            return refused;
+        }
         let keys: Vec<_> = batch
             .iter()
             .map(|request| request.key.name.clone())
