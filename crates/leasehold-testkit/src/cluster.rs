@@ -245,6 +245,34 @@ impl Cluster {
         moving.end();
     }
 
+    /// Waits until all living nodes are at the same epoch and say the same of all slots.
+    fn agree(&self) {
+        let says = |node: &RedisServer| {
+            let info = node.try_cli(&["CLUSTER", "INFO"]).unwrap_or_default();
+            let epoch = info
+                .lines()
+                .find(|line| line.starts_with("cluster_current_epoch"));
+            let slots = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
+            let mut slots: Vec<_> = slots
+                .lines()
+                .filter_map(|line| {
+                    let words: Vec<_> = line.split_whitespace().collect();
+                    let served = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
+                    let served: Vec<_> = served.map(|word| (*word).to_owned()).collect();
+                    (!served.is_empty()).then(|| (words[0].to_owned(), words[6].to_owned(), served))
+                })
+                .collect();
+            slots.sort();
+            (epoch.map(str::to_owned), slots)
+        };
+        eventually(SETTLED_WITHIN, || {
+            let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
+            let mut living = self.nodes.iter().filter(answers).map(says);
+            let first = living.next();
+            living.all(|other| Some(&other) == first.as_ref())
+        });
+    }
+
     fn living(&self) -> &RedisServer {
         let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
         self.nodes.iter().find(answers).expect("a living node")
@@ -301,12 +329,17 @@ impl Move<'_> {
         self.cluster.nodes[self.from].cli(&migrate);
     }
 
-    /// Makes the other node the owner, which every node learns.
+    /// Makes the other node the owner, and waits until every living node knows.
+    ///
+    /// It must: a node that is given a slot before it has heard of the last change elsewhere claims it by
+    /// an epoch that is too low, and loses it again, with all that is in it.
     pub fn end(self) {
-        let owner = id(&self.cluster.nodes[self.to]);
+        let nodes = &self.cluster.nodes;
+        let owner = id(&nodes[self.to]);
         for node in [self.to, self.from] {
-            self.cluster.nodes[node].cli(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &owner]);
+            nodes[node].cli(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &owner]);
         }
+        self.cluster.agree();
     }
 }
 
@@ -321,7 +354,7 @@ fn seen(node: &RedisServer) -> Vec<Seen> {
         let mut words = line.split_whitespace();
         let (id, address, flags, master) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
-        let slots = words.skip(4).next();
+        let slots = words.nth(4);
         let (_, port) = address.split_once('@')?.0.rsplit_once(':')?;
         Some(Seen {
             id: id.to_owned(),

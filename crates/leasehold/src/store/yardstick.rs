@@ -29,6 +29,8 @@ enum Kind {
     Memory(Arc<MemoryStore>),
     #[cfg(feature = "redis")]
     Redis(Arc<RedisStore>, redis::Bare),
+    #[cfg(feature = "redis")]
+    Cluster(Arc<redis::ClusterStore>),
     #[cfg(feature = "sqlite")]
     Sqlite(Arc<SqliteStore>),
 }
@@ -46,6 +48,11 @@ impl Yardstick {
                 let store = RedisStore::open(url, options).await?;
                 let bare = store.bare().await?;
                 Kind::Redis(Arc::new(store), bare)
+            }
+            #[cfg(feature = "redis")]
+            "redis+cluster" | "rediss+cluster" => {
+                let store = redis::ClusterStore::open(url, options).await?;
+                Kind::Cluster(Arc::new(store))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => Kind::Sqlite(Arc::new(SqliteStore::open(url, options).await?)),
@@ -71,6 +78,8 @@ impl Yardstick {
             Kind::Memory(store) => Arc::<MemoryStore>::clone(store),
             #[cfg(feature = "redis")]
             Kind::Redis(store, _) => Arc::<RedisStore>::clone(store),
+            #[cfg(feature = "redis")]
+            Kind::Cluster(store) => Arc::<redis::ClusterStore>::clone(store),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(store) => Arc::<SqliteStore>::clone(store),
         }
@@ -83,6 +92,8 @@ impl Yardstick {
             Kind::Memory(_) => None,
             #[cfg(feature = "redis")]
             Kind::Redis(store, _) => Some(store.calls()),
+            #[cfg(feature = "redis")]
+            Kind::Cluster(store) => Some(store.calls()),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(store) => Some(store.transactions()),
         };
@@ -240,7 +251,9 @@ impl Lane {
     pub async fn pair(&mut self) -> Result<()> {
         self.lease.number += 1;
         match &self.yardstick.kind {
-            Kind::Memory(store) => pair_by_apply(store, &self.key, self.lease).await,
+            Kind::Memory(store) => pair_by_apply(&**store, &self.key, self.lease).await,
+            #[cfg(feature = "redis")]
+            Kind::Cluster(store) => pair_by_apply(&**store, &self.key, self.lease).await,
             #[cfg(feature = "redis")]
             Kind::Redis(_, bare) => {
                 bare.pair(&self.record, &self.lease.to_string()).await?;
@@ -306,7 +319,7 @@ pub(super) fn pair(lease: LeaseId) -> [Op; 2] {
     [acquire, release]
 }
 
-async fn pair_by_apply(store: &MemoryStore, key: &Key, lease: LeaseId) -> Result<()> {
+async fn pair_by_apply(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> {
     for op in pair(lease) {
         let key = key.clone();
         let mut replies = store

@@ -1,5 +1,6 @@
 //! The Redis store against real servers.
 
+mod cluster;
 mod connect;
 mod ear;
 mod faults;

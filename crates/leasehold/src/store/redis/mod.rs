@@ -53,7 +53,10 @@ pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
 pub(super) use self::bare::record_key;
 use self::batch::{REQUESTS_MAX, Terms};
+#[cfg(not(feature = "__bench"))]
 use self::cluster::ClusterStore;
+#[cfg(feature = "__bench")]
+pub use self::cluster::ClusterStore;
 use self::connection::{Link, Trouble};
 use self::deployment::Deployment;
 use self::dial::Role;

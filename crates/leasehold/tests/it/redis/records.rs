@@ -223,15 +223,3 @@ async fn a_server_that_misses_its_replicas_says_so() {
         "{error}"
     );
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_a_cluster_is_told_apart() {
-    let server = RedisServer::options()
-        .config("cluster-enabled yes")
-        .config("cluster-require-full-coverage no")
-        .start();
-    let store = open(&server.url()).await;
-    let error = rejected(&*store, acquire("a", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("node of a cluster"), "{error}");
-}

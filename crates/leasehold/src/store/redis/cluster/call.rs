@@ -6,7 +6,7 @@ use std::sync::Arc;
 use leasehold_core::{Op, Outcome, Ttl};
 use redis::{Cmd, Value};
 
-use super::super::batch::{self, REQUESTS_MAX};
+use super::super::batch::{self, REQUESTS_MAX, text};
 use super::super::renewals;
 use super::node::Node;
 use super::slots;
@@ -169,12 +169,19 @@ impl Call {
         }
     }
 
-    /// The replies in an answer, for each request of it. `None`: it is to be asked of the rule.
+    /// The replies in an answer, for each request of it. `None`: it was certainly not applied, and is to
+    /// be asked of the rule.
     pub(super) fn replies(&self, answer: Value) -> Vec<Option<Reply>> {
         match &self.work {
             Work::Rule(requests) => {
-                let replies = batch::decode(requests, answer).into_iter();
-                replies.map(Some).collect()
+                let elsewhere = elsewhere(&answer);
+                let replies = batch::decode(requests, answer).into_iter().enumerate();
+                replies
+                    .map(|(nth, reply)| match reply {
+                        Reply::Rejected(_) if elsewhere.contains(&nth) => None,
+                        reply => Some(reply),
+                    })
+                    .collect()
             }
             Work::Renewals(_, requests) => {
                 let Some((now, left)) = renewals::decode(&answer) else {
@@ -190,4 +197,24 @@ impl Call {
             Work::Plain(_) => Vec::new(),
         }
     }
+}
+
+/// The requests of a call of the rule that came upon a key that is gone, in a slot that is on its way to
+/// another node: what an operation before it has deleted cannot be made there again.
+fn elsewhere(answer: &Value) -> Vec<usize> {
+    let Value::Array(items) = answer else {
+        return Vec::new();
+    };
+    let values = items.iter().skip(2).step_by(2).enumerate();
+    let is_elsewhere = |value: &Value| match value {
+        Value::Array(pair) => matches!(
+            pair.as_slice(),
+            [_, words] if text(words).is_some_and(|words| words.contains("non local key"))
+        ),
+        _ => false,
+    };
+    values
+        .filter(|(_, value)| is_elsewhere(value))
+        .map(|(nth, _)| nth)
+        .collect()
 }

@@ -43,12 +43,19 @@ use crate::{Error, ErrorKind, Result};
 /// The pause between two looks at a cluster that is not ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// The pause before an operation is asked for again that came upon a slot on its way.
+const MOVE_PAUSE: Duration = Duration::from_millis(5);
+
 /// Lock records in a Redis cluster.
 ///
 /// It connects to its masters when it is opened, and again, on the next call, whenever a connection
 /// broke. It never sends anything twice that may have been applied.
 #[derive(Debug)]
-pub(super) struct ClusterStore {
+#[cfg_attr(
+    not(feature = "__bench"),
+    expect(unreachable_pub, reason = "only the bench names it")
+)]
+pub struct ClusterStore {
     seeds: Deployment,
     atlas: Atlas,
     /// Whether a server does not know the short way to renew.
@@ -66,6 +73,22 @@ impl ClusterStore {
         store.atlas.discover().await.map_err(named)?;
         store.greet().await.map_err(named)?;
         Ok(store)
+    }
+
+    /// Connects to the cluster that a URL names.
+    #[cfg(feature = "__bench")]
+    pub(in crate::store) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        match super::deployment(url, options)? {
+            Deployment::Cluster(seeds) => Self::connect(seeds, options).await,
+            other => Err(super::not_yet(&other)),
+        }
+    }
+
+    /// How many script calls were sent to the nodes that are there.
+    #[cfg(feature = "__bench")]
+    pub(in crate::store) fn calls(&self) -> u64 {
+        let map = self.atlas.map();
+        map.nodes().iter().map(|node| node.calls()).sum()
     }
 
     /// Proves that all slots are served and that all masters let us in. One that just dies may be replaced
@@ -110,7 +133,7 @@ impl ClusterStore {
         // What follows a part of the same name is sent behind its answer.
         while !open.is_empty() {
             let rest = open.split_off(open.len().min(REQUESTS_MAX));
-            self.apply(Call::by_rule(open), &mut replies).await;
+            self.apply_by_rule(open, &mut replies).await;
             open = rest;
         }
         let unknown = || Reply::Unknown(errors::strange_answer());
@@ -122,6 +145,21 @@ impl ClusterStore {
                 applied @ Reply::Applied { .. } => applied,
             })
             .collect()
+    }
+
+    /// Asks for operations by the rule, and again for those that came upon a slot on its way, for a while.
+    async fn apply_by_rule(&self, placed: Vec<(usize, Request)>, replies: &mut [Option<Reply>]) {
+        let (start, patience) = (Instant::now(), self.atlas.options().response_timeout / 4);
+        let mut left = self.apply(Call::by_rule(placed), replies).await;
+        while !left.is_empty() && start.elapsed() < patience {
+            tokio::time::sleep(MOVE_PAUSE).await;
+            left = self.apply(Call::by_rule(left), replies).await;
+        }
+        for (place, _) in left {
+            if let Some(reply) = replies.get_mut(place) {
+                *reply = Some(Reply::Rejected(errors::slot_is_moving()));
+            }
+        }
     }
 
     /// Whether a batch is renewals and nothing else.

@@ -1,0 +1,124 @@
+//! Calls find the node that can serve them, while slots move.
+
+use leasehold::ErrorKind;
+
+use super::*;
+
+const RECORD: &str = "app:{t:a}";
+
+/// How often a node has answered with an error of this code.
+fn errors(cluster: &Cluster, node: usize, code: &str) -> u64 {
+    let stats = cluster.nodes()[node].cli(&["INFO", "errorstats"]);
+    let stat = format!("errorstat_{code}:count=");
+    let count = stats.lines().find_map(|line| line.strip_prefix(&stat));
+    count.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+/// A cluster, a store over it that knows who has which slot, the slot of a lock, its owner and another.
+async fn scene() -> (Cluster, Arc<dyn Store>, u16, usize, usize) {
+    let cluster = Cluster::start();
+    let store = open(&cluster.url()).await;
+    let slot = cluster.slot_of(RECORD);
+    let from = cluster.master_of(slot);
+    (cluster, store, slot, from, (from + 1) % 3)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_has_moved_is_followed() {
+    let (cluster, store, slot, from, to) = scene().await;
+    let before = granted(&*store, acquire("a", 1)).await;
+    let shard = store.shard(&key("a"));
+    cluster.move_slot(slot, to);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(errors(&cluster, from, "MOVED"), 1);
+    assert_ne!(store.shard(&key("a")), shard);
+    let released = applied(&*store, release("a", 1, 0)).await;
+    assert_eq!(released, Outcome::Released { count: 0 });
+    assert!(granted(&*store, acquire("a", 2)).await > before);
+    // It knows now.
+    assert_eq!(errors(&cluster, from, "MOVED"), 1);
+    cluster.move_slot(slot, from);
+    assert_eq!(applied(&*store, renew("a", 2)).await, Outcome::Renewed);
+    assert_eq!(store.shard(&key("a")), shard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_new_in_a_moving_slot_is_made_where_it_goes() {
+    let (cluster, store, slot, from, to) = scene().await;
+    let moving = cluster.begin_to_move(slot, to);
+    granted(&*store, acquire("a", 1)).await;
+    assert!(errors(&cluster, from, "ASK") > 0);
+    assert_eq!(
+        cluster.nodes()[to].cli(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]),
+        "2"
+    );
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    let other = applied(&*store, acquire("a", 2)).await;
+    assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
+    let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!(entry.lease, lease(1));
+    // A batch of a slot goes there in its order.
+    let replies = store
+        .apply(vec![release("a", 1, 0), acquire("a", 3), acquire("a", 4)])
+        .await;
+    let outcomes: Vec<_> = replies
+        .into_iter()
+        .map(|reply| match reply {
+            Reply::Applied { outcome, .. } => outcome,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        matches!(
+            outcomes[..],
+            [
+                Outcome::Released { count: 0 },
+                Outcome::Granted { .. },
+                Outcome::Refused { .. }
+            ]
+        ),
+        "{outcomes:?}"
+    );
+    moving.end();
+    assert_eq!(applied(&*store, renew("a", 3)).await, Outcome::Renewed);
+}
+
+/// Its record and counter are on one side, and the server lets nobody in who also names a queue that is
+/// not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_both_sides_can_be_renewed_and_waits_for_the_rest() {
+    let (cluster, store, slot, _, to) = scene().await;
+    granted(&*store, acquire("a", 1)).await;
+    let moving = cluster.begin_to_move(slot, to);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    let error = rejected(&*store, acquire("a", 2)).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.to_string().contains("on its way"), "{error}");
+    moving.move_these(&[RECORD]);
+    // The record is there, the counter still here.
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
+    rejected(&*store, release("a", 1, 0)).await;
+    assert_eq!(moving.move_keys(10), 1);
+    let released = applied(&*store, release("a", 1, 0)).await;
+    assert_eq!(released, Outcome::Released { count: 0 });
+    moving.end();
+    granted(&*store, acquire("a", 2)).await;
+}
+
+/// A call that waits for a slot goes on as soon as the slot has moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_move_is_waited_for() {
+    let (cluster, store, slot, _, to) = scene().await;
+    granted(&*store, acquire("a", 1)).await;
+    let moving = cluster.begin_to_move(slot, to);
+    let asked = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { applied(&*store, release("a", 1, 0)).await })
+    };
+    let from = cluster.master_of(slot);
+    leasehold_testkit::eventually_async(SOON, async || errors(&cluster, from, "TRYAGAIN") > 0)
+        .await;
+    moving.move_keys(10);
+    moving.end();
+    assert_eq!(asked.await.unwrap(), Outcome::Released { count: 0 });
+}

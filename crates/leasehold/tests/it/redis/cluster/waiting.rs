@@ -1,0 +1,114 @@
+//! Those who wait are told, on every shard, and after everything that may happen to one.
+
+use leasehold::store::Event;
+use leasehold_testkit::eventually_async;
+
+use super::*;
+use crate::redis::ear::Asker;
+use crate::waiters::{in_line, soon};
+
+/// So long that nobody is served because the time of a holder is over.
+const TTL: Duration = Duration::from_secs(60);
+
+/// Waits until somebody is in the queue of a lock.
+async fn queued(cluster: &Cluster, name: &str) {
+    let queue = format!("{}:queue", record(name));
+    eventually_async(SOON, async || {
+        cluster.cli_at(&queue, &["EXISTS", &queue]) == "1"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_handed_over_on_every_shard() {
+    let cluster = Cluster::start();
+    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
+    for (_, name) in names_on_each(&cluster, 2) {
+        let mut guard = lock(&a, &name).await;
+        for waits in [&b, &a, &b] {
+            let waiter = in_line(&waits.mutex(&name).unwrap());
+            queued(&cluster, &name).await;
+            let token = guard.token();
+            guard.release().await.unwrap();
+            guard = soon(waiter).await;
+            assert!(guard.token() > token);
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+/// The message of a node comes over its own connection only, however many there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_told_once() {
+    let cluster = Cluster::start();
+    let a = Asker::connect(&cluster.url(), 1).await;
+    let b = Asker::connect(&cluster.url(), 2).await;
+    let names: Vec<_> = (0..12).map(|nth| format!("once/{nth}")).collect();
+    for name in &names {
+        a.take(name, 1).await;
+        b.wait(name, 1).await;
+    }
+    for name in &names {
+        a.release(name, 1).await;
+        b.granted(name, 1).await;
+        // Each node answers behind what it has told before.
+        for name in &names {
+            b.ask(renew(name, 2)).await;
+        }
+        let heard = b.ear.take();
+        let again = heard.iter().any(|event| matches!(event, Event::Told(..)));
+        assert!(!again, "{heard:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_after_the_slot_has_moved() {
+    let cluster = Cluster::start();
+    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
+    let name = "moves";
+    let guard = lock(&a, name).await;
+    let waiter = in_line(&b.mutex(name).unwrap());
+    queued(&cluster, name).await;
+    let slot = cluster.slot_of(&record(name));
+    cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
+    // Any question tells this client of it.
+    assert!(b.mutex(name).unwrap().is_locked().await.unwrap());
+    guard.release().await.unwrap();
+    drop(soon(waiter).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_after_a_failover() {
+    let cluster = Cluster::start();
+    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
+    let name = "fails over";
+    let guard = lock(&a, name).await;
+    let waiter = in_line(&b.mutex(name).unwrap());
+    queued(&cluster, name).await;
+    let slot = cluster.slot_of(&record(name));
+    let replica = cluster.replica_of(cluster.master_of(slot));
+    tokio::task::block_in_place(|| cluster.fail_over(replica));
+    assert!(b.mutex(name).unwrap().is_locked().await.unwrap());
+    guard.release().await.unwrap();
+    drop(soon(waiter).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_over_a_new_connection() {
+    let cluster = Cluster::start();
+    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
+    for (master, name) in names_on_each(&cluster, 1) {
+        let guard = lock(&a, &name).await;
+        let waiter = in_line(&b.mutex(&name).unwrap());
+        queued(&cluster, &name).await;
+        cluster.nodes()[master].cli(&["CLIENT", "KILL", "USER", "default"]);
+        // Over the old connection nobody hears anything any more.
+        let channels = ["PUBSUB", "CHANNELS", "leasehold:client:*"];
+        eventually_async(SOON, async || {
+            cluster.nodes()[master].cli(&channels).lines().count() == 2
+        })
+        .await;
+        guard.release().await.unwrap();
+        drop(soon(waiter).await);
+    }
+}
