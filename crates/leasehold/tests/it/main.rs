@@ -9,6 +9,7 @@ mod cancel;
 mod conformance;
 mod differential;
 mod faults;
+mod fence;
 mod isolation;
 mod loss;
 mod old_grants;
