@@ -56,6 +56,7 @@
 pub mod blocking;
 mod client;
 mod config;
+pub mod doctor;
 mod driver;
 mod error;
 pub mod fence;

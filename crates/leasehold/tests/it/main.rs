@@ -8,6 +8,7 @@ mod bed;
 mod cancel;
 mod conformance;
 mod differential;
+mod doctor;
 mod faults;
 mod fence;
 mod isolation;

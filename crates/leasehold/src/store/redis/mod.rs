@@ -10,6 +10,7 @@
 //!   for what it does most often.
 //! * `read` looks at records, for listings.
 //! * `cluster` is a store over the nodes of a cluster.
+//! * `survey` looks at servers, for those who ask what would lose locks.
 //! * `errors` is the one table of what a server's errors mean.
 
 pub(super) mod address;
@@ -36,6 +37,7 @@ mod read;
 mod renewals;
 mod script;
 mod sentinel;
+mod survey;
 mod watch;
 
 use std::fmt;
@@ -60,6 +62,7 @@ use self::place::Place;
 use self::renewals::Renewals;
 use self::script::Script;
 use self::sentinel::Sentinels;
+pub(super) use self::survey::survey;
 use super::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };
