@@ -3,11 +3,13 @@
 mod files;
 mod rights;
 mod servers;
+mod together;
 
 use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold_testkit::RedisServer;
 
+use self::rights::line;
 pub(crate) use self::rights::{PASSWORD, allow};
 
 async fn examine(url: &str) -> Report {

@@ -7,7 +7,7 @@ use leasehold_core::{Ttl, time};
 use super::Finding;
 use crate::store::survey::{ClockFacts, NodeFacts};
 
-const CHECK: &str = "clock";
+pub(super) const CHECK: &str = "clock";
 
 /// A clock that is so far off is not kept by anybody.
 const FAR: Duration = Duration::from_secs(60);

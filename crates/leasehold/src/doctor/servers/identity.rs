@@ -19,7 +19,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
             return vec![finding];
         }
     };
-    if let Some(finding) = mode(info, topology).or_else(|| role(info)) {
+    if let Some(finding) = mode(info, topology).or_else(|| role(info, topology)) {
         return vec![finding];
     }
     vec![version(info)]
@@ -43,7 +43,7 @@ pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
 fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
     let mode = info.get("redis_mode").or_else(|| info.get("server_mode"))?;
     let (is, scheme) = match (mode, topology) {
-        ("sentinel", Topology::Single) => (
+        ("sentinel", _) => (
             "this is a sentinel, not a server",
             "redis+sentinel://HOST,HOST,HOST/MASTER",
         ),
@@ -51,6 +51,13 @@ fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
             "this is a node of a cluster",
             "redis+cluster://HOST,HOST,HOST",
         ),
+        ("cluster", Topology::Sentinel(_) | Topology::Masters) => (
+            "this is a node of a cluster",
+            "redis+cluster://HOST,HOST,HOST",
+        ),
+        ("standalone", Topology::Cluster(_)) => {
+            ("this is a single server, not a cluster", "redis://HOST")
+        }
         _ => return None,
     };
     let finding = Finding::danger("mode", is)
@@ -59,8 +66,9 @@ fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
     Some(finding)
 }
 
-fn role(info: &Fields) -> Option<Finding> {
-    if info.is("role", "slave") {
+fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
+    let alone = matches!(topology, Topology::Single | Topology::Masters);
+    if alone && info.is("role", "slave") {
         let master = match (info.get("master_host"), info.get("master_port")) {
             (Some(host), Some(port)) => format!(" of {host}:{port}"),
             _ => String::new(),

@@ -5,7 +5,9 @@ use crate::store::survey::{Lack, Need, NodeFacts};
 
 pub(super) fn check(node: &NodeFacts, acl: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(words) = &node.rights.blocked {
+    // A replica refuses to write because it is one.
+    let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
+    if let Some(words) = blocked {
         findings.push(
             Finding::danger("writes", format!("the server refuses to write: {words}"))
                 .because("no lock can be taken")

@@ -9,7 +9,8 @@ mod servers;
 pub(crate) use self::file::{FileFacts, FileSystem};
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{
-    ClockFacts, Fields, Lack, Need, NodeFacts, Rights, Seen, Servers, Topology,
+    ClockFacts, ClusterFacts, Fields, Lack, Member, Need, NodeFacts, Rights, Seen, Servers,
+    Topology, Watch,
 };
 use super::{OpenOptions, Space};
 use crate::Result;

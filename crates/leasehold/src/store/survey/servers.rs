@@ -9,6 +9,8 @@ pub(crate) struct Servers {
     pub(crate) name: String,
     pub(crate) topology: Topology,
     pub(crate) nodes: Vec<NodeFacts>,
+    /// Those that could not be looked at, and why.
+    pub(crate) silent: Vec<(String, String)>,
     /// The line that makes a user who may do what this deployment needs, and no more.
     pub(crate) acl: String,
 }
@@ -18,6 +20,40 @@ pub(crate) struct Servers {
 pub(crate) enum Topology {
     /// One server.
     Single,
+    /// The master that sentinels name: what each of them says of it.
+    Sentinel(Vec<Watch>),
+    /// A cluster: `CLUSTER INFO` and `CLUSTER NODES` of one of its nodes.
+    Cluster(Seen<ClusterFacts>),
+    /// Many masters.
+    Masters,
+}
+
+/// What a sentinel says of the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// Where the sentinel is.
+    pub(crate) name: String,
+    /// `SENTINEL MASTER`.
+    pub(crate) master: Seen<Fields>,
+}
+
+/// What a node says of its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClusterFacts {
+    pub(crate) info: Fields,
+    pub(crate) members: Vec<Member>,
+}
+
+/// A node of a cluster, as another sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) id: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) flags: Vec<String>,
+    /// The master that it follows.
+    pub(crate) follows: Option<String>,
+    pub(crate) has_slots: bool,
 }
 
 /// What was seen of one server.
@@ -96,6 +132,25 @@ impl Fields {
 
     pub(crate) fn is(&self, name: &str, value: &str) -> bool {
         self.get(name) == Some(value)
+    }
+}
+
+impl NodeFacts {
+    /// Whether it follows another, as far as it says.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.info
+            .known()
+            .is_some_and(|info| info.is("role", "slave"))
+    }
+}
+
+impl Member {
+    pub(crate) fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|known| known == flag)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{}:{}", self.host, self.port)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn allow(server: &RedisServer, without: &str) {
 }
 
 /// Asked on a thread of its own: some who want it have a runtime already.
-fn line(url: &str) -> String {
+pub(super) fn line(url: &str) -> String {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
             let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -2,16 +2,19 @@
 //! us do. Nothing is left of it.
 
 mod clock;
+mod cluster;
 mod facts;
 mod rights;
+mod sentinel;
 
 use redis::{Cmd, Value};
+use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::connection::Link;
+use super::deployment;
 use super::deployment::Deployment;
 use super::read::Reader as _;
-use super::{deployment, not_yet};
 use crate::Result;
 use crate::store::survey::{NodeFacts, Servers, Topology};
 use crate::store::{OpenOptions, Space};
@@ -29,19 +32,68 @@ pub(in crate::store) async fn survey(
 ) -> Result<Servers> {
     let deployment = deployment(url, options)?;
     let name = deployment.to_string();
-    match deployment {
+    let acl = rights::line(space, &deployment);
+    let (topology, looked) = match deployment {
         Deployment::Single(address) => {
-            let acl = rights::line(space, address.db);
-            let node = node(address, options, space).await?;
-            Ok(Servers {
-                name,
-                topology: Topology::Single,
-                nodes: vec![node],
-                acl,
-            })
+            let node = node(address, name.clone(), options, space).await?;
+            (Topology::Single, Looked::One(Box::new(node)))
         }
-        other => Err(not_yet(&other)),
+        Deployment::Sentinel(set) => {
+            let (watches, servers) = sentinel::ask(set, options).await?;
+            (Topology::Sentinel(watches), Looked::Many(servers))
+        }
+        Deployment::Cluster(seeds) => {
+            let (facts, servers) = cluster::ask(seeds, options).await?;
+            (Topology::Cluster(facts), Looked::Many(servers))
+        }
+        Deployment::Masters(masters) => (Topology::Masters, Looked::Many(masters.nodes)),
+    };
+    let (nodes, silent) = match looked {
+        Looked::One(node) => (vec![*node], Vec::new()),
+        Looked::Many(servers) => all(servers, options, space).await,
+    };
+    Ok(Servers {
+        name,
+        topology,
+        nodes,
+        silent,
+        acl,
+    })
+}
+
+enum Looked {
+    One(Box<NodeFacts>),
+    Many(Vec<Address>),
+}
+
+/// Looks at servers at once. Those that cannot be looked at are told beside the others.
+async fn all(
+    servers: Vec<Address>,
+    options: &OpenOptions,
+    space: &Space,
+) -> (Vec<NodeFacts>, Vec<(String, String)>) {
+    let mut looks = JoinSet::new();
+    for (nth, address) in servers.into_iter().enumerate() {
+        let (options, space) = (options.clone(), space.clone());
+        looks.spawn(async move {
+            let name = address.server();
+            let node = node(address, name.clone(), &options, &space).await;
+            (nth, name, node)
+        });
     }
+    let mut looked = Vec::new();
+    while let Some(look) = looks.join_next().await {
+        looked.extend(look);
+    }
+    looked.sort_by_key(|(nth, ..)| *nth);
+    let (mut nodes, mut silent) = (Vec::new(), Vec::new());
+    for (_, name, node) in looked {
+        match node {
+            Ok(node) => nodes.push(node),
+            Err(error) => silent.push((name, error.to_string())),
+        }
+    }
+    (nodes, silent)
 }
 
 /// Sends commands in one round trip. As many answers as commands.
@@ -58,8 +110,12 @@ fn words(words: &[&str]) -> Cmd {
 }
 
 /// Looks at one server.
-async fn node(address: Address, options: &OpenOptions, space: &Space) -> Result<NodeFacts> {
-    let name = address.to_string();
+async fn node(
+    address: Address,
+    name: String,
+    options: &OpenOptions,
+    space: &Space,
+) -> Result<NodeFacts> {
     let user = address.user.clone();
     let link = Link::new(address, options.connect_timeout, options.response_timeout);
     let (info, config, protocol) = facts::ask(&link).await?;
