@@ -321,7 +321,7 @@ fn seen(node: &RedisServer) -> Vec<Seen> {
         let mut words = line.split_whitespace();
         let (id, address, flags, master) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
-        let slots = words.skip(4).next();
+        let slots = words.nth(4);
         let (_, port) = address.split_once('@')?.0.rsplit_once(':')?;
         Some(Seen {
             id: id.to_owned(),

@@ -91,29 +91,28 @@ mod tests {
         }
     }
 
+    #[track_caller]
+    fn changed(severity: Severity, change: impl Fn(&mut FileFacts)) {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(worst(&check(&facts)), severity);
+    }
+
     #[test]
     fn each_fault_has_its_severity() {
-        assert_eq!(worst(&check(&facts())), Severity::Ok);
-        let changes: [(Severity, fn(&mut FileFacts)); 8] = [
-            (Severity::Danger, |f| {
-                f.file_system = FileSystem::Network("NFS")
-            }),
-            (Severity::Note, |f| {
-                f.file_system = FileSystem::Foreign("FUSE")
-            }),
-            (Severity::Note, |f| f.file_system = FileSystem::Memory),
-            (Severity::Note, |f| f.exists = false),
-            (Severity::Warning, |f| f.mode = Some(0o666)),
-            (Severity::Danger, |f| f.folder_writable = false),
-            (Severity::Warning, |f| f.free = Some(1024)),
-            (Severity::Danger, |f| {
-                f.fault = Some(Error::new(ErrorKind::InvalidConfig, "the file is damaged"));
-            }),
-        ];
-        for (at, (severity, change)) in changes.into_iter().enumerate() {
-            let mut facts = facts();
-            change(&mut facts);
-            assert_eq!(worst(&check(&facts)), severity, "change {at}");
+        changed(Severity::Ok, |_| {});
+        for (file_system, severity) in [
+            (FileSystem::Network("NFS"), Severity::Danger),
+            (FileSystem::Foreign("FUSE"), Severity::Note),
+            (FileSystem::Memory, Severity::Note),
+        ] {
+            changed(severity, |f| f.file_system = file_system.clone());
         }
+        changed(Severity::Note, |f| f.exists = false);
+        changed(Severity::Warning, |f| f.mode = Some(0o666));
+        changed(Severity::Danger, |f| f.folder_writable = false);
+        changed(Severity::Warning, |f| f.free = Some(1024));
+        let damaged = Error::new(ErrorKind::InvalidConfig, "the file is damaged");
+        changed(Severity::Danger, |f| f.fault = Some(damaged.clone()));
     }
 }
