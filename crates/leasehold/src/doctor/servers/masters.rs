@@ -8,9 +8,10 @@ const CHECK: &str = "masters";
 /// A majority of fewer has no node to spare.
 const LEAST: usize = 3;
 
-pub(super) fn check(nodes: &[NodeFacts]) -> Vec<Finding> {
+/// `silent` is how many more there are, which do not answer.
+pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let count = nodes.len();
+    let count = nodes.len() + silent;
     for (at, node) in nodes.iter().enumerate() {
         let id = |node: &NodeFacts| run_id(node).map(str::to_owned);
         let twin = nodes[..at]
@@ -26,6 +27,11 @@ pub(super) fn check(nodes: &[NodeFacts]) -> Vec<Finding> {
         }
     }
     findings.push(match count {
+        _ if nodes.len() <= count / 2 => {
+            Finding::danger(CHECK, format!("{} of {count} nodes answer", nodes.len()))
+                .because("that is no majority: no lock can be taken or renewed")
+                .mend("bring the others back")
+        }
         _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
             .because("there is no majority that could do without one")
             .mend("name three or five masters"),
@@ -56,11 +62,14 @@ mod tests {
         let node = |id: &str| node_with(&[("run_id", id)], &[]);
         let of = |ids: &[&str]| {
             let nodes: Vec<_> = ids.iter().map(|id| node(id)).collect();
-            worst(&check(&nodes))
+            worst(&check(&nodes, 0))
         };
         assert_eq!(of(&["a", "b", "c"]), Severity::Ok);
         assert_eq!(of(&["a", "b", "c", "d"]), Severity::Note);
         assert_eq!(of(&["a", "b"]), Severity::Danger);
         assert_eq!(of(&["a", "b", "a"]), Severity::Danger);
+        let [two, one] = [2, 1].map(|count| check(&vec![node("a"); count], 3 - count));
+        assert!(two.iter().all(|f| !f.seen.contains("answer")));
+        assert!(one.iter().any(|f| f.seen == "1 of 3 nodes answer"));
     }
 }

@@ -29,9 +29,14 @@ pub(super) fn check(servers: &Servers, ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &servers.topology {
         Topology::Single => {}
-        Topology::Sentinel(watches) => findings.extend(sentinels::check(watches, ttl)),
+        Topology::Sentinel(watches) => {
+            findings.extend(sentinels::check(watches, ttl));
+            findings.extend(sentinels::no_master(&servers.nodes));
+        }
         Topology::Cluster(facts) => findings.extend(cluster::check(facts, &servers.nodes, ttl)),
-        Topology::Masters => findings.extend(masters::check(&servers.nodes)),
+        Topology::Masters => {
+            findings.extend(masters::check(&servers.nodes, servers.silent.len()));
+        }
     }
     findings.extend(servers.silent.iter().map(|(name, why)| silent(name, why)));
     let checked = servers.nodes.iter().map(|node| check_node(node, servers));

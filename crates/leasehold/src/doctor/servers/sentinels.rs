@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::survey::{Fields, Seen, Watch};
+use crate::store::survey::{Fields, NodeFacts, Seen, Watch};
 
 const CHECK: &str = "sentinels";
 
@@ -58,6 +58,15 @@ pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// That none of the servers takes itself for the master. Those that do not say may be it.
+pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
+    let replicas = nodes.iter().all(NodeFacts::is_replica);
+    let finding = Finding::danger(CHECK, "the master does not answer")
+        .because("no lock can be taken or renewed until it is back, or another is promoted")
+        .mend("bring it back; if none is promoted, look at the sentinels");
+    replicas.then_some(finding)
 }
 
 fn at(watch: &Watch, mut finding: Finding) -> Finding {
@@ -140,6 +149,7 @@ fn crew(master: &Fields, named: usize) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{healthy, node_with};
     use super::*;
     use crate::doctor::Severity;
     use crate::doctor::finding::worst;
@@ -191,5 +201,13 @@ mod tests {
         let mut silent = plain();
         silent.master = Seen::Hidden("no connection".into());
         assert_eq!(of(&[plain(), plain(), silent]), Severity::Warning);
+    }
+
+    #[test]
+    fn a_set_without_a_master_grants_nothing() {
+        let replica = || node_with(&[("role", "slave")], &[]);
+        assert_eq!(no_master(&[healthy(), replica()]), None);
+        let found = no_master(&[replica(), replica()]);
+        assert_eq!(found.map(|f| f.severity), Some(Severity::Danger));
     }
 }

@@ -42,96 +42,43 @@ async fn locks_that_are_held_stay_held() {
     guard.release().await.unwrap();
 }
 
+/// Settings, and what is found by which check. The last is what mends it.
+type Case = (
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    Severity,
+    &'static str,
+);
+
+#[rustfmt::skip]
+const CASES: [Case; 9] = [
+    (&[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")],
+        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
+    (&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-ttl")],
+        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
+    (&[("maxmemory-policy", "volatile-lru")],
+        "eviction", Severity::Note, "maxmemory-policy noeviction"),
+    (&[("appendfsync", "everysec")],
+        "persistence", Severity::Warning, "appendfsync always"),
+    (&[("appendfsync", "no")],
+        "persistence", Severity::Danger, "appendfsync always"),
+    (&[("no-appendfsync-on-rewrite", "yes")],
+        "persistence", Severity::Warning, "no-appendfsync-on-rewrite no"),
+    (&[("aof-load-truncated", "yes")],
+        "persistence", Severity::Note, "aof-load-truncated no"),
+    (&[("appendonly", "no")],
+        "persistence", Severity::Danger, "appendonly yes"),
+    (&[("appendonly", "no"), ("save", "3600 1")],
+        "persistence", Severity::Danger, "appendonly yes"),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_locks() {
     let server = healthy().start();
-    for (settings, check, severity, mend) in [
-        (
-            &[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")][..],
-            "eviction",
-            Severity::Danger,
-            "maxmemory-policy noeviction",
-        ),
-        (
-            &[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-ttl")],
-            "eviction",
-            Severity::Danger,
-            "maxmemory-policy noeviction",
-        ),
-        (
-            &[("maxmemory-policy", "volatile-lru")],
-            "eviction",
-            Severity::Note,
-            "maxmemory-policy noeviction",
-        ),
-        (
-            &[("maxmemory", "1mb")],
-            "memory",
-            Severity::Warning,
-            "raise maxmemory",
-        ),
-        (
-            &[("appendfsync", "everysec")],
-            "persistence",
-            Severity::Warning,
-            "appendfsync always",
-        ),
-        (
-            &[("appendfsync", "no")],
-            "persistence",
-            Severity::Danger,
-            "appendfsync always",
-        ),
-        (
-            &[("no-appendfsync-on-rewrite", "yes")],
-            "persistence",
-            Severity::Warning,
-            "no-appendfsync-on-rewrite no",
-        ),
-        (
-            &[("aof-load-truncated", "yes")],
-            "persistence",
-            Severity::Note,
-            "aof-load-truncated no",
-        ),
-        (
-            &[("appendonly", "no")],
-            "persistence",
-            Severity::Danger,
-            "appendonly yes",
-        ),
-        (
-            &[("appendonly", "no"), ("save", "3600 1")],
-            "persistence",
-            Severity::Danger,
-            "appendonly yes",
-        ),
-        (
-            &[("min-replicas-to-write", "1")],
-            "replicas",
-            Severity::Danger,
-            "min-replicas-to-write",
-        ),
-    ] {
-        let before: Vec<_> = settings
-            .iter()
-            .map(|(name, _)| value(&server, name))
-            .collect();
-        for (name, value) in settings {
-            server.cli(&["CONFIG", "SET", name, value]);
-        }
+    for (settings, check, severity, mend) in CASES {
+        let before = set(&server, settings);
         let report = examine(&server.url()).await;
-        if check == "replicas" {
-            // It refuses to write as well.
-            assert_eq!(found(&report, "writes").severity, Severity::Danger);
-            assert_eq!(found(&report, check).severity, severity);
-        } else if *settings == [("maxmemory", "1mb")] {
-            // An empty server is larger than that.
-            assert_eq!(found(&report, check).severity, severity);
-        } else {
-            only(&report, check, severity);
-        }
-        let helps = found(&report, check).mend.as_deref().unwrap();
+        let helps = only(&report, check, severity).mend.as_deref().unwrap();
         assert!(helps.contains(mend), "{helps}");
         for ((name, _), value) in settings.iter().zip(before) {
             server.cli(&["CONFIG", "SET", name, &value]);
@@ -143,6 +90,33 @@ async fn settings_that_lose_locks() {
         });
     }
     assert_eq!(examine(&server.url()).await.severity(), Severity::Ok);
+}
+
+/// Two that also keep the server from writing.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_refuse_writes() {
+    for (setting, check, severity) in [
+        (("maxmemory", "1mb"), "memory", Severity::Warning),
+        (("min-replicas-to-write", "1"), "replicas", Severity::Danger),
+    ] {
+        let server = healthy().start();
+        set(&server, &[setting]);
+        let report = examine(&server.url()).await;
+        assert_eq!(found(&report, "writes").severity, Severity::Danger);
+        let finding = found(&report, check);
+        assert_eq!(finding.severity, severity, "{report:#?}");
+        assert!(finding.mend.as_deref().unwrap().contains(setting.0));
+    }
+}
+
+/// Changes settings and answers what they were.
+fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
+    let names = settings.iter().map(|(name, _)| *name);
+    let before = names.map(|name| value(server, name)).collect();
+    for (name, value) in settings {
+        server.cli(&["CONFIG", "SET", name, value]);
+    }
+    before
 }
 
 fn value(server: &RedisServer, name: &str) -> String {

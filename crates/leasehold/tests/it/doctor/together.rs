@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
+use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 
 use super::{PASSWORD, examine, found, healthy, line, only};
@@ -60,8 +60,8 @@ async fn a_sentinel_set() {
         "{report:#?}"
     );
 
-    let replica = (set.master() + 1) % 3;
-    set.server_mut(replica).kill9();
+    let master = set.master();
+    set.server_mut((master + 1) % 3).kill9();
     let report = examine(&all).await;
     assert!(
         says(&report, "node", Severity::Warning, "nobody listens"),
@@ -186,6 +186,17 @@ async fn many_masters() {
     let report = examine(&url).await;
     let finding = only(&report, "persistence", Severity::Warning);
     assert_eq!(finding.node, Some(format!("127.0.0.1:{b}")));
+
+    let away = "127.0.0.1:1,127.0.0.1:2";
+    let report = examine(&format!("redlock://127.0.0.1:{a},{away}")).await;
+    assert!(
+        says(&report, "masters", Severity::Danger, "1 of 3 nodes answer"),
+        "{report:#?}"
+    );
+    let error = Client::builder()
+        .examine(&format!("redlock://{away},127.0.0.1:3"))
+        .await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unreachable);
 
     let twice = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},localhost:{a}");
     let report = examine(&twice).await;

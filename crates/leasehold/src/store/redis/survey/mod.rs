@@ -50,7 +50,7 @@ pub(in crate::store) async fn survey(
     };
     let (nodes, silent) = match looked {
         Looked::One(node) => (vec![*node], Vec::new()),
-        Looked::Many(servers) => all(servers, options, space).await,
+        Looked::Many(servers) => all(servers, options, space).await?,
     };
     Ok(Servers {
         name,
@@ -67,11 +67,15 @@ enum Looked {
 }
 
 /// Looks at servers at once. Those that cannot be looked at are told beside the others.
+///
+/// # Errors
+///
+/// That of the first, if none can be looked at.
 async fn all(
     servers: Vec<Address>,
     options: &OpenOptions,
     space: &Space,
-) -> (Vec<NodeFacts>, Vec<(String, String)>) {
+) -> Result<(Vec<NodeFacts>, Vec<(String, String)>)> {
     let mut looks = JoinSet::new();
     for (nth, address) in servers.into_iter().enumerate() {
         let (options, space) = (options.clone(), space.clone());
@@ -90,10 +94,17 @@ async fn all(
     for (_, name, node) in looked {
         match node {
             Ok(node) => nodes.push(node),
-            Err(error) => silent.push((name, error.to_string())),
+            Err(error) => silent.push((name, error)),
         }
     }
-    (nodes, silent)
+    match (nodes.is_empty(), silent.first()) {
+        (true, Some((_, error))) => Err(error.clone()),
+        _ => {
+            let told = silent.into_iter();
+            let told = told.map(|(name, error)| (name, error.to_string()));
+            Ok((nodes, told.collect()))
+        }
+    }
 }
 
 /// Sends commands in one round trip. As many answers as commands.
