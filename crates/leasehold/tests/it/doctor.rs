@@ -5,12 +5,17 @@ mod rights;
 mod servers;
 mod together;
 
+use std::time::Duration;
+
 use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, eventually};
 
 use self::rights::line;
 pub(crate) use self::rights::{PASSWORD, allow};
+
+/// Longer than any state of these tests takes to come about.
+const SOON: Duration = Duration::from_secs(20);
 
 async fn examine(url: &str) -> Report {
     Client::builder().examine(url).await.unwrap()
@@ -37,6 +42,14 @@ fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding 
     assert_eq!((finding.check, finding.severity), (check, severity));
     assert!(!finding.seen.is_empty() && finding.mend.is_some());
     finding
+}
+
+/// Waits until a master takes so many replicas for being in step with it.
+fn in_step(master: &RedisServer, replicas: usize) {
+    eventually(SOON, || {
+        let info = master.cli(&["INFO", "replication"]);
+        info.matches("state=online").count() == replicas
+    });
 }
 
 /// A server with which nothing is wrong.

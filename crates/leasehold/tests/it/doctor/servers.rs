@@ -4,10 +4,8 @@ use leasehold::doctor::Severity;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
-use super::{examine, found, healthy, only};
+use super::{SOON, examine, found, healthy, in_step, only};
 use crate::bed::fresh_name;
-
-const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_server_is_healthy_and_nothing_is_left() {
@@ -137,6 +135,7 @@ async fn a_full_server_grants_nothing() {
 async fn a_master_with_replicas_and_its_replica() {
     let master = healthy().start();
     let replica = healthy().replica_of(&master).start();
+    in_step(&master, 1);
     let report = examine(&master.url()).await;
     let finding = only(&report, "replicas", Severity::Warning);
     assert!(finding.seen.contains("1 replica"), "{}", finding.seen);
@@ -151,10 +150,12 @@ async fn a_master_with_replicas_and_its_replica() {
 async fn a_replica_that_is_stopped_lags() {
     let master = healthy().start();
     let replica = healthy().replica_of(&master).start();
+    in_step(&master, 1);
     replica.stop();
     eventually(SOON, || {
         let info = master.cli(&["INFO", "replication"]);
-        info.contains("lag=2")
+        let (_, lag) = info.split_once("lag=").unwrap();
+        lag.lines().next().unwrap().trim().parse::<u32>().unwrap() >= 2
     });
     let report = examine(&master.url()).await;
     replica.cont();

@@ -6,7 +6,7 @@ use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 
-use super::{PASSWORD, examine, found, healthy, line, only};
+use super::{PASSWORD, examine, found, healthy, in_step, line, only};
 
 /// All that is not as it should be.
 fn wrong(report: &Report) -> Vec<&Finding> {
@@ -27,6 +27,7 @@ async fn a_sentinel_set() {
         .servers(servers)
         .down_after(Duration::from_secs(5))
         .start();
+    in_step(&set.servers()[set.master()], 2);
     let report = examine(&set.url()).await;
     // That replication is asynchronous is all that is left to say.
     let finding = only(&report, "replicas", Severity::Warning);
@@ -101,6 +102,9 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
 async fn a_cluster() {
     let options = healthy().config("cluster-require-full-coverage no");
     let cluster = Cluster::start_with(&options);
+    let masters = cluster.nodes().iter();
+    let masters = masters.filter(|node| node.cli(&["ROLE"]).starts_with("master"));
+    masters.for_each(|master| in_step(master, 1));
     let report = examine(&cluster.url()).await;
     let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
     assert_eq!(ended, ["replicas"], "{report:#?}");
@@ -147,6 +151,16 @@ async fn the_rights_for_a_cluster_are_enough() {
         says(&report, "cluster", Severity::Note, "do not show"),
         "{report:#?}"
     );
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "LOG", "RESET"]);
+    }
+    for right in ["cluster|myid", "asking"] {
+        for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {
+            cluster.nodes()[0].cli(&["ACL", "SETUSER", "leasehold", &format!("{sign}{right}")]);
+            let report = examine(&url).await;
+            assert_eq!(found(&report, "rights").severity, severity, "{sign}{right}");
+        }
+    }
     for node in cluster.nodes() {
         node.cli(&["ACL", "LOG", "RESET"]);
     }

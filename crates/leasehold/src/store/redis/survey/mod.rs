@@ -32,10 +32,15 @@ pub(in crate::store) async fn survey(
 ) -> Result<Servers> {
     let deployment = deployment(url, options)?;
     let name = deployment.to_string();
+    let look = Look {
+        options: options.clone(),
+        space: space.clone(),
+        extras: rights::extras(&deployment),
+    };
     let acl = rights::line(space, &deployment);
     let (topology, looked) = match deployment {
         Deployment::Single(address) => {
-            let node = node(address, name.clone(), options, space).await?;
+            let node = node(address, name.clone(), &look).await?;
             (Topology::Single, Looked::One(Box::new(node)))
         }
         Deployment::Sentinel(set) => {
@@ -50,7 +55,7 @@ pub(in crate::store) async fn survey(
     };
     let (nodes, silent) = match looked {
         Looked::One(node) => (vec![*node], Vec::new()),
-        Looked::Many(servers) => all(servers, options, space).await?,
+        Looked::Many(servers) => all(servers, &look).await?,
     };
     Ok(Servers {
         name,
@@ -59,6 +64,15 @@ pub(in crate::store) async fn survey(
         silent,
         acl,
     })
+}
+
+/// How to look at a server.
+#[derive(Clone)]
+struct Look {
+    options: OpenOptions,
+    space: Space,
+    /// What our user must be allowed to do there beside the usual.
+    extras: &'static [&'static str],
 }
 
 enum Looked {
@@ -73,15 +87,14 @@ enum Looked {
 /// That of the first, if none can be looked at.
 async fn all(
     servers: Vec<Address>,
-    options: &OpenOptions,
-    space: &Space,
+    look: &Look,
 ) -> Result<(Vec<NodeFacts>, Vec<(String, String)>)> {
     let mut looks = JoinSet::new();
     for (nth, address) in servers.into_iter().enumerate() {
-        let (options, space) = (options.clone(), space.clone());
+        let look = look.clone();
         looks.spawn(async move {
             let name = address.server();
-            let node = node(address, name.clone(), &options, &space).await;
+            let node = node(address, name.clone(), &look).await;
             (nth, name, node)
         });
     }
@@ -121,16 +134,16 @@ fn words(words: &[&str]) -> Cmd {
 }
 
 /// Looks at one server.
-async fn node(
-    address: Address,
-    name: String,
-    options: &OpenOptions,
-    space: &Space,
-) -> Result<NodeFacts> {
+async fn node(address: Address, name: String, look: &Look) -> Result<NodeFacts> {
+    let Look {
+        options,
+        space,
+        extras,
+    } = look;
     let user = address.user.clone();
     let link = Link::new(address, options.connect_timeout, options.response_timeout);
     let (info, config, protocol) = facts::ask(&link).await?;
-    let mut rights = rights::ask(&link, space, protocol).await?;
+    let mut rights = rights::ask(&link, space, protocol, extras).await?;
     rights.user = rights.user.or(user);
     let clock = clock::ask(&link).await?;
     Ok(NodeFacts {

@@ -56,12 +56,13 @@ const NAMES_MAX: u32 = 650;
 
 /// The line that makes a user who may do all of it and nothing else.
 pub(super) fn line(space: &Space, deployment: &Deployment) -> String {
-    let (db, more): (u32, &[&str]) = match deployment {
-        Deployment::Single(address) => (address.db, &[]),
-        Deployment::Sentinel(set) => (set.sentinels.first().map_or(0, |any| any.db), &[]),
-        Deployment::Cluster(_) => (0, &["cluster|slots", "cluster|myid", "asking"]),
-        Deployment::Masters(masters) => (masters.nodes.first().map_or(0, |any| any.db), &[]),
+    let any = match deployment {
+        Deployment::Single(address) => Some(address),
+        Deployment::Sentinel(set) => set.sentinels.first(),
+        Deployment::Cluster(seeds) => seeds.first(),
+        Deployment::Masters(masters) => masters.nodes.first(),
     };
+    let (db, more) = (any.map_or(0, |any| any.db), extras(deployment));
     let namespace = space.namespace();
     let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.iter());
     let mut line =
@@ -74,8 +75,22 @@ pub(super) fn line(space: &Space, deployment: &Deployment) -> String {
     line
 }
 
-/// Tries what our user may do.
-pub(super) async fn ask(link: &Link, space: &Space, protocol: u8) -> Result<Rights> {
+/// What a deployment needs to grant a lock beside that.
+pub(super) fn extras(deployment: &Deployment) -> &'static [&'static str] {
+    match deployment {
+        Deployment::Single(_) | Deployment::Sentinel(_) => &[],
+        Deployment::Cluster(_) => &["cluster|slots", "cluster|myid", "asking"],
+        Deployment::Masters(_) => &["hmget", "info"],
+    }
+}
+
+/// Tries what our user may do, these commands among it.
+pub(super) async fn ask(
+    link: &Link,
+    space: &Space,
+    protocol: u8,
+    extras: &[&'static str],
+) -> Result<Rights> {
     let mut rights = Rights {
         user: user(link).await?,
         ..Rights::default()
@@ -109,6 +124,13 @@ pub(super) async fn ask(link: &Link, space: &Space, protocol: u8) -> Result<Righ
     try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
     let pattern = RecordPattern(space).to_string();
     try_out("scan", &["SCAN", "0", "MATCH", &pattern, "COUNT", "1"]);
+    for &extra in extras {
+        let words: Vec<_> = match extra {
+            "hmget" => vec!["HMGET", &record, "f"],
+            other => other.split('|').collect(),
+        };
+        try_out(extra, &words);
+    }
     // Before that there is no way to be told on this connection.
     if protocol == 3 {
         try_out(
@@ -231,5 +253,6 @@ mod tests {
         assert!(of("redis://host/3").ends_with(" +select"));
         assert!(of("redis+sentinel://host/m/3").ends_with(" +select"));
         assert!(of("redis+cluster://host").ends_with(" +cluster|myid +asking"));
+        assert!(of("redlock://a,b,c").ends_with(" +hmget +info"));
     }
 }
