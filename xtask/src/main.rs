@@ -7,8 +7,9 @@ mod expression;
 mod faults;
 mod licences;
 mod metadata;
+mod packages;
 mod processes;
-mod redis;
+mod servers;
 mod steps;
 mod tasks;
 mod tidy;
@@ -23,7 +24,8 @@ Development tasks of Leasehold.
 Usage: cargo xtask TASK
 
 Tasks:
-  test          all tests: installs redis-server if it is missing, and leaves no process behind
+  test          all tests: installs redis-server and postgresql where they are missing, and
+                leaves no process behind
   ci            test, and everything else that a change must pass
   bench compare [--seconds S] [--rounds N] [--only LIBRARY,..]
                 the same work done by Leasehold and by other libraries; writes docs/bench

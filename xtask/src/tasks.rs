@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::metadata::Metadata;
 use crate::steps::Steps;
 use crate::tools::{cargo, find, root, run as run_program};
-use crate::{advisories, dependencies, faults, licences, processes, redis, tidy};
+use crate::{advisories, dependencies, faults, licences, processes, servers, tidy};
 
 /// Runs a task. `None` if there is no such task.
 pub(crate) fn run(task: &str) -> Option<ExitCode> {
@@ -33,8 +33,9 @@ pub(crate) fn run(task: &str) -> Option<ExitCode> {
 /// Every test there is. The tidy rules are among them.
 fn test(steps: &mut Steps) {
     processes::adopt();
-    steps.run("redis-server and a C compiler", || {
-        redis::ensure()?;
+    steps.run("servers and a C compiler", || {
+        servers::ensure_redis()?;
+        servers::ensure_postgres()?;
         match find("cc") {
             Some(_) => Ok(()),
             None => Err("cc is missing; install a C compiler".into()),

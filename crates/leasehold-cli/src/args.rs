@@ -74,6 +74,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
+    Doctor(DoctorArgs),
     Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
@@ -212,6 +213,21 @@ pub(crate) struct ReleaseArgs {
     pub(crate) json: bool,
 }
 
+/// Say what would lose locks in this store, and how to mend it.
+///
+/// Looks at eviction, memory, persistence, replicas, clocks, rights and versions, or at the place of
+/// the file. Changes nothing. What the user of the store may not see is a note, never a failure.
+#[derive(Debug, Args)]
+#[command(after_long_help = DOCTOR)]
+pub(crate) struct DoctorArgs {
+    /// The ttl of the locks that will be kept there
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
@@ -236,6 +252,13 @@ ENVIRONMENT
   LEASEHOLD_TENANT         as --tenant
   LEASEHOLD_LOG            what to log on stderr, for example leasehold=debug
   XDG_STATE_HOME           the state folder; ~/.local/state if not set";
+
+const DOCTOR: &str = "\
+EXIT STATUS
+  0    healthy; there may be notes
+  1    warnings: locks may be lost when something else fails, too
+  2    dangers: locks would be lost, or cannot be had
+  125  the store could not be reached or refused us, or leasehold was called in a wrong way";
 
 const RUN: &str = "\
 THE COMMAND sees these variables:

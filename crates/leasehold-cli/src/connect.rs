@@ -11,16 +11,23 @@ use crate::exit::Failure;
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
-    let builder = in_namespace(args, builder);
+    let builder = with_passwords(args, in_namespace(args, builder))?;
+    Ok(builder.connect(&url(args)?).await?)
+}
+
+/// Settings with the passwords that the arguments and the environment name.
+pub(crate) fn with_passwords(
+    args: &StoreArgs,
+    builder: ClientBuilder,
+) -> Result<ClientBuilder, Failure> {
     let builder = match password(args)? {
         Some(password) => builder.password(password),
         None => builder,
     };
-    let builder = match in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
+    Ok(match in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
         Some(password) => builder.sentinel_password(password),
         None => builder,
-    };
-    Ok(builder.connect(&url(args)?).await?)
+    })
 }
 
 /// Settings in the namespace that the arguments name.

@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod completions;
 mod connect;
+mod doctor;
 mod duration;
 mod exit;
 mod ls;
@@ -55,6 +56,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => wait_for(run::run(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),
+        Command::Doctor(args) => wait_for(doctor::doctor(&args, &cli.store)),
         Command::Release(args) => wait_for(release::release(&args, &cli.store)),
     }
 }

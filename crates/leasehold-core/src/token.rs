@@ -37,6 +37,19 @@ impl Token {
     }
 }
 
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+/// As databases want it. It is never negative.
+impl From<Token> for i64 {
+    fn from(token: Token) -> Self {
+        token.0.cast_signed()
+    }
+}
+
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

@@ -10,6 +10,7 @@ mod certs;
 mod clock;
 mod cluster;
 mod masters;
+mod postgres;
 mod proxy;
 mod redis;
 mod resp;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use self::cluster::{Cluster, Move};
 pub use self::masters::Masters;
+pub use self::postgres::PostgresServer;
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::{RedisServer, Restart, SentinelSet, eventually};
+use leasehold_testkit::{PostgresServer, RedisServer, Restart, SentinelSet, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -95,4 +95,21 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     eventually(SOON, || !Path::new(&process).exists());
+}
+
+#[test]
+fn a_postgres_server_keeps_what_it_is_told_and_leaves_nothing() {
+    let server = PostgresServer::start();
+    let made = server.run(&[
+        "CREATE TABLE a (b text)",
+        "INSERT INTO a VALUES ('x')",
+        "SELECT b FROM a",
+    ]);
+    assert_eq!(made, "CREATE TABLE\nINSERT 0 1\nx");
+    let pids = server.run(&["SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"]);
+    assert!(pids.lines().count() > 1);
+    drop(server);
+    for pid in pids.lines() {
+        eventually(SOON, || !Path::new("/proc").join(pid).exists());
+    }
 }

@@ -9,8 +9,9 @@ use leasehold_core::{ClientId, Policy};
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::{Driver, Runtime};
+use crate::store::survey::survey;
 use crate::store::{self, About, Space, Store, not_replicated};
-use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result};
+use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -292,6 +293,41 @@ impl ClientBuilder {
         let store = store::open(url, &options).await?;
         store.check(self.config.durability).await?;
         self.build(store)
+    }
+
+    /// Looks at the store that the URL names, for what would lose locks: see [`doctor`]. Nothing in
+    /// it is changed, and a file that is missing is not made.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use leasehold::Client;
+    /// use leasehold::doctor::Severity;
+    ///
+    /// let report = Client::builder().examine("memory:").await?;
+    /// assert_eq!(report.severity(), Severity::Warning);
+    /// for finding in &report.findings {
+    ///     println!("{}: {}", finding.severity, finding.seen);
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`], but for stores that are there and are not fit for locks: of
+    /// those the report tells.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn examine(self, url: &str) -> Result<doctor::Report> {
+        let policy = self.config.policy()?;
+        let (options, space) = (self.config.open_options()?, self.config.space()?);
+        let survey = survey(url, &options, &space).await?;
+        Ok(doctor::Report::of(&survey, policy.ttl))
     }
 
     /// A client over a store that is open already.

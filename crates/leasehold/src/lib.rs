@@ -8,7 +8,7 @@
 //! * [`Guard::state`] is [`State::Held`], [`State::Jeopardy`] after a failed renewal, and
 //!   [`State::Lost`] a third of the ttl *before* another can have the lock.
 //! * [`Guard::token`] grows with every grant: a resource that checks it refuses a stale holder even
-//!   where the store forgot the lock.
+//!   where the store forgot the lock. [`fence`] has ready checks.
 //! * [`Mutex::run`] drops the work when the lease is lost.
 //! * Waiting is first come first served, without polling: the release grants to the next in the same
 //!   step, and tasks of one process hand a lease on without a round trip.
@@ -56,9 +56,11 @@
 pub mod blocking;
 mod client;
 mod config;
+pub mod doctor;
 mod driver;
 mod durability;
 mod error;
+pub mod fence;
 #[cfg(all(feature = "redis", any(test, feature = "__fuzz")))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -83,3 +85,8 @@ pub use crate::sync::mutex::Mutex;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those in the page about fencing.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/fencing.md")]
+struct Fencing;

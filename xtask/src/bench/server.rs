@@ -24,7 +24,7 @@ pub(super) struct Calls {
 
 impl Server {
     pub(super) fn start() -> Result<Self, String> {
-        crate::redis::ensure()?;
+        crate::servers::ensure_redis()?;
         let failed = |error: std::io::Error| format!("redis-server: {error}");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())

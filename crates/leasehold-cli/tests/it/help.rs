@@ -16,6 +16,7 @@ fn help_names_every_command_option_and_code() {
         "ls",
         "show",
         "release",
+        "doctor",
         "bench",
         "completions",
         "man",
@@ -62,6 +63,10 @@ fn help_names_every_command_option_and_code() {
     ] {
         assert!(bench.contains(part), "{part}");
     }
+    let doctor = text(&["doctor", "--help"]);
+    for part in ["--ttl", "--json", "EXIT STATUS", "would lose locks", "125"] {
+        assert!(doctor.contains(part), "{part}");
+    }
     assert!(text(&["release", "--help"]).contains("holder is cut off"));
     assert!(text(&["--version"]).starts_with("leasehold "));
 }
@@ -77,6 +82,7 @@ fn the_manual_has_a_page_for_every_command() {
         "leasehold-run",
         "leasehold-ls",
         "leasehold-release",
+        "leasehold-doctor",
     ] {
         let text = place.read(&format!("man/{page}.1"));
         assert!(text.contains(".SH SYNOPSIS"), "{page}");

@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod codes;
 mod death;
+mod doctor;
 mod help;
 mod looking;
 mod loss;

@@ -13,6 +13,7 @@ pub mod redis;
 pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub(crate) mod survey;
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
 pub mod yardstick;

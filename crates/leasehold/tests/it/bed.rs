@@ -8,6 +8,7 @@ use leasehold::{Client, ClientBuilder};
 use leasehold_testkit::{Cluster, Masters, RedisServer, SentinelSet};
 use tempfile::TempDir;
 
+use crate::doctor;
 use crate::tap::Tap;
 
 /// A store of its own for one test, which several clients share.
@@ -18,6 +19,8 @@ pub(crate) enum Bed {
     Sentinel(Arc<SentinelSet>),
     Cluster(Arc<Cluster>),
     Masters(Arc<Masters>),
+    /// A server, for a user with the rights that `doctor` names and no others.
+    Allowed(Arc<RedisServer>),
     /// One that another process set up.
     Other(String),
 }
@@ -41,6 +44,24 @@ impl Bed {
             started
         });
         Self::Redis(running)
+    }
+
+    /// As [`Bed::redis`], for a user with no more rights than need be.
+    pub(crate) fn allowed() -> Self {
+        static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+        let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = server.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(RedisServer::start());
+            doctor::allow(&started, "");
+            // Spaces that the tests use beside the usual one.
+            let more = [
+                "~other:*", "&other:*", "~names:*", "&names:*", "~list-*", "&list-*",
+            ];
+            started.cli(&[&["ACL", "SETUSER", "leasehold"][..], &more].concat());
+            *server = Arc::downgrade(&started);
+            started
+        });
+        Self::Allowed(running)
     }
 
     /// A set that the tests of this process share while any of them runs. None of them lets it fail
@@ -89,6 +110,7 @@ impl Bed {
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) => Some(cluster.url()),
             Self::Masters(masters) => Some(format!("{}?longest-ttl=24h", masters.url())),
+            Self::Allowed(server) => Some(server.url_of("leasehold", doctor::PASSWORD)),
             Self::Other(url) => Some(url.clone()),
         }
     }
@@ -96,7 +118,7 @@ impl Bed {
     /// The server that keeps the locks.
     pub(crate) fn server(&self) -> &RedisServer {
         match self {
-            Self::Redis(server) => server,
+            Self::Redis(server) | Self::Allowed(server) => server,
             Self::Sentinel(set) => &set.servers()[set.master()],
             Self::Memory(_)
             | Self::Sqlite(_)

@@ -24,7 +24,7 @@ macro_rules! over_shared_stores {
     };
 }
 
-mod child;
+pub(crate) mod child;
 mod crowd;
 mod deaths;
 mod ends;

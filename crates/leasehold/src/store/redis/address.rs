@@ -131,6 +131,17 @@ impl Address {
     }
 
     /// Host and port, or the path of a socket.
+    pub(super) fn server(&self) -> String {
+        struct Server<'a>(&'a Address);
+        impl fmt::Display for Server<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write_server(f)
+            }
+        }
+        Server(self).to_string()
+    }
+
+    /// Host and port, or the path of a socket.
     pub(super) fn write_server(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.endpoint {
             Endpoint::Tcp { host, port } | Endpoint::Tls { host, port, .. } => {

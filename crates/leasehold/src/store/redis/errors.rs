@@ -204,6 +204,48 @@ pub(super) fn refusal(answer: &Value) -> Option<Refusal> {
     })
 }
 
+/// What a server does not let us do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The command is not for this user, or the server does not have it.
+    Command,
+    /// The key is not for this user.
+    Keys,
+    /// The channel is not for this user.
+    Channels,
+    /// It does it for nobody at this moment.
+    Moment,
+}
+
+/// What a server says to a command that it does not have.
+const UNKNOWN: [&str; 3] = [
+    "unknown command",
+    "unknown redis command",
+    "unknown subcommand",
+];
+
+/// What the words of an error refuse. `None` if they are about something else, such as what a key
+/// holds: then the command was allowed.
+pub(super) fn refused_words(text: &str) -> Option<Refused> {
+    let (code, words) = match text.split_once(' ') {
+        Some((code, words)) if is_code(code) => (code, words),
+        _ => ("", text),
+    };
+    // Scripts say it in other words.
+    let lower = words.to_lowercase();
+    if UNKNOWN.iter().any(|unknown| lower.contains(unknown)) {
+        return Some(Refused::Command);
+    }
+    let known = find(code, words)?;
+    match (known.kind, known.advice) {
+        (_, NO_KEY) => Some(Refused::Keys),
+        (_, NO_CHANNEL) => Some(Refused::Channels),
+        (ErrorKind::Unauthorized, _) => Some(Refused::Command),
+        (ErrorKind::Store, _) if code != "WRONGTYPE" => Some(Refused::Moment),
+        _ => None,
+    }
+}
+
 /// As [`command`], for an error that came as one.
 pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
@@ -400,7 +442,7 @@ fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
 }
 
 /// A server's words on one line, without a full stop.
-fn quote(words: &str) -> String {
+pub(super) fn quote(words: &str) -> String {
     let line: String = words
         .trim()
         .chars()

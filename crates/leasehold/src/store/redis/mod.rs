@@ -11,6 +11,7 @@
 //! * `replicas` waits until replicas have what came of requests.
 //! * `read` looks at records, for listings.
 //! * `cluster` is a store over the nodes of a cluster.
+//! * `survey` looks at servers, for those who ask what would lose locks.
 //! * `errors` is the one table of what a server's errors mean.
 
 pub(super) mod address;
@@ -38,6 +39,7 @@ mod renewals;
 mod replicas;
 mod script;
 mod sentinel;
+mod survey;
 mod watch;
 
 use std::fmt;
@@ -67,6 +69,7 @@ use self::renewals::Renewals;
 use self::replicas::{Replicas, Waits};
 use self::script::{Line, Script};
 use self::sentinel::Sentinels;
+pub(super) use self::survey::survey;
 use super::{
     About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
 };

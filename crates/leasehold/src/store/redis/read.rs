@@ -192,7 +192,7 @@ async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
 }
 
 /// A question that changes nothing failed just the same whether it was sent or not.
-fn plain(trouble: Trouble) -> Error {
+pub(super) fn plain(trouble: Trouble) -> Error {
     match trouble {
         Trouble::NotSent(error) | Trouble::Unanswered(error) => error,
     }
@@ -260,7 +260,7 @@ pub(super) fn about(answer: &Value) -> Option<About> {
 }
 
 /// The fields of a hash, in either protocol. `None` if it is no hash.
-fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
+pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
     match answer {
         Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
         Value::Array(flat) => Some(
@@ -272,7 +272,7 @@ fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
     }
 }
 
-fn parsed<T: FromStr>(value: &Value) -> Option<T> {
+pub(super) fn parsed<T: FromStr>(value: &Value) -> Option<T> {
     text(value)?.parse().ok()
 }
 

@@ -141,7 +141,7 @@ impl Sentinels {
     }
 
     /// The sentinels, one by one.
-    fn each(&self) -> impl Iterator<Item = Address> {
+    pub(super) fn each(&self) -> impl Iterator<Item = Address> {
         self.set.sentinels.iter().map(|sentinel| Address {
             endpoint: sentinel.endpoint.clone(),
             user: self.set.user.clone(),

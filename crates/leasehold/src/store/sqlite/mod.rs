@@ -27,6 +27,7 @@ mod path;
 mod patience;
 mod records;
 mod schema;
+mod survey;
 mod sweep;
 mod time;
 mod transaction;
@@ -50,6 +51,7 @@ use self::change::{Change, Write};
 use self::inbox::{Job, Read};
 use self::link::Link;
 pub use self::machine::Machine;
+pub(super) use self::survey::survey;
 use self::wake::{Listeners, Ringer};
 use self::worker::Worker;
 use super::{

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::store::survey::FileSystem;
 use crate::{Error, ErrorKind, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.
@@ -129,25 +130,39 @@ fn create_file(path: &Path) -> Result<()> {
 
 /// Refuses a file on a network file system: another machine could write it too, and would take
 /// the locks of this one for dead.
-#[cfg(target_os = "linux")]
 fn refuse_network(path: &Path) -> Result<()> {
-    let Ok(stat) = rustix::fs::statfs(path) else {
-        return Ok(());
-    };
-    // The type of the field differs between architectures; the numbers have 32 bits.
-    let magic = (stat.f_type as u64) & 0xffff_ffff;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(wrong(format!(
+    match file_system(path) {
+        FileSystem::Network(name) => Err(wrong(format!(
             "it is on a network file system ({name}), and a SQLite store is for one machine; \
              choose a path on a local disk, or a Redis store"
         ))),
-        None => Ok(()),
+        FileSystem::Foreign(_) | FileSystem::Memory | FileSystem::Local => Ok(()),
+    }
+}
+
+/// What kind of file system a file is on.
+#[cfg(target_os = "linux")]
+pub(super) fn file_system(path: &Path) -> FileSystem {
+    let Ok(stat) = rustix::fs::statfs(path) else {
+        return FileSystem::Local;
+    };
+    // The type of the field differs between architectures; the numbers have 32 bits.
+    let magic = (stat.f_type as u64) & 0xffff_ffff;
+    let name = |list: &[(u64, &'static str)]| {
+        let found = list.iter().find(|(number, _)| *number == magic);
+        found.map(|(_, name)| *name)
+    };
+    match (name(&NETWORK), name(&FOREIGN)) {
+        (Some(name), _) => FileSystem::Network(name),
+        (None, Some(name)) => FileSystem::Foreign(name),
+        (None, None) if MEMORY.contains(&magic) => FileSystem::Memory,
+        (None, None) => FileSystem::Local,
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn refuse_network(_path: &Path) -> Result<()> {
-    Ok(())
+pub(super) fn file_system(_path: &Path) -> FileSystem {
+    FileSystem::Local
 }
 
 fn wrong(message: impl Into<String>) -> Error {
@@ -171,6 +186,14 @@ const NETWORK: [(u64, &str); 12] = [
     (0x7461_636f, "OCFS2"),
     (0x4750_4653, "GPFS"),
 ];
+
+/// File systems of which nobody can tell from outside where their files are.
+#[cfg(target_os = "linux")]
+const FOREIGN: [(u64, &str); 2] = [(0x6573_5546, "FUSE"), (0x0102_1997, "9p")];
+
+/// `tmpfs` and `ramfs`.
+#[cfg(target_os = "linux")]
+const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 #[cfg(test)]
 mod tests {

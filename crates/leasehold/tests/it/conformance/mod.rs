@@ -40,6 +40,7 @@ macro_rules! conformance {
         conformance!(@store cluster, $($module::$behaviour),+);
         conformance!(@store redlock3, $($module::$behaviour),+);
         conformance!(@store redlock5, $($module::$behaviour),+);
+        conformance!(@store allowed, $($module::$behaviour),+);
     };
     (@store $store:ident, $($module:ident :: $behaviour:ident),+) => {
         mod $store {

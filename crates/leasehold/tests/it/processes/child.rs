@@ -11,36 +11,53 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, Mutex};
+use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc as async_mpsc;
 
 use crate::bed::Bed;
+use crate::fence;
 use crate::tap::Tap;
 use crate::waiters::{SOON, begun, in_line};
 
 /// What tells a child where the lock is: its store's URL, a blank and its name.
 const PLACE: &str = "LEASEHOLD_TEST_PLACE";
 
+/// What tells a child the ttl of its leases in milliseconds, if it is not the usual one.
+const TTL: &str = "LEASEHOLD_TEST_TTL";
+
 /// What a child's lines begin with, so that those of the test harness are not taken for one.
 const MARK: &str = "child: ";
 
 /// A child as its test sees it. It is killed when it is dropped.
-pub(super) struct Child {
+pub(crate) struct Child {
     process: std::process::Child,
     said: Receiver<String>,
 }
 
 impl Child {
     /// Starts the test of this name anew, as a child.
-    pub(super) fn start(test: &str, bed: &Bed, name: &str) -> Self {
+    pub(crate) fn start(test: &str, bed: &Bed, name: &str) -> Self {
+        Self::spawn(test, bed, name, None)
+    }
+
+    /// As [`Child::start`], with leases of this ttl.
+    pub(crate) fn start_with_ttl(test: &str, bed: &Bed, name: &str, ttl: Duration) -> Self {
+        Self::spawn(test, bed, name, Some(ttl))
+    }
+
+    fn spawn(test: &str, bed: &Bed, name: &str, ttl: Option<Duration>) -> Self {
         let url = bed.url().expect("a store that processes share");
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process
             .args(["--exact", test, "--nocapture", "--test-threads", "1"])
             .env(PLACE, format!("{url} {name}"))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        if let Some(ttl) = ttl {
+            process.env(TTL, ttl.as_millis().to_string());
+        }
+        let mut process = process.spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (tell, said) = mpsc::channel();
         std::thread::spawn(move || {
@@ -54,19 +71,19 @@ impl Child {
         Self { process, said }
     }
 
-    pub(super) fn tell(&self, order: &str) {
+    pub(crate) fn tell(&self, order: &str) {
         let mut stdin = self.process.stdin.as_ref().unwrap();
         writeln!(stdin, "{order}").unwrap();
     }
 
     /// The next that it says, which must begin with this word; and the rest of it.
     #[track_caller]
-    pub(super) fn says(&self, word: &str) -> String {
+    pub(crate) fn says(&self, word: &str) -> String {
         self.says_within(word, SOON)
     }
 
     #[track_caller]
-    pub(super) fn says_within(&self, word: &str, span: Duration) -> String {
+    pub(crate) fn says_within(&self, word: &str, span: Duration) -> String {
         let said = self.said.recv_timeout(span);
         let said = said.unwrap_or_else(|error| panic!("not {word} within {span:?}: {error}"));
         let rest = said.strip_prefix(word);
@@ -77,7 +94,7 @@ impl Child {
 
     /// Takes the lock, which must be free, and answers the token.
     #[track_caller]
-    pub(super) fn locks(&self) -> u64 {
+    pub(crate) fn locks(&self) -> u64 {
         self.tell("lock");
         self.holds(SOON)
     }
@@ -106,11 +123,21 @@ impl Child {
         assert_eq!(self.says("released"), "Ok");
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id())
             .ok()
             .and_then(Pid::from_raw);
         kill_process(pid.unwrap(), signal).unwrap();
+    }
+
+    /// Stops it, and waits until it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.process.id());
+        eventually(SOON, || {
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        });
     }
 
     pub(super) fn kill(mut self) {
@@ -130,7 +157,7 @@ impl Drop for Child {
 }
 
 /// In a child: does what it is told, until its test is gone.
-pub(super) fn serve() -> bool {
+pub(crate) fn serve() -> bool {
     let Ok(place) = std::env::var(PLACE) else {
         return false;
     };
@@ -140,7 +167,11 @@ pub(super) fn serve() -> bool {
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let (client, tap) = Bed::Other(url.to_owned()).tapped(Client::builder()).await;
+        let builder = match std::env::var(TTL) {
+            Ok(millis) => Client::builder().ttl(Duration::from_millis(millis.parse().unwrap())),
+            Err(_) => Client::builder(),
+        };
+        let (client, tap) = Bed::Other(url.to_owned()).tapped(builder).await;
         obey(&client.mutex(name).unwrap(), &tap).await;
     });
     true
@@ -166,6 +197,11 @@ async fn obey(mutex: &Mutex, tap: &Arc<Tap>) {
                 ));
             }
             ["state"] => say(&format!("is {:?}", guard.as_ref().unwrap().state())),
+            ["write", resource, place, value] => {
+                let token = guard.as_ref().unwrap().token();
+                let wrote = fence::write(resource, place, token, value).await;
+                say(&format!("wrote {wrote}"));
+            }
             ["crowd", count, journal] => {
                 crowd(mutex, tap, count.parse().unwrap(), Path::new(journal)).await;
             }

@@ -1,0 +1,154 @@
+//! `leasehold doctor`.
+
+use leasehold::Client;
+use leasehold::doctor::{Finding, Report, Severity};
+use serde::Serialize;
+
+use crate::args::{DoctorArgs, StoreArgs};
+use crate::exit::Failure;
+use crate::{connect, output};
+
+/// What goes with each severity.
+const WARNINGS: u8 = 1;
+const DANGERS: u8 = 2;
+
+/// How wide the column of a severity and that of a check are.
+const SEVERITY_WIDTH: usize = 9;
+const CHECK_WIDTH: usize = 13;
+
+/// How wide the text beside them is.
+const TEXT_WIDTH: usize = 78;
+
+pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    let builder = connect::with_passwords(store, Client::builder())?;
+    let report = connect::in_namespace(store, builder)
+        .ttl(args.ttl)
+        .examine(&connect::url(store)?)
+        .await?;
+    if args.json {
+        output::json(&Json::from(&report))?;
+    } else {
+        output::line(&text(&report))?;
+    }
+    Ok(match report.severity() {
+        Severity::Danger => DANGERS,
+        Severity::Warning => WARNINGS,
+        _ => 0,
+    })
+}
+
+/// A report for programs. Field names stay as they are.
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    store: &'a str,
+    severity: &'static str,
+    findings: Vec<JsonFinding<'a>>,
+    acl: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFinding<'a> {
+    severity: &'static str,
+    check: &'static str,
+    node: Option<&'a str>,
+    seen: &'a str,
+    consequence: Option<&'a str>,
+    mend: Option<&'a str>,
+}
+
+impl<'a> From<&'a Report> for Json<'a> {
+    fn from(report: &'a Report) -> Self {
+        let findings = report.findings.iter().map(|finding| JsonFinding {
+            severity: finding.severity.as_str(),
+            check: finding.check,
+            node: finding.node.as_deref(),
+            seen: &finding.seen,
+            consequence: finding.consequence.as_deref(),
+            mend: finding.mend.as_deref(),
+        });
+        Self {
+            store: &report.store,
+            severity: report.severity().as_str(),
+            findings: findings.collect(),
+            acl: report.acl.as_deref(),
+        }
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut lines = vec![output::printable(&report.store), String::new()];
+    for finding in &report.findings {
+        lines.extend(block(finding));
+    }
+    if let Some(acl) = &report.acl {
+        lines.push(String::new());
+        lines.push("A Redis user who may do what locks need, and no more:".to_owned());
+        lines.push(format!("  {acl}"));
+    }
+    lines.push(String::new());
+    lines.push(verdict(report));
+    lines.join("\n")
+}
+
+/// What was seen, and below it what follows and what helps.
+fn block(finding: &Finding) -> Vec<String> {
+    let Finding {
+        severity, check, ..
+    } = finding;
+    let node = finding.node.as_ref().map(|node| format!("{node}: "));
+    let seen = format!("{}{}", node.unwrap_or_default(), finding.seen);
+    let head = format!("{severity:<SEVERITY_WIDTH$}{check:<CHECK_WIDTH$}");
+    let mut lines = wrapped(&seen);
+    lines.extend(finding.consequence.iter().flat_map(|text| wrapped(text)));
+    if let Some(mend) = &finding.mend {
+        let mend = format!("mend: {mend}");
+        // A line to paste stays one.
+        let pasted = mend.contains("ACL SETUSER");
+        lines.extend(if pasted { vec![mend] } else { wrapped(&mend) });
+    }
+    let heads = std::iter::once(head.clone()).chain(std::iter::repeat(" ".repeat(head.len())));
+    let lines = heads.zip(lines);
+    lines
+        .map(|(head, line)| format!("{head}{}", output::printable(&line)))
+        .collect()
+}
+
+/// In lines that fit beside the columns, broken between words.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut();
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= TEXT_WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn verdict(report: &Report) -> String {
+    let count = |severity| {
+        let same = report.findings.iter().filter(|f| f.severity == severity);
+        same.count()
+    };
+    let plural = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
+    let counted = format!(
+        "{}, {}, {}",
+        plural(dangers, "danger"),
+        plural(warnings, "warning"),
+        plural(count(Severity::Note), "note")
+    );
+    match (dangers, warnings) {
+        (0, 0) => format!("healthy ({counted})"),
+        (0, _) => format!("locks may be lost when something else fails ({counted})"),
+        _ => format!("locks would be lost, or cannot be had ({counted})"),
+    }
+}

@@ -1,0 +1,136 @@
+//! `doctor` for people and for programs.
+
+use leasehold_testkit::{RedisOptions, RedisServer};
+use serde_json::Value;
+
+use crate::tools::{Place, code, stderr, stdout};
+
+/// A server with which nothing is wrong.
+fn healthy() -> RedisOptions {
+    let options = RedisServer::options().append_only();
+    options.config("aof-load-truncated no")
+}
+
+fn json(place: &Place) -> (i32, Value) {
+    let output = place.leasehold(["doctor", "--json"]).output().unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code().unwrap(), report)
+}
+
+#[test]
+fn the_exit_code_says_how_grave_it_is() {
+    let server = healthy().start();
+    let place = Place::with_store(server.url());
+    for (settings, exit, severity) in [
+        (&[][..], 0, "ok"),
+        (&[("aof-load-truncated", "yes")], 0, "note"),
+        (&[("appendfsync", "everysec")], 1, "warning"),
+        (
+            &[("maxmemory-policy", "allkeys-lru"), ("maxmemory", "100mb")],
+            2,
+            "danger",
+        ),
+    ] {
+        for (name, value) in settings {
+            server.cli(&["CONFIG", "SET", name, value]);
+        }
+        let (code, report) = json(&place);
+        assert_eq!((code, report["severity"].as_str()), (exit, Some(severity)));
+        let human = place.leasehold(["doctor"]).output().unwrap();
+        assert_eq!(human.status.code(), Some(exit));
+        assert_eq!(stderr(&human), "");
+    }
+}
+
+#[test]
+fn programs_find_every_field() {
+    let server = healthy().config("appendfsync everysec").start();
+    let place = Place::with_store(server.url());
+    let (_, report) = json(&place);
+    assert_eq!(report["store"], server.url());
+    let acl = report["acl"].as_str().unwrap();
+    assert!(acl.starts_with("ACL SETUSER leasehold "), "{acl}");
+    let findings = report["findings"].as_array().unwrap();
+    let rank = |finding: &Value| {
+        let order = ["danger", "warning", "note", "ok"];
+        let severity = finding["severity"].as_str().unwrap();
+        order.iter().position(|known| *known == severity).unwrap()
+    };
+    assert!(findings.is_sorted_by_key(rank));
+    assert_eq!(findings[0]["check"], "persistence");
+    for finding in findings {
+        let keys: Vec<_> = finding.as_object().unwrap().keys().collect();
+        let named = ["check", "consequence", "mend", "node", "seen", "severity"];
+        assert_eq!(keys, named);
+        assert!(finding["seen"].is_string() && finding["node"].is_null());
+        let fine = finding["severity"] == "ok";
+        assert_eq!(finding["mend"].is_null(), fine, "{finding}");
+        assert_eq!(finding["consequence"].is_null(), fine, "{finding}");
+    }
+}
+
+#[test]
+fn people_read_what_follows_and_what_helps() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let text = stdout(&place.leasehold(["doctor"]).output().unwrap());
+    for part in [
+        "danger   persistence  none",
+        "every lock is free at once",
+        "mend: CONFIG SET appendonly yes",
+        "ok       eviction     noeviction",
+        "ACL SETUSER leasehold reset on >PASSWORD ~leasehold:* &leasehold:* ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let last = text.trim_end().lines().next_back().unwrap();
+    assert!(last.contains("1 danger, 0 warnings, 0 notes"), "{last}");
+    let lines = text.lines().filter(|line| !line.contains("ACL SETUSER"));
+    assert!(
+        lines
+            .map(|line| line.chars().count())
+            .all(|width| width <= 100)
+    );
+}
+
+#[test]
+fn the_default_store_and_memory() {
+    let place = Place::new();
+    assert_eq!(code(&mut place.leasehold(["doctor"])), 0);
+    assert!(!place.path("leasehold").exists(), "it has made the file");
+    assert!(
+        place
+            .leasehold(["run", "job", "--", "true"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let text = stdout(&place.leasehold(["doctor"]).output().unwrap());
+    assert!(text.contains("it can be read and written"), "{text}");
+    assert_eq!(
+        code(&mut place.leasehold(["doctor", "--store", "memory:"])),
+        1
+    );
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_a_failure() {
+    let server = healthy().requirepass("secret").start();
+    let place = Place::with_store(server.url().replace("secret", "wrong"));
+    let output = place.leasehold(["doctor", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(stdout(&output), "");
+    assert!(
+        stderr(&output).contains("check both"),
+        "{}",
+        stderr(&output)
+    );
+    for args in [
+        &["doctor", "--store", "redis://127.0.0.1:1"][..],
+        &["doctor", "--store", "nonsense"],
+        &["doctor", "--ttl", "1ms"],
+        &["doctor", "more"],
+    ] {
+        assert_eq!(code(&mut Place::new().leasehold(args)), 125, "{args:?}");
+    }
+}

@@ -1,0 +1,118 @@
+//! A file of the SQLite store.
+
+use super::Finding;
+use crate::store::survey::{FileFacts, FileSystem};
+
+/// Less room than this is little for a file and its log.
+const ROOM_MIN: u64 = 64 * 1024 * 1024;
+
+/// The right of everybody to write.
+const OTHERS_WRITE: u32 = 0o002;
+
+pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
+    let mut findings = vec![place(facts)];
+    if let Some(fault) = &facts.fault {
+        findings.push(Finding::danger("file", fault.to_string()).because("no lock can be taken"));
+    } else if facts.exists {
+        findings.push(Finding::ok("file", "it can be read and written"));
+    } else {
+        findings.push(Finding::note(
+            "file",
+            "not there yet; the first lock makes it",
+        ));
+    }
+    findings.push(rights(facts));
+    if let Some(free) = facts.free {
+        let seen = format!("{} MiB are free", free / (1024 * 1024));
+        findings.push(match free < ROOM_MIN {
+            true => Finding::warning("room", seen)
+                .because("on a full disk nobody is granted a lock")
+                .mend("make room, or choose another disk"),
+            false => Finding::ok("room", seen),
+        });
+    }
+    findings
+}
+
+fn place(facts: &FileFacts) -> Finding {
+    match facts.file_system {
+        FileSystem::Network(name) => Finding::danger("place", format!("a network disk ({name})"))
+            .because("another machine could write the file, too: such a file is refused")
+            .mend("choose a path on a local disk; for many machines use redis://HOST"),
+        FileSystem::Foreign(name) => {
+            Finding::note("place", format!("a file system by way of {name}"))
+                .because("if other machines can mount it, too, they exclude nobody here")
+                .mend("make sure that it is a disk of this machine")
+        }
+        FileSystem::Memory => Finding::note("place", "in memory (tmpfs)")
+            .because("it is gone when the machine restarts; tokens go on by the clock")
+            .mend("choose a path on a disk, if tokens must grow whatever the clock does"),
+        FileSystem::Local => Finding::ok("place", "a disk of this machine"),
+    }
+}
+
+fn rights(facts: &FileFacts) -> Finding {
+    let path = facts.path.display();
+    if !facts.folder_writable {
+        return Finding::danger(
+            "rights",
+            format!("no files can be made in the folder of {path}"),
+        )
+        .because("SQLite keeps its log beside the file: no lock can be taken")
+        .mend("make the folder writable for this user, or choose another");
+    }
+    match facts.mode {
+        Some(mode) if mode & OTHERS_WRITE != 0 => {
+            Finding::warning("rights", format!("the file has mode {mode:03o}"))
+                .because("every user of this machine can take, free and destroy these locks")
+                .mend(format!("chmod o-w {path}"))
+        }
+        Some(mode) => Finding::ok("rights", format!("the file has mode {mode:03o}")),
+        None => Finding::ok("rights", "its folder can be written"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Severity;
+    use super::*;
+    use crate::doctor::finding::worst;
+    use crate::{Error, ErrorKind};
+
+    fn facts() -> FileFacts {
+        FileFacts {
+            path: "/var/lib/app/locks.db".into(),
+            exists: true,
+            file_system: FileSystem::Local,
+            mode: Some(0o600),
+            folder_writable: true,
+            free: Some(1 << 40),
+            fault: None,
+        }
+    }
+
+    #[track_caller]
+    fn changed(severity: Severity, change: impl Fn(&mut FileFacts)) {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(worst(&check(&facts)), severity);
+    }
+
+    #[test]
+    fn each_fault_has_its_severity() {
+        changed(Severity::Ok, |_| {});
+        for (file_system, severity) in [
+            (FileSystem::Network("NFS"), Severity::Danger),
+            (FileSystem::Foreign("FUSE"), Severity::Note),
+            (FileSystem::Memory, Severity::Note),
+        ] {
+            changed(severity, |f| f.file_system = file_system.clone());
+        }
+        changed(Severity::Note, |f| f.exists = false);
+        changed(Severity::Warning, |f| f.mode = Some(0o666));
+        changed(Severity::Danger, |f| f.folder_writable = false);
+        changed(Severity::Warning, |f| f.free = Some(1024));
+        let damaged = Error::new(ErrorKind::InvalidConfig, "the file is damaged");
+        changed(Severity::Danger, |f| f.fault = Some(damaged.clone()));
+    }
+}

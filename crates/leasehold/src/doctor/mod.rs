@@ -1,0 +1,70 @@
+//! What would lose locks: a look at a store, with what follows of what was seen and how to mend it.
+//!
+//! Made by [`ClientBuilder::examine`](crate::ClientBuilder::examine); `leasehold doctor` shows it.
+//! Nothing here talks to a store: each rule is a function over the facts that were collected.
+
+#[cfg(feature = "sqlite")]
+mod file;
+mod finding;
+#[cfg(feature = "redis")]
+mod servers;
+
+use leasehold_core::Ttl;
+
+pub use self::finding::{Finding, Severity};
+use crate::store::survey::Survey;
+
+/// What was found in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The store, as its URL without a password.
+    pub store: String,
+    /// The gravest first.
+    pub findings: Vec<Finding>,
+    /// The line that makes a user of a Redis server who may do what locks need, and no more.
+    /// `PASSWORD` stands for a password of your choice.
+    pub acl: Option<String>,
+}
+
+impl Report {
+    /// The gravest severity of a finding.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let all = self.findings.iter().map(|finding| finding.severity);
+        all.max().unwrap_or(Severity::Ok)
+    }
+
+    /// Judges what was seen. `ttl` is that of the leases that will be kept there.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "only servers have clocks of their own")
+    )]
+    pub(crate) fn of(survey: &Survey, ttl: Ttl) -> Self {
+        let (store, mut findings, acl) = match survey {
+            Survey::Memory => ("memory:".to_owned(), vec![memory_store()], None),
+            #[cfg(feature = "sqlite")]
+            Survey::File(facts) => {
+                let store = format!("sqlite:{}", facts.path.display());
+                (store, file::check(facts), None)
+            }
+            #[cfg(feature = "redis")]
+            Survey::Servers(servers) => {
+                let acl = Some(servers.acl.clone());
+                (servers.name.clone(), servers::check(servers, ttl), acl)
+            }
+        };
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Self {
+            store,
+            findings,
+            acl,
+        }
+    }
+}
+
+fn memory_store() -> Finding {
+    Finding::warning("store", "locks are in the memory of one client")
+        .because("no other process is kept out, and all locks end with this one")
+        .mend("for the processes of a machine sqlite:PATH, for many machines redis://HOST")
+}

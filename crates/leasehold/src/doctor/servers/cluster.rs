@@ -1,0 +1,211 @@
+//! A cluster: whether all slots are served, and go on to be.
+
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+
+use super::{Finding, slow_failover};
+use crate::store::survey::{ClusterFacts, Fields, Member, NodeFacts, Seen};
+
+const CHECK: &str = "cluster";
+
+const SLOTS: u64 = 16_384;
+
+/// Fewer masters cannot agree on a failover when one of them is away.
+const LEAST: usize = 3;
+
+pub(super) fn check(facts: &Seen<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
+    let facts = match facts {
+        Seen::Known(facts) => facts,
+        Seen::Hidden(words) if words.contains("cluster support disabled") => {
+            let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
+                .because("no lock can be taken there by this URL")
+                .mend("name the store redis://HOST");
+            return vec![finding];
+        }
+        Seen::Hidden(words) => {
+            let seen = format!("the nodes do not show their cluster: {words}");
+            let finding = Finding::note(CHECK, seen)
+                .because(
+                    "slots, replicas and the nodes that the URL does not name were not looked at",
+                )
+                .mend("run doctor as a user with +cluster|info +cluster|nodes");
+            return vec![finding];
+        }
+    };
+    let mut findings = vec![covered(&facts.info)];
+    findings.extend(facts.members.iter().filter_map(failing));
+    findings.extend(masters(&facts.members));
+    findings.extend(timing(nodes, ttl));
+    let partial = |config: &Fields| config.is("cluster-require-full-coverage", "yes");
+    if nodes
+        .iter()
+        .filter_map(|node| node.config.known())
+        .any(partial)
+    {
+        findings.push(
+            Finding::note(CHECK, "cluster-require-full-coverage yes")
+                .because("when one shard is lost, all locks are, not only those in it")
+                .mend(
+                    "CONFIG SET cluster-require-full-coverage no at each node, and in redis.conf",
+                ),
+        );
+    }
+    findings
+}
+
+fn covered(info: &Fields) -> Finding {
+    let state = info.get("cluster_state").unwrap_or("unknown");
+    let assigned = info.number("cluster_slots_assigned").unwrap_or(0);
+    let seen = format!("state {state}, {assigned} of {SLOTS} slots have an owner");
+    if state == "ok" && assigned == SLOTS {
+        return Finding::ok(CHECK, seen);
+    }
+    Finding::danger(CHECK, seen)
+        .because("locks whose slot nobody serves cannot be taken, renewed or released")
+        .mend("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
+}
+
+fn failing(member: &Member) -> Option<Finding> {
+    let failed = member.is("fail") || member.is("fail?");
+    let mut finding = Finding::warning(CHECK, "the others take it for dead")
+        .because("it takes no part until it is back; one more may be too many")
+        .mend("bring it back, or CLUSTER FORGET it");
+    finding.node = Some(member.name());
+    failed.then_some(finding)
+}
+
+fn masters(members: &[Member]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let owners: Vec<_> = members
+        .iter()
+        .filter(|m| m.has_slots && !m.is("fail"))
+        .collect();
+    if owners.len() < LEAST {
+        findings.push(
+            Finding::warning(CHECK, format!("{} masters have slots", owners.len()))
+                .because("without most masters there is no failover")
+                .mend("spread the slots over three masters or more"),
+        );
+    }
+    let alone = |owner: &&&Member| {
+        let follows =
+            |member: &Member| member.follows.as_deref() == Some(&*owner.id) && !member.is("fail");
+        !members.iter().any(follows)
+    };
+    let alone: Vec<_> = owners
+        .iter()
+        .filter(alone)
+        .map(|owner| owner.name())
+        .collect();
+    if !alone.is_empty() {
+        let mut finding = Finding::warning(CHECK, "no replica follows this master")
+            .because("if it dies, its locks are lost to their holders, and can be had by nobody")
+            .mend("let a replica follow it: CLUSTER REPLICATE ID");
+        finding.node = Some(alone.join(", "));
+        findings.push(finding);
+    }
+    findings
+}
+
+fn timing(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
+    let config = nodes.iter().filter_map(|node| node.config.known());
+    let millis = config
+        .filter_map(|config| config.number("cluster-node-timeout"))
+        .max()?;
+    let set =
+        |left| format!("CONFIG SET cluster-node-timeout {left} at each node, and in redis.conf");
+    Some(slow_failover(
+        "failover",
+        Duration::from_millis(millis),
+        ttl,
+        set,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::node_with;
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::finding::worst;
+
+    fn member(nth: u16, follows: Option<u16>) -> Member {
+        Member {
+            id: nth.to_string(),
+            host: "10.0.0.1".into(),
+            port: 7_000 + nth,
+            flags: vec![if follows.is_some() { "slave" } else { "master" }.into()],
+            follows: follows.map(|nth| nth.to_string()),
+            has_slots: follows.is_none(),
+        }
+    }
+
+    fn facts() -> ClusterFacts {
+        let info = [("cluster_state", "ok"), ("cluster_slots_assigned", "16384")];
+        let info = info.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let masters = (0..3).map(|nth| member(nth, None));
+        ClusterFacts {
+            info: Fields(info.into()),
+            members: masters
+                .chain((3..6).map(|nth| member(nth, Some(nth - 3))))
+                .collect(),
+        }
+    }
+
+    fn of(change: impl Fn(&mut ClusterFacts), settings: &[(&str, &str)]) -> Severity {
+        let mut facts = facts();
+        change(&mut facts);
+        let quick = [
+            ("cluster-node-timeout", "5000"),
+            ("cluster-require-full-coverage", "no"),
+        ];
+        let settings: Vec<_> = quick.iter().chain(settings).copied().collect();
+        let nodes = [node_with(&[("redis_mode", "cluster")], &settings)];
+        let ttl = Ttl::from_millis(30_000).unwrap();
+        worst(&check(&Seen::Known(facts), &nodes, ttl))
+    }
+
+    #[test]
+    fn each_fault_has_its_severity() {
+        assert_eq!(of(|_| {}, &[]), Severity::Ok);
+        let set = |name: &'static str, value: &'static str| {
+            move |facts: &mut ClusterFacts| {
+                facts.info.0.insert(name.into(), value.into());
+            }
+        };
+        assert_eq!(of(set("cluster_state", "fail"), &[]), Severity::Danger);
+        assert_eq!(
+            of(set("cluster_slots_assigned", "16383"), &[]),
+            Severity::Danger
+        );
+        assert_eq!(
+            of(|f| f.members[5].flags.push("fail".into()), &[]),
+            Severity::Warning
+        );
+        assert_eq!(of(|f| f.members.truncate(5), &[]), Severity::Warning);
+        assert_eq!(
+            of(|f| f.members[2].has_slots = false, &[]),
+            Severity::Warning
+        );
+        let slow = [("cluster-node-timeout", "15000")];
+        assert_eq!(of(|_| {}, &slow), Severity::Warning);
+        let whole = [("cluster-require-full-coverage", "yes")];
+        assert_eq!(of(|_| {}, &whole), Severity::Note);
+    }
+
+    #[test]
+    fn what_is_hidden_or_no_cluster() {
+        let ttl = Ttl::from_millis(30_000).unwrap();
+        for (words, severity) in [
+            ("NOPERM this user", Severity::Note),
+            (
+                "ERR This instance has cluster support disabled",
+                Severity::Danger,
+            ),
+        ] {
+            let findings = check(&Seen::Hidden(words.into()), &[], ttl);
+            assert_eq!(worst(&findings), severity);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Which server it is: its version, its mode and its role.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::store::survey::{Fields, NodeFacts, Seen, Topology};
+
+/// The first version that can find a waiter in a queue.
+const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
+
+pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
+    let info = match &node.info {
+        Seen::Known(info) => info,
+        Seen::Hidden(words) => {
+            let seen = format!("the server does not show its state: {words}");
+            let finding = Finding::note("version", seen)
+                .because("version, memory, persistence and replicas could not be looked at")
+                .mend("run doctor as a user with +info");
+            return vec![finding];
+        }
+    };
+    if let Some(finding) = mode(info, topology).or_else(|| role(info, topology)) {
+        return vec![finding];
+    }
+    vec![version(info)]
+}
+
+/// That nodes have different versions.
+pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
+    let known = nodes.iter().filter_map(|node| node.info.known());
+    let versions: BTreeSet<String> = known.map(name).collect();
+    if versions.len() < 2 {
+        return None;
+    }
+    let versions: Vec<_> = versions.into_iter().collect();
+    let seen = format!("the nodes differ: {}", versions.join(", "));
+    let finding = Finding::warning("version", seen)
+        .because("what one of them can do another may not")
+        .mend("bring all nodes to one version");
+    Some(finding)
+}
+
+fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
+    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"))?;
+    let (is, scheme) = match (mode, topology) {
+        ("sentinel", _) => (
+            "this is a sentinel, not a server",
+            "redis+sentinel://HOST,HOST,HOST/MASTER",
+        ),
+        ("cluster", Topology::Single) => (
+            "this is a node of a cluster",
+            "redis+cluster://HOST,HOST,HOST",
+        ),
+        ("cluster", Topology::Sentinel(_) | Topology::Masters) => (
+            "this is a node of a cluster",
+            "redis+cluster://HOST,HOST,HOST",
+        ),
+        ("standalone", Topology::Cluster(_)) => {
+            ("this is a single server, not a cluster", "redis://HOST")
+        }
+        _ => return None,
+    };
+    let finding = Finding::danger("mode", is)
+        .because("no lock can be taken there by this URL")
+        .mend(format!("name the store {scheme}"));
+    Some(finding)
+}
+
+fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
+    let alone = matches!(topology, Topology::Single | Topology::Masters);
+    if alone && info.is("role", "slave") {
+        let master = match (info.get("master_host"), info.get("master_port")) {
+            (Some(host), Some(port)) => format!(" of {host}:{port}"),
+            _ => String::new(),
+        };
+        let finding = Finding::danger("role", format!("this is a read-only replica{master}"))
+            .because("no lock can be taken there")
+            .mend("name its master in the store URL, or the sentinels that know it");
+        return Some(finding);
+    }
+    if info.is("loading", "1") {
+        let finding = Finding::danger("role", "the server is still loading its data")
+            .because("nobody is answered until it is done")
+            .mend("wait, then look again");
+        return Some(finding);
+    }
+    None
+}
+
+fn version(info: &Fields) -> Finding {
+    let seen = name(info);
+    match number(info) {
+        Some(version) if version < QUEUE_SINCE => Finding::warning("version", seen)
+            .because(
+                "it has no queues: waiters ask again after pauses, and who asks at the right \
+                 moment is served first",
+            )
+            .mend("upgrade to Redis 7 or later"),
+        Some(_) => Finding::ok("version", seen),
+        None => Finding::note("version", seen)
+            .because("what it can do is only known by trying")
+            .mend("use Redis 7 or later"),
+    }
+}
+
+fn name(info: &Fields) -> String {
+    match (info.get("valkey_version"), info.get("redis_version")) {
+        (Some(version), _) => format!("Valkey {version}"),
+        (None, Some(version)) => format!("Redis {version}"),
+        (None, None) => "a server without a version".to_owned(),
+    }
+}
+
+/// The version of Redis, or the one to which another server says it is equal.
+pub(super) fn number(info: &Fields) -> Option<[u64; 3]> {
+    let mut parts = info.get("redis_version")?.split('.');
+    let mut part = || parts.next()?.parse().ok();
+    Some([part()?, part()?, part()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{healthy, node_with, worst};
+    use super::*;
+    use crate::doctor::Severity;
+
+    fn found(node: &NodeFacts) -> Severity {
+        worst(&check(node, &Topology::Single))
+    }
+
+    #[test]
+    fn what_is_no_server_for_locks_is_a_danger() {
+        assert_eq!(found(&healthy()), Severity::Ok);
+        for (name, value, words) in [
+            ("redis_mode", "sentinel", "redis+sentinel://"),
+            ("redis_mode", "cluster", "redis+cluster://"),
+            ("role", "slave", "its master"),
+            ("loading", "1", "wait"),
+        ] {
+            let node = node_with(&[(name, value)], &[]);
+            let findings = check(&node, &Topology::Single);
+            assert_eq!(worst(&findings), Severity::Danger, "{name} {value}");
+            let mend = findings[0].mend.as_deref().unwrap();
+            assert!(mend.contains(words), "{mend}");
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (version, severity) in [
+            ("6.0.5", Severity::Warning),
+            ("5.0.14", Severity::Warning),
+            ("6.0.6", Severity::Ok),
+            ("6.0.16", Severity::Ok),
+            ("10.0.0", Severity::Ok),
+            ("255.255.255", Severity::Ok),
+            ("unstable", Severity::Note),
+        ] {
+            let node = node_with(&[("redis_version", version)], &[]);
+            assert_eq!(found(&node), severity, "{version}");
+        }
+        let mut hidden = healthy();
+        hidden.info = Seen::Hidden("NOPERM".into());
+        assert_eq!(found(&hidden), Severity::Note);
+    }
+
+    #[test]
+    fn nodes_that_differ_are_told() {
+        let other = node_with(&[("redis_version", "6.2.1")], &[]);
+        assert_eq!(versions(&[healthy(), healthy()]), None);
+        let seen = versions(&[healthy(), other]).unwrap().seen;
+        assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Many masters, each by itself.
+
+use super::Finding;
+use crate::store::survey::{Fields, NodeFacts};
+
+const CHECK: &str = "masters";
+
+/// A majority of fewer has no node to spare.
+const LEAST: usize = 3;
+
+/// `silent` is how many more there are, which do not answer.
+pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let count = nodes.len() + silent;
+    for (at, node) in nodes.iter().enumerate() {
+        let id = |node: &NodeFacts| run_id(node).map(str::to_owned);
+        let twin = nodes[..at]
+            .iter()
+            .find(|twin| id(twin).is_some() && id(twin) == id(node));
+        if let Some(twin) = twin {
+            let seen = format!("{} and {} are one server", twin.name, node.name);
+            findings.push(
+                Finding::danger(CHECK, seen)
+                    .because("its one vote counts twice")
+                    .mend("name each server once in the store URL"),
+            );
+        }
+    }
+    findings.push(match count {
+        _ if nodes.len() <= count / 2 => {
+            Finding::danger(CHECK, format!("{} of {count} nodes answer", nodes.len()))
+                .because("that is no majority: no lock can be taken or renewed")
+                .mend("bring the others back")
+        }
+        _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
+            .because("there is no majority that could do without one")
+            .mend("name three or five masters"),
+        _ if count.is_multiple_of(2) => Finding::note(CHECK, format!("{count} nodes"))
+            .because("an even number survives no more than one less")
+            .mend("name three or five masters"),
+        _ => Finding::ok(
+            CHECK,
+            format!("{count} nodes, {} may be away", (count - 1) / 2),
+        ),
+    });
+    findings
+}
+
+fn run_id(node: &NodeFacts) -> Option<&str> {
+    let info: &Fields = node.info.known()?;
+    info.get("run_id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{node_with, worst};
+    use super::*;
+    use crate::doctor::Severity;
+
+    #[test]
+    fn nodes_are_counted_and_told_apart() {
+        let node = |id: &str| node_with(&[("run_id", id)], &[]);
+        let of = |ids: &[&str]| {
+            let nodes: Vec<_> = ids.iter().map(|id| node(id)).collect();
+            worst(&check(&nodes, 0))
+        };
+        assert_eq!(of(&["a", "b", "c"]), Severity::Ok);
+        assert_eq!(of(&["a", "b", "c", "d"]), Severity::Note);
+        assert_eq!(of(&["a", "b"]), Severity::Danger);
+        assert_eq!(of(&["a", "b", "a"]), Severity::Danger);
+        let [two, one] = [2, 1].map(|count| check(&vec![node("a"); count], 3 - count));
+        assert!(two.iter().all(|f| !f.seen.contains("answer")));
+        assert!(one.iter().any(|f| f.seen == "1 of 3 nodes answer"));
+    }
+}

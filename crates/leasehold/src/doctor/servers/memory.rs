@@ -1,0 +1,100 @@
+//! Eviction and the bound of memory.
+
+use super::Finding;
+use crate::store::survey::NodeFacts;
+
+/// From how many percent of its memory on a server is nearly full.
+const NEARLY_FULL: u64 = 90;
+
+const MEND: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
+
+pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(info) = node.info.known() else {
+        return findings;
+    };
+    // Both stand in INFO, too, which more users may read.
+    let either = |setting: &str, field: &str| {
+        let config = node.config.known().and_then(|config| config.get(setting));
+        config.or_else(|| info.get(field))
+    };
+    let policy = either("maxmemory-policy", "maxmemory_policy");
+    let limit = either("maxmemory", "maxmemory").and_then(|limit| limit.parse::<u64>().ok());
+    let evicted = info.number("evicted_keys").unwrap_or(0);
+    match (policy, limit) {
+        (Some("noeviction"), _) => findings.push(Finding::ok("eviction", "noeviction")),
+        (Some(policy), Some(0)) => findings.push(
+            Finding::note("eviction", format!("{policy}, without a limit of memory"))
+                .because("as soon as maxmemory is set, locks may be evicted")
+                .mend(MEND),
+        ),
+        (Some(policy), _) => findings.push(
+            Finding::danger(
+                "eviction",
+                format!("{policy}, {evicted} keys evicted so far"),
+            )
+            .because("a lock can be evicted while it is held, and another is granted it at once")
+            .mend(MEND),
+        ),
+        (None, _) => {}
+    }
+    findings.extend(full(info.number("used_memory"), limit));
+    findings
+}
+
+fn full(used: Option<u64>, limit: Option<u64>) -> Option<Finding> {
+    let (used, limit) = (used?, limit?);
+    if limit == 0 {
+        return Some(Finding::ok("memory", "no limit of its own"));
+    }
+    let percent = used.saturating_mul(100) / limit;
+    let seen = format!("{percent} % of maxmemory {limit} are used");
+    if percent < NEARLY_FULL {
+        return Some(Finding::ok("memory", seen));
+    }
+    let finding = Finding::warning("memory", seen)
+        .because("when it is full nobody is granted a lock; renewals and releases go on")
+        .mend("raise maxmemory, or give the locks a server of their own");
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{healthy, node_with, worst};
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::store::survey::Seen;
+
+    #[test]
+    fn whatever_evicts_is_a_danger() {
+        assert_eq!(worst(&check(&healthy())), Severity::Ok);
+        for policy in [
+            "allkeys-lru",
+            "volatile-ttl",
+            "volatile-lru",
+            "allkeys-random",
+        ] {
+            let bounded = [("maxmemory-policy", policy), ("maxmemory", "100000000")];
+            let findings = check(&node_with(&[], &bounded));
+            assert_eq!(worst(&findings), Severity::Danger, "{policy}");
+            let unbounded = [("maxmemory-policy", policy), ("maxmemory", "0")];
+            assert_eq!(worst(&check(&node_with(&[], &unbounded))), Severity::Note);
+        }
+    }
+
+    #[test]
+    fn it_is_seen_without_the_right_to_settings() {
+        let evicts = [("maxmemory_policy", "allkeys-lru"), ("maxmemory", "1000")];
+        let mut node = node_with(&evicts, &[]);
+        node.config = Seen::Hidden("NOPERM".into());
+        assert_eq!(worst(&check(&node)), Severity::Danger);
+    }
+
+    #[test]
+    fn a_server_that_is_nearly_full_is_told_before_it_is() {
+        for (used, severity) in [("899", Severity::Ok), ("900", Severity::Warning)] {
+            let node = node_with(&[("used_memory", used)], &[("maxmemory", "1000")]);
+            assert_eq!(worst(&check(&node)), severity, "{used}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What was seen of Redis servers, and what follows of it.
+//!
+//! A check is a function over the facts of one server, or over those of all.
+
+mod clocks;
+mod cluster;
+mod identity;
+mod masters;
+mod memory;
+mod persistence;
+mod replicas;
+mod rights;
+#[cfg(test)]
+mod samples;
+mod sentinels;
+
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+
+use super::{Finding, Severity};
+use crate::store::survey::{NodeFacts, Servers, Topology};
+
+/// What a failover takes beside the time until a server is taken for dead: measured, and rounded up.
+const FAILOVER: Duration = Duration::from_secs(2);
+
+/// Judges servers that keep leases of this ttl.
+pub(super) fn check(servers: &Servers, ttl: Ttl) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &servers.topology {
+        Topology::Single => {}
+        Topology::Sentinel(watches) => {
+            findings.extend(sentinels::check(watches, ttl));
+            findings.extend(sentinels::no_master(&servers.nodes));
+        }
+        Topology::Cluster(facts) => findings.extend(cluster::check(facts, &servers.nodes, ttl)),
+        Topology::Masters => {
+            findings.extend(masters::check(&servers.nodes, servers.silent.len()));
+        }
+    }
+    findings.extend(servers.silent.iter().map(|(name, why)| silent(name, why)));
+    let checked = servers.nodes.iter().map(|node| check_node(node, servers));
+    let names = servers.nodes.iter().map(|node| &*node.name);
+    findings.extend(together(names.zip(checked).collect()));
+    findings.extend(clocks::between(&servers.nodes, ttl));
+    findings.extend(identity::versions(&servers.nodes));
+    findings
+}
+
+fn check_node(node: &NodeFacts, servers: &Servers) -> Vec<Finding> {
+    let mut findings = identity::check(node, &servers.topology);
+    let lost = |finding: &Finding| finding.severity == Severity::Danger;
+    if findings.iter().any(lost) {
+        // What else there is to say is about a server that keeps no locks.
+        return findings;
+    }
+    findings.extend(memory::check(node));
+    findings.extend(persistence::check(node));
+    if !node.is_replica() {
+        findings.extend(replicas::check(node));
+    }
+    findings.extend(rights::check(node, &servers.acl));
+    findings.extend(clocks::check(node));
+    findings
+}
+
+fn silent(name: &str, why: &str) -> Finding {
+    let mut finding = Finding::warning("node", format!("it could not be looked at: {why}"))
+        .because("what it may lose is not known, and it takes part in nothing")
+        .mend("bring it back, or take it out of the deployment");
+    finding.node = Some(name.to_owned());
+    finding
+}
+
+/// What was found at several nodes is told once, with their names. Of what is found at all of them no
+/// name is told.
+fn together(nodes: Vec<(&str, Vec<Finding>)>) -> Vec<Finding> {
+    let count = nodes.len();
+    let mut told: Vec<(Finding, Vec<&str>)> = Vec::new();
+    for (name, findings) in nodes {
+        for finding in findings {
+            // Each clock is off by something of its own; that is worth a word only if it is much.
+            if count > 1 && finding.check == clocks::CHECK && finding.severity == Severity::Ok {
+                continue;
+            }
+            match told.iter_mut().find(|(known, _)| *known == finding) {
+                Some((_, names)) => names.push(name),
+                None => told.push((finding, vec![name])),
+            }
+        }
+    }
+    let told = told.into_iter();
+    told.map(|(mut finding, names)| {
+        finding.node = (names.len() < count).then(|| names.join(", "));
+        finding
+    })
+    .collect()
+}
+
+/// A failover that takes longer than leases can wait. A renewal is due a third of the ttl after the
+/// last one, and the lease is lost at two thirds. `mend` makes a setting out of the time that is left.
+fn slow_failover(
+    check: &'static str,
+    down_after: Duration,
+    ttl: Ttl,
+    mend: impl Fn(u128) -> String,
+) -> Finding {
+    let room = ttl.as_duration() / 3;
+    let takes = down_after + FAILOVER;
+    let seen = format!(
+        "a failover takes about {takes:?}, with a ttl of {:?}",
+        ttl.as_duration()
+    );
+    if takes <= room {
+        return Finding::ok(check, seen);
+    }
+    let longer = format!("use a ttl of {:?} or longer", takes * 3);
+    let mend = match room.checked_sub(FAILOVER) {
+        Some(left) if left >= Duration::from_millis(500) => {
+            format!("{}, or {longer}", mend(left.as_millis()))
+        }
+        _ => longer,
+    };
+    Finding::warning(check, seen)
+        .because(
+            "holders cannot renew meanwhile for long enough, and lose their locks in a failover",
+        )
+        .mend(mend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_nodes_have_in_common_is_told_once() {
+        let same = || Finding::ok("memory", "no limit");
+        let other = Finding::note("version", "old");
+        let told = together(vec![
+            ("a", vec![same(), other.clone()]),
+            ("b", vec![same(), other]),
+            ("c", vec![same()]),
+        ]);
+        let names: Vec<_> = told.iter().map(|finding| finding.node.as_deref()).collect();
+        assert_eq!(names, [None, Some("a, b")]);
+    }
+
+    #[test]
+    fn a_failover_must_fit_into_a_third_of_the_ttl() {
+        let ttl = Ttl::from_millis(30_000).unwrap();
+        let of = |millis| {
+            let mend = |left| format!("set {left}");
+            slow_failover("x", Duration::from_millis(millis), ttl, mend)
+        };
+        assert_eq!(of(8_000).severity, Severity::Ok);
+        let slow = of(30_000);
+        assert_eq!(slow.severity, Severity::Warning);
+        assert_eq!(
+            slow.mend.as_deref(),
+            Some("set 8000, or use a ttl of 96s or longer")
+        );
+        let short = Ttl::from_millis(3_000).unwrap();
+        let slow = slow_failover("x", Duration::from_secs(1), short, |left| {
+            format!("set {left}")
+        });
+        assert_eq!(slow.mend.as_deref(), Some("use a ttl of 9s or longer"));
+    }
+}

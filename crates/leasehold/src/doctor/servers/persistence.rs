@@ -1,0 +1,161 @@
+//! What a server remembers when it comes back.
+
+use super::{Finding, identity};
+use crate::store::survey::{Fields, NodeFacts, Seen};
+
+const CHECK: &str = "persistence";
+
+const ALWAYS: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, and both in redis.conf; \
+                      it costs about half a millisecond a write";
+
+/// The first version with a command that is said to wait for the disk.
+const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
+
+pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(info) = node.info.known() {
+        findings.extend(faults(info));
+    }
+    match &node.config {
+        Seen::Known(config) => {
+            findings.push(kept(config, node.info.known()));
+            findings.extend(details(config));
+        }
+        Seen::Hidden(words) => findings.push(
+            Finding::note(
+                CHECK,
+                format!("the server does not show its settings: {words}"),
+            )
+            .because("what it remembers after a crash could not be looked at")
+            .mend("run doctor as a user with +config|get"),
+        ),
+    }
+    findings
+}
+
+/// That it cannot write what it should.
+fn faults(info: &Fields) -> Option<Finding> {
+    let failed = [
+        "aof_last_write_status",
+        "aof_last_bgrewrite_status",
+        "rdb_last_bgsave_status",
+    ];
+    let failed = failed.iter().find(|name| info.is(name, "err"))?;
+    let finding = Finding::danger(CHECK, format!("{failed} is err"))
+        .because("the server cannot write its data; it may refuse every change, also releases")
+        .mend("look at its log and its disk");
+    Some(finding)
+}
+
+fn kept(config: &Fields, info: Option<&Fields>) -> Finding {
+    let saves = config.get("save").is_some_and(|save| !save.is_empty());
+    let fsync = config.get("appendfsync").unwrap_or_default();
+    match (config.is("appendonly", "yes"), fsync) {
+        (true, "always") => Finding::ok(CHECK, "appendonly yes, appendfsync always"),
+        (true, "everysec") => Finding::warning(CHECK, "appendonly yes, appendfsync everysec")
+            .because(
+                "a crash forgets what was acknowledged in the last second, or longer if the disk \
+                 is slow: locks that are held are free, and released ones held",
+            )
+            .mend(format!("{ALWAYS}{}", waitaof(info))),
+        (true, fsync) => Finding::danger(CHECK, format!("appendonly yes, appendfsync {fsync}"))
+            .because("a power failure forgets half a minute of grants and renewals")
+            .mend(ALWAYS),
+        (false, _) if saves => Finding::danger(CHECK, "snapshots only, appendonly no")
+            .because("a crash forgets every lock that was taken since the last snapshot")
+            .mend(ALWAYS),
+        (false, _) => Finding::danger(CHECK, "none: appendonly no, no snapshots")
+            .because("when the server is restarted, every lock is free at once")
+            .mend(ALWAYS),
+    }
+}
+
+/// That there is no other way to the disk.
+fn waitaof(info: Option<&Fields>) -> &'static str {
+    let since = |info: &&Fields| {
+        info.get("valkey_version").is_some()
+            || identity::number(info).is_some_and(|version| version >= WAITAOF_SINCE)
+    };
+    match info.filter(since) {
+        Some(_) => ". WAITAOF is no way around it: some servers confirm what they did not sync",
+        None => "",
+    }
+}
+
+fn details(config: &Fields) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !config.is("appendonly", "yes") {
+        return findings;
+    }
+    if config.is("no-appendfsync-on-rewrite", "yes") {
+        findings.push(
+            Finding::warning(CHECK, "no-appendfsync-on-rewrite yes")
+                .because(
+                    "while the log is rewritten, nothing is synced: a power failure forgets it",
+                )
+                .mend("CONFIG SET no-appendfsync-on-rewrite no, and the same in redis.conf"),
+        );
+    }
+    if config.is("aof-load-truncated", "yes") {
+        findings.push(
+            Finding::note(CHECK, "aof-load-truncated yes")
+                .because("if the end of its log is cut off, the server starts without it and says so only in its log")
+                .mend("aof-load-truncated no, if somebody is there to run redis-check-aof then"),
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{healthy, node_with, worst};
+    use super::*;
+    use crate::doctor::Severity;
+
+    fn settings(settings: &[(&str, &str)]) -> Severity {
+        worst(&check(&node_with(&[], settings)))
+    }
+
+    #[test]
+    fn only_a_log_that_is_always_synced_keeps_what_was_acknowledged() {
+        assert_eq!(worst(&check(&healthy())), Severity::Ok);
+        assert_eq!(settings(&[("appendfsync", "everysec")]), Severity::Warning);
+        assert_eq!(settings(&[("appendfsync", "no")]), Severity::Danger);
+        assert_eq!(settings(&[("appendonly", "no")]), Severity::Danger);
+        let snapshots = [("appendonly", "no"), ("save", "3600 1")];
+        assert_eq!(settings(&snapshots), Severity::Danger);
+        let rewrite = [("no-appendfsync-on-rewrite", "yes")];
+        assert_eq!(settings(&rewrite), Severity::Warning);
+        assert_eq!(settings(&[("aof-load-truncated", "yes")]), Severity::Note);
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_a_danger() {
+        for field in ["aof_last_write_status", "rdb_last_bgsave_status"] {
+            let node = node_with(&[(field, "err")], &[]);
+            assert_eq!(worst(&check(&node)), Severity::Danger, "{field}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_waitaof_is_warned_of_it() {
+        for (info, warned) in [
+            (&[][..], false),
+            (&[("redis_version", "7.2.4")], true),
+            (&[("valkey_version", "8.0.1")], true),
+        ] {
+            let node = node_with(info, &[("appendfsync", "everysec")]);
+            let mend = check(&node)[0].mend.clone().unwrap();
+            assert_eq!(mend.contains("WAITAOF"), warned, "{mend}");
+        }
+    }
+
+    #[test]
+    fn settings_that_are_hidden_are_a_note_with_the_right_that_shows_them() {
+        let mut node = healthy();
+        node.config = Seen::Hidden("NOPERM this user".into());
+        let findings = check(&node);
+        assert_eq!(worst(&findings), Severity::Note);
+        assert!(findings[0].mend.as_deref().unwrap().contains("+config|get"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The replicas of a master.
+
+use super::Finding;
+use crate::store::survey::{Fields, NodeFacts};
+
+const CHECK: &str = "replicas";
+
+/// From how many seconds on a replica lags.
+const LAG: u64 = 2;
+
+/// A replica, as its master sees it.
+#[derive(Debug, PartialEq, Eq)]
+struct Replica {
+    place: String,
+    online: bool,
+    lag: u64,
+}
+
+pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
+    let Some(info) = node.info.known() else {
+        return Vec::new();
+    };
+    let config = node.config.known();
+    let wanted = config.and_then(|config| config.number("min-replicas-to-write"));
+    let wanted = wanted.unwrap_or(0);
+    let good = info.number("min_slaves_good_slaves");
+    let replicas = replicas(info);
+    if wanted > 0 && good.is_some_and(|good| good < wanted) {
+        let good = good.unwrap_or(0);
+        let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
+        let finding = Finding::danger(CHECK, seen)
+            .because("the server refuses every change: no lock can be taken, renewed or released")
+            .mend("bring the replicas back, or lower min-replicas-to-write");
+        return vec![finding];
+    }
+    if replicas.is_empty() {
+        return vec![Finding::ok(CHECK, "none, so none can be promoted")];
+    }
+    let mut findings: Vec<_> = replicas.iter().filter_map(lags).collect();
+    let count = replicas.len();
+    findings.push(promoted(count, wanted));
+    findings
+}
+
+fn promoted(count: usize, wanted: u64) -> Finding {
+    let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
+    let mend = match wanted {
+        0 => {
+            "take locks only if replicas have acknowledged them (durability), and bound what a \
+             master that is cut off may still grant: CONFIG SET min-replicas-to-write 1, \
+             CONFIG SET min-replicas-max-lag 2; check fencing tokens"
+        }
+        _ => {
+            "take locks only if replicas have acknowledged them (durability); check fencing tokens"
+        }
+    };
+    Finding::warning(CHECK, seen)
+        .because(
+            "replication is asynchronous: one that is promoted may not know of locks that are held, \
+             and a master that is cut off goes on granting until it is demoted",
+        )
+        .mend(mend)
+}
+
+fn lags(replica: &Replica) -> Option<Finding> {
+    let Replica { place, online, lag } = replica;
+    let seen = match online {
+        false => format!("the replica {place} is not in step yet"),
+        true if *lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
+        true => return None,
+    };
+    let finding = Finding::warning(CHECK, seen)
+        .because("if it is promoted, it lacks all that it has not received")
+        .mend("look at its log and its network");
+    Some(finding)
+}
+
+fn replicas(info: &Fields) -> Vec<Replica> {
+    let lines = (0..).map_while(|at| info.get(&format!("slave{at}")));
+    lines.map(parse).collect()
+}
+
+/// `ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`
+fn parse(line: &str) -> Replica {
+    let pairs = line.split(',').filter_map(|pair| pair.split_once('='));
+    let fields = Fields(pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).collect());
+    let get = |name| fields.get(name).unwrap_or("?");
+    Replica {
+        place: format!("{}:{}", get("ip"), get("port")),
+        online: fields.is("state", "online"),
+        lag: fields.number("lag").unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{healthy, node_with, worst};
+    use super::*;
+    use crate::doctor::Severity;
+
+    const IN_STEP: &str = "ip=10.0.0.2,port=6380,state=online,offset=42,lag=0";
+
+    #[test]
+    fn a_replica_can_be_promoted_without_a_lock() {
+        assert_eq!(worst(&check(&healthy())), Severity::Ok);
+        let findings = check(&node_with(&[("slave0", IN_STEP)], &[]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(worst(&findings), Severity::Warning);
+        let mend = findings[0].mend.as_deref().unwrap();
+        assert!(mend.contains("min-replicas-to-write 1"), "{mend}");
+    }
+
+    #[test]
+    fn a_replica_behind_is_named() {
+        for line in [
+            "ip=10.0.0.2,port=6380,state=online,offset=42,lag=7",
+            "ip=10.0.0.2,port=6380,state=wait_bgsave,offset=0,lag=0",
+        ] {
+            let findings = check(&node_with(&[("slave0", IN_STEP), ("slave1", line)], &[]));
+            assert_eq!(findings.len(), 2);
+            assert!(findings[0].seen.contains("10.0.0.2:6380"));
+        }
+    }
+
+    #[test]
+    fn too_few_replicas_are_a_danger() {
+        for (good, severity) in [("0", Severity::Danger), ("1", Severity::Warning)] {
+            let info = [("slave0", IN_STEP), ("min_slaves_good_slaves", good)];
+            let node = node_with(&info, &[("min-replicas-to-write", "1")]);
+            assert_eq!(worst(&check(&node)), severity);
+        }
+    }
+}

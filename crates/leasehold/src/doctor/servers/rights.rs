@@ -1,0 +1,125 @@
+//! What our user may do, and how it is told of losses.
+
+use super::Finding;
+use crate::store::survey::{Lack, Need, NodeFacts};
+
+pub(super) fn check(node: &NodeFacts, acl: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // A replica refuses to write because it is one.
+    let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
+    if let Some(words) = blocked {
+        findings.push(
+            Finding::danger("writes", format!("the server refuses to write: {words}"))
+                .because("no lock can be taken")
+                .mend("do what the server says"),
+        );
+    }
+    let user = node.rights.user.as_deref().unwrap_or("default");
+    for lacks in node.rights.lacks.chunk_by(|a, b| a.need == b.need) {
+        findings.push(lacking(user, lacks, acl));
+    }
+    if node.rights.lacks.is_empty() {
+        findings.push(Finding::ok(
+            "rights",
+            format!("user {user} may do all that locks need"),
+        ));
+    }
+    findings.push(match node.protocol {
+        3 => Finding::ok("protocol", "RESP3: losses are told at once"),
+        _ => Finding::note("protocol", "RESP2 only")
+            .because(
+                "a holder learns at its next renewal that its lock was deleted or evicted, and each \
+                 client needs a second connection",
+            )
+            .mend("upgrade to Redis 6.0.6 or later, and do not rename HELLO"),
+    });
+    findings
+}
+
+/// That rights are lacking that are needed for the same.
+fn lacking(user: &str, lacks: &[Lack], acl: &str) -> Finding {
+    let rules: Vec<_> = lacks.iter().map(|lack| whole(&lack.rule, acl)).collect();
+    let rules = rules.join(" ");
+    let need = lacks.first().map_or(Need::Lock, |lack| lack.need);
+    let seen = format!("user {user} lacks {rules}");
+    let finding = match need {
+        Need::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
+        Need::Wait => Finding::warning("rights", seen).because(
+            "it cannot wait in the queue and asks after pauses, and its releases pass over \
+             those who do",
+        ),
+        Need::Renew => {
+            Finding::note("rights", seen).because("its renewals cost the server more than need be")
+        }
+        Need::Losses => Finding::note("rights", seen)
+            .because("it learns at its next renewal that its lock was deleted or evicted"),
+        Need::Look => Finding::note("rights", seen).because("leasehold ls and show do not work"),
+        Need::Force => {
+            Finding::note("rights", seen).because("leasehold release --force does not work")
+        }
+    };
+    finding.mend(format!("ACL SETUSER {user} {rules}"))
+}
+
+/// A rule about keys or channels with the pattern that the line for a user has.
+fn whole<'a>(rule: &'a str, acl: &'a str) -> &'a str {
+    let pattern = |mark: char| acl.split(' ').find(|word| word.starts_with(mark));
+    match rule {
+        "~" => pattern('~').unwrap_or(rule),
+        "&" => pattern('&').unwrap_or(rule),
+        _ => rule,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{ACL, healthy, worst};
+    use super::*;
+    use crate::doctor::Severity;
+
+    fn lack(rule: &str, need: Need) -> Lack {
+        let rule = rule.to_owned();
+        Lack { rule, need }
+    }
+
+    #[test]
+    fn what_is_lacking_is_told_with_the_rules_that_give_it() {
+        let mut node = healthy();
+        assert_eq!(worst(&check(&node, ACL)), Severity::Ok);
+        node.rights.user = Some("alice".into());
+        node.rights.lacks = vec![
+            lack("~", Need::Lock),
+            lack("+hset", Need::Lock),
+            lack("&", Need::Wait),
+            lack("+lpos", Need::Wait),
+            lack("+hexists", Need::Renew),
+        ];
+        let findings = check(&node, ACL);
+        let mends: Vec<_> = findings.iter().filter_map(|f| f.mend.as_deref()).collect();
+        assert_eq!(
+            mends,
+            [
+                "ACL SETUSER alice ~app:* +hset",
+                "ACL SETUSER alice &app:* +lpos",
+                "ACL SETUSER alice +hexists"
+            ]
+        );
+        let severities: Vec<_> = findings.iter().map(|f| f.severity).collect();
+        let [danger, warning, note] = [Severity::Danger, Severity::Warning, Severity::Note];
+        assert_eq!(severities, [danger, warning, note, Severity::Ok]);
+    }
+
+    #[test]
+    fn what_the_server_refuses_to_all_is_a_danger() {
+        let mut node = healthy();
+        node.rights.blocked = Some("OOM command not allowed".into());
+        assert_eq!(worst(&check(&node, ACL)), Severity::Danger);
+    }
+
+    #[test]
+    fn an_old_protocol_is_a_note() {
+        let mut node = healthy();
+        node.protocol = 2;
+        assert_eq!(worst(&check(&node, ACL)), Severity::Note);
+    }
+}

@@ -1,0 +1,213 @@
+//! Sentinels, and when they let another server take over.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+
+use super::{Finding, slow_failover};
+use crate::store::survey::{Fields, NodeFacts, Seen, Watch};
+
+const CHECK: &str = "sentinels";
+
+/// Fewer can agree on nothing when one is away.
+const LEAST: u64 = 3;
+
+pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for watch in watches {
+        if let Seen::Hidden(words) = &watch.master {
+            findings.push(
+                at(
+                    watch,
+                    Finding::warning(CHECK, format!("it does not name the master: {words}")),
+                )
+                .because("the others must agree without it, and clients hear less of failovers")
+                .mend("bring it back, or take it out of the store URL"),
+            );
+        }
+    }
+    let known = watches
+        .iter()
+        .filter_map(|watch| Some((watch, watch.master.known()?)));
+    let known: Vec<_> = known.collect();
+    findings.extend(differ(&known));
+    for (watch, master) in &known {
+        findings.extend(down(master).map(|finding| at(watch, finding)));
+    }
+    let Some((_, master)) = known
+        .iter()
+        .max_by_key(|(_, master)| master.number("config-epoch"))
+    else {
+        return findings;
+    };
+    findings.extend(crew(master, watches.len()));
+    let name = master.get("name").unwrap_or("MASTER");
+    if let Some(millis) = known
+        .iter()
+        .filter_map(|(_, m)| m.number("down-after-milliseconds"))
+        .max()
+    {
+        let set =
+            |left| format!("SENTINEL SET {name} down-after-milliseconds {left} at each sentinel");
+        findings.push(slow_failover(
+            "failover",
+            Duration::from_millis(millis),
+            ttl,
+            set,
+        ));
+    }
+    findings
+}
+
+/// That none of the servers takes itself for the master. Those that do not say may be it.
+pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
+    let replicas = nodes.iter().all(NodeFacts::is_replica);
+    let finding = Finding::danger(CHECK, "the master does not answer")
+        .because("no lock can be taken or renewed until it is back, or another is promoted")
+        .mend("bring it back; if none is promoted, look at the sentinels");
+    replicas.then_some(finding)
+}
+
+fn at(watch: &Watch, mut finding: Finding) -> Finding {
+    finding.node = Some(watch.name.clone());
+    finding
+}
+
+/// That they name different masters.
+fn differ(known: &[(&Watch, &Fields)]) -> Option<Finding> {
+    let place = |master: &Fields| {
+        let (host, port) = (master.get("ip")?, master.get("port")?);
+        Some(format!("{host}:{port}"))
+    };
+    let places: BTreeSet<_> = known
+        .iter()
+        .filter_map(|(_, master)| place(master))
+        .collect();
+    if places.len() < 2 {
+        return None;
+    }
+    let places: Vec<_> = places.into_iter().collect();
+    let finding = Finding::danger(
+        CHECK,
+        format!("they name different masters: {}", places.join(", ")),
+    )
+    .because("two servers may grant one lock")
+    .mend("wait until the failover is over; else look whether the sentinels reach each other");
+    Some(finding)
+}
+
+fn down(master: &Fields) -> Option<Finding> {
+    let flags = master.get("flags")?;
+    let down = flags
+        .split(',')
+        .any(|flag| matches!(flag, "s_down" | "o_down"));
+    let finding = Finding::danger(CHECK, format!("it takes the master for down ({flags})"))
+        .because("nobody may be granted a lock until another is promoted")
+        .mend("look at the master, and at the network between them");
+    down.then_some(finding)
+}
+
+fn crew(master: &Fields, named: usize) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let sentinels = master.number("num-other-sentinels").unwrap_or(0) + 1;
+    let quorum = master.number("quorum").unwrap_or(0);
+    let name = master.get("name").unwrap_or("MASTER");
+    let majority = sentinels / 2 + 1;
+    let seen = format!("{sentinels} sentinels, quorum {quorum}");
+    findings.push(if quorum > sentinels {
+        Finding::danger(CHECK, seen)
+            .because("they can never agree that the master is down: there is no failover")
+            .mend(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
+    } else if sentinels < LEAST {
+        Finding::warning(CHECK, seen)
+            .because("when one of them is away, there is no failover")
+            .mend("run three sentinels or more, on machines of their own")
+    } else if quorum < majority {
+        Finding::note(CHECK, seen)
+            .because("fewer than most of them may begin a failover of a master that is only cut off from those")
+            .mend(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
+    } else {
+        Finding::ok(CHECK, seen)
+    });
+    if u64::try_from(named).unwrap_or(u64::MAX) < sentinels {
+        findings.push(
+            Finding::note(CHECK, format!("the store URL names {named} of {sentinels}"))
+                .because("who sees none of those hears of no failover")
+                .mend("name all of them in the store URL"),
+        );
+    }
+    if master.number("num-slaves") == Some(0) {
+        findings.push(
+            Finding::warning("replicas", "the sentinels know no replica")
+                .because("when the master dies, none can take its place")
+                .mend("let a replica follow the master"),
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{healthy, node_with};
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::finding::worst;
+
+    /// As a sentinel of Redis 7.0.15 tells it.
+    const MASTER: [(&str, &str); 9] = [
+        ("name", "mymaster"),
+        ("ip", "10.0.0.1"),
+        ("port", "6379"),
+        ("flags", "master"),
+        ("down-after-milliseconds", "5000"),
+        ("config-epoch", "0"),
+        ("num-slaves", "2"),
+        ("num-other-sentinels", "2"),
+        ("quorum", "2"),
+    ];
+
+    fn watch(changed: &[(&str, &str)]) -> Watch {
+        let all = MASTER.iter().chain(changed);
+        let fields = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Watch {
+            name: "10.0.0.9:26379".into(),
+            master: Seen::Known(Fields(fields.collect())),
+        }
+    }
+
+    fn of(watches: &[Watch]) -> Severity {
+        worst(&check(watches, Ttl::from_millis(30_000).unwrap()))
+    }
+
+    #[test]
+    fn each_fault_has_its_severity() {
+        let plain = || watch(&[]);
+        assert_eq!(of(&[plain(), plain(), plain()]), Severity::Ok);
+        assert_eq!(of(&[plain(), plain()]), Severity::Note);
+        for (changed, severity) in [
+            (("quorum", "4"), Severity::Danger),
+            (("quorum", "1"), Severity::Note),
+            (("num-other-sentinels", "1"), Severity::Warning),
+            (("num-slaves", "0"), Severity::Warning),
+            (("down-after-milliseconds", "30000"), Severity::Warning),
+            (("flags", "master,s_down"), Severity::Danger),
+        ] {
+            let all = [watch(&[changed]), watch(&[changed]), watch(&[changed])];
+            assert_eq!(of(&all), severity, "{changed:?}");
+        }
+        let other = watch(&[("ip", "10.0.0.2")]);
+        assert_eq!(of(&[plain(), plain(), other]), Severity::Danger);
+        let mut silent = plain();
+        silent.master = Seen::Hidden("no connection".into());
+        assert_eq!(of(&[plain(), plain(), silent]), Severity::Warning);
+    }
+
+    #[test]
+    fn a_set_without_a_master_grants_nothing() {
+        let replica = || node_with(&[("role", "slave")], &[]);
+        assert_eq!(no_master(&[healthy(), replica()]), None);
+        let found = no_master(&[replica(), replica()]);
+        assert_eq!(found.map(|f| f.severity), Some(Severity::Danger));
+    }
+}

@@ -1,0 +1,143 @@
+//! A gate in a process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Stale;
+use crate::Token;
+
+/// Admits a token unless a larger one was admitted before.
+///
+/// It keeps the largest token in one atomic number: whoever asks never waits. It starts empty, and
+/// an empty gate admits everybody: after a restart, begin with the largest token that was written
+/// down with the data, see [`Gate::after`].
+///
+/// Asking the gate and writing must be one step, or a holder that is paused between the two writes
+/// late all the same. Where a write is not atomic by itself, ask under the lock of the data:
+///
+/// ```
+/// use std::sync::Mutex;
+/// use leasehold::fence::{Gate, Stale};
+/// use leasehold::Token;
+///
+/// struct Stock {
+///     gate: Gate,
+///     count: Mutex<u32>,
+/// }
+///
+/// impl Stock {
+///     fn set(&self, token: Token, count: u32) -> Result<(), Stale> {
+///         let mut current = self.count.lock().unwrap();
+///         self.gate.admit(token)?; // after the lock, before the write
+///         *current = count;
+///         Ok(())
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let stock = Stock { gate: Gate::new(), count: Mutex::new(0) };
+/// let early = client.mutex("stock")?.lock().await?.token();
+/// let late = client.mutex("stock")?.lock().await?.token();
+/// stock.set(late, 5)?;
+/// stock.set(late, 6)?; // a holder may write as often as it likes
+/// assert!(stock.set(early, 1).is_err());
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// 0: nobody was admitted yet. No token is 0.
+    largest: AtomicU64,
+}
+
+impl Gate {
+    /// A gate that admits whoever comes first.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            largest: AtomicU64::new(0),
+        }
+    }
+
+    /// A gate as if this token had been admitted already.
+    #[must_use]
+    pub const fn after(newest: Token) -> Self {
+        Self {
+            largest: AtomicU64::new(newest.get()),
+        }
+    }
+
+    /// Admits a token that is not smaller than any it has admitted before, and remembers it.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`] if a larger token was admitted before.
+    pub fn admit(&self, token: Token) -> Result<(), Stale> {
+        let before = self.largest.fetch_max(token.get(), Ordering::AcqRel);
+        match Token::new(before) {
+            Some(newest) if newest > token => Err(Stale { token, newest }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The largest token that was admitted: what to write down with the data.
+    #[must_use]
+    pub fn newest(&self) -> Option<Token> {
+        Token::new(self.largest.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+
+    fn token(value: u64) -> Token {
+        Token::new(value).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_older_is_refused() {
+        let gate = Gate::new();
+        assert_eq!(gate.newest(), None);
+        for value in [3, 3, 7, 7] {
+            assert_eq!(gate.admit(token(value)), Ok(()));
+        }
+        let stale = gate.admit(token(6)).unwrap_err();
+        assert_eq!((stale.token, stale.newest), (token(6), token(7)));
+        assert!(stale.to_string().contains("6 is stale"), "{stale}");
+        assert_eq!(gate.admit(token(7)), Ok(()));
+        assert_eq!(gate.newest(), Some(token(7)));
+    }
+
+    #[test]
+    fn a_gate_goes_on_after_a_restart() {
+        let gate = Gate::after(token(7));
+        assert!(gate.admit(token(6)).is_err());
+        assert_eq!(gate.admit(token(7)), Ok(()));
+    }
+
+    /// What is written under the lock of the data never goes back, whoever comes when.
+    #[test]
+    fn what_is_admitted_by_many_threads_never_goes_back() {
+        let (gate, written) = (Gate::new(), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (gate, written) = (&gate, &written);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let token = token(1 + round * 8 + thread);
+                        let mut written = written.lock().unwrap();
+                        if gate.admit(token).is_ok() {
+                            written.push(token);
+                        }
+                    }
+                });
+            }
+        });
+        let written = written.into_inner().unwrap();
+        assert!(written.is_sorted());
+        assert_eq!(written.last(), Some(&token(4_000)));
+    }
+}

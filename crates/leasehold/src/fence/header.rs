@@ -1,0 +1,135 @@
+//! A fencing token in a request over HTTP.
+//!
+//! The token stands in the header [`NAME`], as a decimal number without sign or leading zero. Who
+//! holds the lock sends it with each request that changes something; what the request is about
+//! says which lock is meant. The service answers
+//!
+//! | status | when |
+//! |---|---|
+//! | 428 Precondition Required | there is no token |
+//! | 400 Bad Request | it is no token, or there are several |
+//! | 412 Precondition Failed | it is stale; the newest token stands in the same header of the answer |
+//!
+//! and whoever gets a 412 stops: its lock is lost, and sending the request again does not help. The
+//! example `fenced_http` is a layer for axum that does all of this.
+//!
+//! ```
+//! use leasehold::Token;
+//! use leasehold::fence::header;
+//!
+//! let token = Token::new(1_763_700_000_000_000).unwrap();
+//! let line = format!("{}: {}", header::NAME, header::format(token));
+//! assert_eq!(line, "fencing-token: 1763700000000000");
+//! assert_eq!(header::parse(b"1763700000000000"), Ok(token));
+//! assert!(header::parse(b"0x1F").is_err());
+//! ```
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::Token;
+
+/// The name of the header, in lower case as HTTP/2 wants it. HTTP/1.1 does not tell cases apart.
+pub const NAME: &str = "fencing-token";
+
+/// The longest value: the digits of [`Token::MAX`].
+const DIGITS_MAX: usize = 16;
+
+/// A value of the header that is no token.
+///
+/// It repeats nothing of the value, which may have come from anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BadToken;
+
+impl fmt::Display for BadToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = Token::MAX;
+        write!(
+            f,
+            "the header {NAME} must be a decimal number from 1 to {max}"
+        )
+    }
+}
+
+impl StdError for BadToken {}
+
+/// The value of the header for a token.
+#[must_use]
+pub fn format(token: Token) -> String {
+    token.to_string()
+}
+
+/// The token in a value of the header. Blanks around it, as HTTP allows them, do not count.
+///
+/// # Errors
+///
+/// [`BadToken`] for everything that [`format()`] does not write: signs, leading zeros, other digits,
+/// lists, numbers that are no token.
+pub fn parse(value: &[u8]) -> Result<Token, BadToken> {
+    let digits = trim(value);
+    let plain = (1..=DIGITS_MAX).contains(&digits.len())
+        && digits.iter().all(u8::is_ascii_digit)
+        && digits[0] != b'0';
+    let number = plain.then(|| {
+        let value = |sum: u64, digit: &u8| sum * 10 + u64::from(digit - b'0');
+        digits.iter().fold(0, value)
+    });
+    number.and_then(Token::new).ok_or(BadToken)
+}
+
+fn trim(value: &[u8]) -> &[u8] {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let begin = value.iter().position(|byte| !blank(byte));
+    let end = value.iter().rposition(|byte| !blank(byte));
+    match (begin, end) {
+        (Some(begin), Some(end)) => &value[begin..=end],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        for value in [
+            "",
+            " ",
+            "0",
+            "01",
+            "+1",
+            "-1",
+            "1 2",
+            "1,2",
+            "1.0",
+            "1e3",
+            "0x1",
+            "\u{661}",
+            "9007199254740992",
+            "99999999999999999999",
+        ] {
+            assert_eq!(parse(value.as_bytes()), Err(BadToken), "{value:?}");
+        }
+        assert_eq!(parse(b" \t9007199254740991 "), Ok(Token::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_is_read_as_it_was_written(value in 1..=Token::MAX.get()) {
+            let token = Token::new(value).unwrap();
+            prop_assert_eq!(parse(format(token).as_bytes()), Ok(token));
+        }
+
+        #[test]
+        fn nothing_that_comes_breaks_it(value in prop::collection::vec(any::<u8>(), 0..24)) {
+            if let Ok(token) = parse(&value) {
+                let written = format(token);
+                prop_assert_eq!(written.as_bytes(), trim(&value));
+            }
+        }
+    }
+}

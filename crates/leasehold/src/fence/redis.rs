@@ -1,0 +1,113 @@
+//! Values in a Redis server that a late holder cannot write.
+//!
+//! [`WRITE`] is a script that writes a value unless a later holder has written it before; any client
+//! in any language can call it. [`write`](fn@write) calls it with the [`redis`] crate,
+//! over a single server, Sentinel or a cluster.
+//!
+//! ```
+//! # use leasehold::Token;
+//! use leasehold::fence::redis::write;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let server = leasehold_testkit::RedisServer::start();
+//! # let url = server.url();
+//! let client = redis::Client::open(url)?;
+//! let mut connection = client.get_multiplexed_async_connection().await?;
+//! # let (early, late) = (Token::new(7).unwrap(), Token::new(8).unwrap());
+//! // early and late are guard.token() of two holders.
+//! write(&mut connection, "stock:42", late, b"5 left").await??;
+//! let stale = write(&mut connection, "stock:42", early, b"6 left").await?;
+//! assert_eq!(stale.unwrap_err().newest, late);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+
+use redis::aio::ConnectionLike;
+use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Script, Value};
+
+use super::Stale;
+use crate::Token;
+
+/// The script. Its head says what it takes and answers.
+pub const WRITE: &str = include_str!("write.lua");
+
+/// What the key of a fence ends with.
+const SUFFIX: &str = ":fence";
+
+/// Writes a value unless a later holder has written it before. The largest token stands beside it,
+/// under [`fence_key`].
+///
+/// The outer result is the server's, the inner one that of the check. After an error of the outer
+/// one it is not known whether the value was written; writing again with the same token is safe.
+///
+/// # Errors
+///
+/// Those of the connection and of the server. If the key has no [`fence_key`], a client error, and
+/// nothing is sent.
+///
+/// # Cancel safety
+///
+/// Dropped, the value may be written, or may yet be.
+pub async fn write(
+    connection: &mut impl ConnectionLike,
+    key: &str,
+    token: Token,
+    value: &[u8],
+) -> RedisResult<Result<(), Stale>> {
+    let fence = fence_key(key).ok_or_else(|| {
+        let message = "the key has braces that leave no key for a fence in its slot of a cluster";
+        RedisError::from((RedisErrorKind::InvalidClientConfig, message))
+    })?;
+    let script = Script::new(WRITE);
+    let mut call = script.key(key);
+    call.key(fence).arg(token.get()).arg(value);
+    let strange = || {
+        let message = "the script of the fence answered with something that it does not answer";
+        RedisError::from((RedisErrorKind::UnexpectedReturnType, message))
+    };
+    match call.invoke_async(connection).await? {
+        Value::Int(1) => Ok(Ok(())),
+        Value::BulkString(newest) => {
+            let newest = str::from_utf8(&newest)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            let newest = newest.and_then(Token::new).ok_or_else(strange)?;
+            Ok(Err(Stale { token, newest }))
+        }
+        _ => Err(strange()),
+    }
+}
+
+/// The key of the fence of a key, in the same slot of a cluster: `{KEY}:fence`, or `KEY:fence` if
+/// the key has a hash tag of its own.
+///
+/// `None` for the few keys that have no other in their slot which could be made out of them, such as
+/// `a}b` and `{}a`.
+#[must_use]
+pub fn fence_key(key: &str) -> Option<String> {
+    let (_, rest) = key.split_once('{').unwrap_or_default();
+    match rest.split_once('}') {
+        Some((tag, _)) if !tag.is_empty() => Some(format!("{key}{SUFFIX}")),
+        _ if key.is_empty() || key.contains('}') => None,
+        _ => Some(format!("{{{key}}}{SUFFIX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_in_the_slot_of_its_value() {
+        for (key, fence) in [
+            ("stock", Some("{stock}:fence")),
+            ("stock:{42}:left", Some("stock:{42}:left:fence")),
+            ("stock{", Some("{stock{}:fence")),
+            ("{a}{b}", Some("{a}{b}:fence")),
+            ("", None),
+            ("a}b", None),
+            ("{}a", None),
+        ] {
+            assert_eq!(fence_key(key).as_deref(), fence, "{key}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! That a token is too old.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::{Error, ErrorKind, Token};
+
+/// A later holder was there: nothing was written, and whoever came with this token must stop.
+///
+/// It becomes an [`Error`] of the kind [`ErrorKind::Lost`] by `?`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stale {
+    /// The token that was refused.
+    pub token: Token,
+    /// The largest one that was admitted before.
+    pub newest: Token,
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, newest } = self;
+        write!(
+            f,
+            "the fencing token {token} is stale: a later holder with {newest} was here"
+        )
+    }
+}
+
+impl StdError for Stale {}
+
+impl From<Stale> for Error {
+    fn from(stale: Stale) -> Self {
+        Self::new(ErrorKind::Lost, stale.to_string()).with_source(stale)
+    }
+}

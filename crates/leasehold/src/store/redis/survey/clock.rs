@@ -1,0 +1,92 @@
+//! A server's clock against ours.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Value, cmd};
+
+use crate::Result;
+use crate::store::redis::connection::Link;
+use crate::store::redis::read;
+use crate::store::survey::ClockFacts;
+
+/// How often it is asked: the shortest round trip tells most.
+const SAMPLES: u32 = 5;
+
+/// Asks a server for its time. `None` if it does not tell.
+pub(super) async fn ask(link: &Link) -> Result<Option<ClockFacts>> {
+    let mut best: Option<ClockFacts> = None;
+    for _ in 0..SAMPLES {
+        let sent = SystemTime::now();
+        let time = cmd("TIME");
+        let answer = link
+            .exchange(|mut connection| async move { connection.send_packed_command(&time).await })
+            .await
+            .map_err(read::plain)?;
+        let came = SystemTime::now();
+        let Some(told) = parse(&answer) else {
+            return Ok(None);
+        };
+        let Some(sample) = compare(since_epoch(sent), told, since_epoch(came)) else {
+            // Our clock was set back meanwhile.
+            continue;
+        };
+        if best.is_none_or(|best| sample.error < best.error) {
+            best = Some(sample);
+        }
+    }
+    Ok(best)
+}
+
+/// It was told at some time between sending and coming.
+fn compare(sent: i64, told: i64, came: i64) -> Option<ClockFacts> {
+    let error = (came - sent) / 2;
+    (error >= 0).then_some(ClockFacts {
+        ahead: told - (sent + error),
+        error,
+    })
+}
+
+fn since_epoch(time: SystemTime) -> i64 {
+    let span = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn parse(answer: &Value) -> Option<i64> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let [seconds, micros] = [seconds, micros].map(read::parsed::<i64>);
+    seconds?.checked_mul(1_000_000)?.checked_add(micros?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_compared_with_the_middle_of_the_round_trip() {
+        let facts = |ahead, error| Some(ClockFacts { ahead, error });
+        assert_eq!(compare(1_000, 1_100, 1_200), facts(0, 100));
+        assert_eq!(compare(1_000, 31_100, 1_200), facts(30_000, 100));
+        assert_eq!(compare(31_000, 1_100, 31_200), facts(-30_000, 100));
+        assert_eq!(compare(1_200, 1_100, 1_000), None);
+    }
+
+    #[test]
+    fn a_time_is_read() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let time = Value::Array(vec![text("1763700000"), text("250001")]);
+        assert_eq!(parse(&time), Some(1_763_700_000_250_001));
+        for wrong in [
+            Value::Nil,
+            Value::Array(vec![text("1")]),
+            Value::Array(vec![text("x"), text("1")]),
+            Value::Array(vec![text("9223372036854775807"), text("1")]),
+        ] {
+            assert_eq!(parse(&wrong), None);
+        }
+    }
+}

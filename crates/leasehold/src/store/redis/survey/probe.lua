@@ -1,0 +1,42 @@
+-- Tries what a user may do to keys that nobody has. Nothing is left of it.
+--
+-- KEYS[1]  a record, KEYS[2] its queue; neither is there
+-- ARGV[1]  a channel to which nobody listens
+--
+-- Answers with pairs of a command and the error that it gave.
+
+local failed = {}
+
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    failed[#failed + 1] = select(1, ...)
+    failed[#failed + 1] = reply.err
+    return false
+  end
+  return true
+end
+
+local record, queue = KEYS[1], KEYS[2]
+try('TIME')
+try('HGET', record, 'f')
+try('HEXISTS', record, 'f')
+try('HGETALL', record)
+try('PTTL', record)
+try('GET', record)
+try('SET', record, '1', 'XX')
+try('LINDEX', queue, 0)
+try('LPOS', queue, 'x')
+try('LREM', queue, 0, 'x')
+try('LTRIM', queue, 1, 0)
+try('EXISTS', record)
+try('DEL', queue)
+try('PEXPIRE', record, 1)
+-- What is written can be taken away again.
+if try('HDEL', record, 'f') and try('HSET', record, 'f', '1') then
+  -- It is no list: that is found out after the rights.
+  try('RPUSH', record, 'x')
+  redis.call('HDEL', record, 'f')
+end
+try('PUBLISH', ARGV[1], '')
+return failed

@@ -1,0 +1,85 @@
+//! Looking at a file for [`doctor`](crate::doctor), without making it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{SqliteStore, path};
+use crate::Result;
+use crate::store::survey::{FileFacts, FileSystem};
+use crate::store::{OpenOptions, Store};
+
+/// Looks at the file that a URL names. If it is there, it is opened as every client opens it.
+///
+/// # Errors
+///
+/// Of a URL that names no file.
+pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result<FileFacts> {
+    let file = path::parse(url)?;
+    let exists = file.exists();
+    let folder = nearest_folder(&file);
+    let place = if exists { &file } else { &folder };
+    let file_system = path::file_system(place);
+    let network = matches!(file_system, FileSystem::Network(_));
+    // There it would be refused, in fewer words than ours.
+    let fault = match exists && !network {
+        true => opened(url, options).await.err(),
+        false => None,
+    };
+    Ok(FileFacts {
+        exists,
+        mode: exists.then(|| mode(&file)).flatten(),
+        folder_writable: writable(&folder),
+        free: free(&folder),
+        file_system,
+        fault,
+        path: file,
+    })
+}
+
+async fn opened(url: &str, options: &OpenOptions) -> Result<()> {
+    let store = SqliteStore::open(url, options).await?;
+    // The first question finds out what opening does not.
+    let space = crate::config::Config::default().space()?;
+    store.list(&space).await.map(drop)
+}
+
+/// The folder of a file, or the one in which it would be made.
+fn nearest_folder(file: &Path) -> PathBuf {
+    let mut folders = file.ancestors().skip(1);
+    let there = folders.find(|folder| folder.is_dir());
+    there.unwrap_or(Path::new("/")).to_owned()
+}
+
+#[cfg(unix)]
+fn mode(file: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let meta = fs::metadata(file).ok()?;
+    Some(meta.permissions().mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn mode(_file: &Path) -> Option<u32> {
+    None
+}
+
+#[cfg(unix)]
+fn writable(folder: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+#[cfg(not(unix))]
+fn writable(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|meta| !meta.permissions().readonly())
+}
+
+#[cfg(unix)]
+fn free(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free(_folder: &Path) -> Option<u64> {
+    None
+}

@@ -1,0 +1,59 @@
+//! What would lose locks, found in real stores.
+
+mod files;
+mod rights;
+mod servers;
+mod together;
+
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold::doctor::{Finding, Report, Severity};
+use leasehold_testkit::{RedisServer, eventually};
+
+use self::rights::line;
+pub(crate) use self::rights::{PASSWORD, allow};
+
+/// Longer than any state of these tests takes to come about.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn examine(url: &str) -> Report {
+    Client::builder().examine(url).await.unwrap()
+}
+
+/// What was found by a check. The gravest first.
+#[track_caller]
+fn found<'a>(report: &'a Report, check: &str) -> &'a Finding {
+    let found = report
+        .findings
+        .iter()
+        .find(|finding| finding.check == check);
+    found.unwrap_or_else(|| panic!("no {check} in {report:#?}"))
+}
+
+/// The only finding that is not as it should be, which is this check's.
+#[track_caller]
+fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding {
+    let wrong = report.findings.iter().filter(|f| f.severity > Severity::Ok);
+    let wrong: Vec<_> = wrong.collect();
+    let [finding] = wrong[..] else {
+        panic!("not {check} alone: {report:#?}");
+    };
+    assert_eq!((finding.check, finding.severity), (check, severity));
+    assert!(!finding.seen.is_empty() && finding.mend.is_some());
+    finding
+}
+
+/// Waits until a master takes so many replicas for being in step with it.
+fn in_step(master: &RedisServer, replicas: usize) {
+    eventually(SOON, || {
+        let info = master.cli(&["INFO", "replication"]);
+        info.matches("state=online").count() == replicas
+    });
+}
+
+/// A server with which nothing is wrong.
+fn healthy() -> leasehold_testkit::RedisOptions {
+    let options = RedisServer::options().append_only();
+    options.config("aof-load-truncated no")
+}

@@ -1,0 +1,122 @@
+//! Rights, and the line that gives them.
+//!
+//! The whole conformance suite runs for a user with exactly this line: `conformance::allowed`.
+
+use leasehold::doctor::{Report, Severity};
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::{RedisOptions, RedisServer};
+
+use super::{examine, found, healthy};
+
+/// The password of the user in the line.
+pub(crate) const PASSWORD: &str = "no-more-than-need-be";
+
+/// Makes the user of the line that `doctor` names, without one of its words.
+pub(crate) fn allow(server: &RedisServer, without: &str) {
+    let line = line(&server.url()).replace("PASSWORD", PASSWORD);
+    let words: Vec<_> = line.split(' ').filter(|word| *word != without).collect();
+    server.cli(&words);
+}
+
+/// Asked on a thread of its own: some who want it have a runtime already.
+pub(super) fn line(url: &str) -> String {
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let report = runtime.block_on(examine(url));
+            report.acl.unwrap()
+        });
+        asked.join().unwrap()
+    })
+}
+
+async fn examine_allowed(server: &RedisServer) -> Report {
+    examine(&server.url_of("leasehold", PASSWORD)).await
+}
+
+/// What it does not see is a note with the right that shows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
+    let server = healthy().start();
+    allow(&server, "");
+    let report = examine_allowed(&server).await;
+    assert_eq!(report.severity(), Severity::Note, "{report:#?}");
+    assert_eq!(found(&report, "rights").severity, Severity::Ok);
+    for (check, right) in [("version", "+info"), ("persistence", "+config|get")] {
+        let finding = found(&report, check);
+        assert_eq!(finding.severity, Severity::Note);
+        assert!(finding.mend.as_deref().unwrap().contains(right));
+    }
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "leasehold",
+        "+info",
+        "+config|get",
+        "+acl|whoami",
+    ]);
+    let report = examine_allowed(&server).await;
+    assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
+    let seen = &found(&report, "rights").seen;
+    assert!(seen.contains("user leasehold"), "{seen}");
+}
+
+/// Each word of the line is needed: without it `doctor` says so, and something is not done.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_right_less_is_found_and_is_needed() {
+    let server = healthy().start();
+    let line = line(&server.url());
+    let rights = line
+        .split(' ')
+        .filter(|word| word.starts_with(['+', '~', '&']));
+    for right in rights {
+        allow(&server, right);
+        // Whoever finds the script there need not bring it.
+        server.cli(&["SCRIPT", "FLUSH"]);
+        let report = examine_allowed(&server).await;
+        let finding = found(&report, "rights");
+        assert!(finding.severity > Severity::Ok, "{right}: {report:#?}");
+        let mend = finding.mend.as_deref().unwrap();
+        assert!(mend.contains(right), "{right}: {mend}");
+        // A free lock is granted without reading it; renewing fails, see `redis::rights`.
+        if finding.severity == Severity::Danger && right != "+hget" {
+            assert!(!is_granted(&server).await, "{right}");
+        }
+        allow(&server, "");
+        let words: Vec<_> = mend.split(' ').collect();
+        server.cli(&words);
+        let finding = found(&examine_allowed(&server).await, "rights").severity;
+        assert_eq!(finding, Severity::Ok, "{mend}");
+        assert!(is_granted(&server).await, "{right}");
+        server.cli(&["FLUSHALL"]);
+    }
+}
+
+/// Whether a lock is granted, held, renewed and released.
+async fn is_granted(server: &RedisServer) -> bool {
+    let url = server.url_of("leasehold", PASSWORD);
+    let granted = async {
+        let client = Client::connect(&url).await?;
+        let Some(guard) = client.mutex("rights")?.try_lock().await? else {
+            panic!("nobody else is there");
+        };
+        guard.ensure(std::time::Duration::from_secs(1)).await?;
+        guard.release().await
+    };
+    match granted.await {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+            false
+        }
+    }
+}
+
+/// Whoever names another database has to choose it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_database_needs_another_right() {
+    let server = RedisOptions::default().start();
+    let url = format!("{}3", server.url().trim_end_matches('0'));
+    let line = line(&url);
+    assert!(line.ends_with(" +select"), "{line}");
+}

@@ -1,0 +1,221 @@
+//! Single servers, each with one thing that is wrong.
+
+use leasehold::doctor::Severity;
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::{RedisServer, eventually};
+
+use super::{SOON, examine, found, healthy, in_step, only};
+use crate::bed::fresh_name;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_server_is_healthy_and_nothing_is_left() {
+    let server = healthy().start();
+    let report = examine(&server.url()).await;
+    assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
+    for check in [
+        "version",
+        "eviction",
+        "memory",
+        "persistence",
+        "replicas",
+        "rights",
+        "protocol",
+        "clock",
+    ] {
+        found(&report, check);
+    }
+    assert_eq!(server.cli(&["KEYS", "*"]), "");
+    assert_eq!(server.cli(&["PUBSUB", "CHANNELS"]), "");
+    assert_eq!(server.cli(&["ACL", "LOG"]), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_are_held_stay_held() {
+    let server = healthy().start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mutex = client.mutex(fresh_name("held")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    examine(&server.url()).await;
+    assert_eq!(client.locks().await.unwrap().len(), 1);
+    guard.release().await.unwrap();
+}
+
+/// Settings, and what is found by which check. The last is what mends it.
+type Case = (
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    Severity,
+    &'static str,
+);
+
+#[rustfmt::skip]
+const CASES: [Case; 9] = [
+    (&[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")],
+        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
+    (&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-ttl")],
+        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
+    (&[("maxmemory-policy", "volatile-lru")],
+        "eviction", Severity::Note, "maxmemory-policy noeviction"),
+    (&[("appendfsync", "everysec")],
+        "persistence", Severity::Warning, "appendfsync always"),
+    (&[("appendfsync", "no")],
+        "persistence", Severity::Danger, "appendfsync always"),
+    (&[("no-appendfsync-on-rewrite", "yes")],
+        "persistence", Severity::Warning, "no-appendfsync-on-rewrite no"),
+    (&[("aof-load-truncated", "yes")],
+        "persistence", Severity::Note, "aof-load-truncated no"),
+    (&[("appendonly", "no")],
+        "persistence", Severity::Danger, "appendonly yes"),
+    (&[("appendonly", "no"), ("save", "3600 1")],
+        "persistence", Severity::Danger, "appendonly yes"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_lose_locks() {
+    let server = healthy().start();
+    for (settings, check, severity, mend) in CASES {
+        let before = set(&server, settings);
+        let report = examine(&server.url()).await;
+        let helps = only(&report, check, severity).mend.as_deref().unwrap();
+        assert!(helps.contains(mend), "{helps}");
+        for ((name, _), value) in settings.iter().zip(before) {
+            server.cli(&["CONFIG", "SET", name, &value]);
+        }
+        // It is switched on again as soon as its file is written.
+        eventually(SOON, || {
+            let info = server.cli(&["INFO", "persistence"]);
+            info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+        });
+    }
+    assert_eq!(examine(&server.url()).await.severity(), Severity::Ok);
+}
+
+/// Two that also keep the server from writing.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_refuse_writes() {
+    for (setting, check, severity) in [
+        (("maxmemory", "1mb"), "memory", Severity::Warning),
+        (("min-replicas-to-write", "1"), "replicas", Severity::Danger),
+    ] {
+        let server = healthy().start();
+        set(&server, &[setting]);
+        let report = examine(&server.url()).await;
+        assert_eq!(found(&report, "writes").severity, Severity::Danger);
+        let finding = found(&report, check);
+        assert_eq!(finding.severity, severity, "{report:#?}");
+        assert!(finding.mend.as_deref().unwrap().contains(setting.0));
+    }
+}
+
+/// Changes settings and answers what they were.
+fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
+    let names = settings.iter().map(|(name, _)| *name);
+    let before = names.map(|name| value(server, name)).collect();
+    for (name, value) in settings {
+        server.cli(&["CONFIG", "SET", name, value]);
+    }
+    before
+}
+
+fn value(server: &RedisServer, name: &str) -> String {
+    let answer = server.cli(&["CONFIG", "GET", name]);
+    answer.lines().nth(1).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_grants_nothing() {
+    let server = healthy().maxmemory(1_000_000).start();
+    let report = examine(&server.url()).await;
+    let writes = found(&report, "writes");
+    assert_eq!(writes.severity, Severity::Danger);
+    assert!(writes.seen.contains("OOM"), "{}", writes.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_with_replicas_and_its_replica() {
+    let master = healthy().start();
+    let replica = healthy().replica_of(&master).start();
+    in_step(&master, 1);
+    let report = examine(&master.url()).await;
+    let finding = only(&report, "replicas", Severity::Warning);
+    assert!(finding.seen.contains("1 replica"), "{}", finding.seen);
+
+    let report = examine(&replica.url()).await;
+    let finding = only(&report, "role", Severity::Danger);
+    let place = format!("127.0.0.1:{}", master.port());
+    assert!(finding.seen.contains(&place), "{}", finding.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_stopped_lags() {
+    let master = healthy().start();
+    let replica = healthy().replica_of(&master).start();
+    in_step(&master, 1);
+    replica.stop();
+    eventually(SOON, || {
+        let info = master.cli(&["INFO", "replication"]);
+        let (_, lag) = info.split_once("lag=").unwrap();
+        lag.lines().next().unwrap().trim().parse::<u32>().unwrap() >= 2
+    });
+    let report = examine(&master.url()).await;
+    replica.cont();
+    let words: Vec<_> = report.findings.iter().map(|f| f.seen.as_str()).collect();
+    let named = format!("127.0.0.1:{} was last heard of", replica.port());
+    assert!(
+        words.iter().any(|words| words.contains(&named)),
+        "{words:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster() {
+    let server = healthy().config("cluster-enabled yes").start();
+    let report = examine(&server.url()).await;
+    let finding = only(&report, "mode", Severity::Danger);
+    assert!(
+        finding
+            .mend
+            .as_deref()
+            .unwrap()
+            .contains("redis+cluster://")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_off() {
+    let server = healthy().clock_shim().start();
+    for (delta, severity) in [(5_000, Severity::Note), (300_000, Severity::Warning)] {
+        server.step_clock(delta);
+        let report = examine(&server.url()).await;
+        let finding = only(&report, "clock", severity);
+        assert!(finding.seen.contains("ahead of ours"), "{}", finding.seen);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_let_in_or_answered_has_an_error() {
+    let mut server = healthy().requirepass("secret").start();
+    let wrong = server.url().replace("secret", "wrong");
+    for (url, kind) in [
+        (wrong.as_str(), ErrorKind::Unauthorized),
+        ("redis://", ErrorKind::InvalidConfig),
+        ("nothing:", ErrorKind::InvalidConfig),
+    ] {
+        let error = Client::builder().examine(url).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!error.to_string().contains("wrong"), "{error}");
+    }
+    server.kill9();
+    let error = Client::builder().examine(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_and_a_socket() {
+    for options in [healthy().tls(), healthy().unix_socket()] {
+        let server = options.start();
+        let report = examine(&server.url()).await;
+        assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
+        assert!(!report.store.contains("secret"));
+    }
+}

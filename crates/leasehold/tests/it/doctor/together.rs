@@ -1,0 +1,236 @@
+//! Servers that belong together: sentinels and their set, a cluster, many masters.
+
+use std::time::Duration;
+
+use leasehold::doctor::{Finding, Report, Severity};
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
+
+use super::{PASSWORD, examine, found, healthy, in_step, line, only};
+
+/// All that is not as it should be.
+fn wrong(report: &Report) -> Vec<&Finding> {
+    let findings = report.findings.iter();
+    findings.filter(|f| f.severity > Severity::Ok).collect()
+}
+
+/// Whether a check found something whose words contain these.
+fn says(report: &Report, check: &str, severity: Severity, words: &str) -> bool {
+    let mut findings = report.findings.iter();
+    findings.any(|f| f.check == check && f.severity == severity && f.seen.contains(words))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_set() {
+    let servers = healthy().config("min-replicas-to-write 1");
+    let mut set = SentinelSet::options()
+        .servers(servers)
+        .down_after(Duration::from_secs(5))
+        .start();
+    in_step(&set.servers()[set.master()], 2);
+    let report = examine(&set.url()).await;
+    // That replication is asynchronous is all that is left to say.
+    let finding = only(&report, "replicas", Severity::Warning);
+    let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
+    assert_eq!(finding.node.as_deref(), Some(&*master));
+    assert_eq!(found(&report, "sentinels").seen, "3 sentinels, quorum 2");
+    assert_eq!(found(&report, "failover").severity, Severity::Ok);
+
+    // With a shorter ttl the same failover takes too long.
+    let short = Client::builder().ttl(Duration::from_secs(12));
+    let report = short.examine(&set.url()).await.unwrap();
+    let failover = found(&report, "failover");
+    assert_eq!(failover.severity, Severity::Warning);
+    let mend = failover.mend.as_deref().unwrap();
+    assert!(mend.contains("down-after-milliseconds 2000"), "{mend}");
+
+    let all = set.url();
+    let (_, rest) = all.split_once("://").unwrap();
+    let (first, _) = rest.split_once(',').unwrap();
+    let (_, path) = rest.split_once('/').unwrap();
+    let report = examine(&format!("redis+sentinel://{first}/{path}")).await;
+    assert!(
+        says(&report, "sentinels", Severity::Note, "1 of 3"),
+        "{report:#?}"
+    );
+
+    set.sentinel_mut(2).kill9();
+    let report = examine(&all).await;
+    assert!(
+        says(&report, "sentinels", Severity::Warning, "nobody listens"),
+        "{report:#?}"
+    );
+
+    let master = set.master();
+    set.server_mut((master + 1) % 3).kill9();
+    let report = examine(&all).await;
+    assert!(
+        says(&report, "node", Severity::Warning, "nobody listens"),
+        "{report:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
+    let set = SentinelSet::options()
+        .down_after(Duration::from_secs(60))
+        .start();
+    let sentinel = &set.sentinels()[0];
+    let report = examine(&sentinel.url()).await;
+    let finding = only(&report, "mode", Severity::Danger);
+    assert!(
+        finding
+            .mend
+            .as_deref()
+            .unwrap()
+            .contains("redis+sentinel://")
+    );
+
+    let port = set.servers()[0].port();
+    let url = format!("redis+sentinel://127.0.0.1:{port}/mymaster");
+    let error = Client::builder().examine(&url).await.unwrap_err();
+    assert!(error.to_string().contains("no sentinels"), "{error}");
+    let url = set.url().replace("mymaster", "other");
+    let error = Client::builder().examine(&url).await.unwrap_err();
+    assert!(
+        error.to_string().contains("no master of the name"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster() {
+    let options = healthy().config("cluster-require-full-coverage no");
+    let cluster = Cluster::start_with(&options);
+    let masters = cluster.nodes().iter();
+    let masters = masters.filter(|node| node.cli(&["ROLE"]).starts_with("master"));
+    masters.for_each(|master| in_step(master, 1));
+    let report = examine(&cluster.url()).await;
+    let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
+    assert_eq!(ended, ["replicas"], "{report:#?}");
+    let seen = &found(&report, "cluster").seen;
+    assert!(seen.contains("state ok, 16384 of 16384"), "{seen}");
+    assert_eq!(found(&report, "failover").severity, Severity::Ok);
+    assert_eq!(found(&report, "rights").severity, Severity::Ok);
+
+    for node in cluster.nodes() {
+        node.cli(&["CONFIG", "SET", "cluster-node-timeout", "15000"]);
+    }
+    let report = examine(&cluster.url()).await;
+    let failover = found(&report, "failover");
+    assert_eq!(failover.severity, Severity::Warning);
+    let mend = failover.mend.as_deref().unwrap();
+    assert!(mend.contains("cluster-node-timeout 8000"), "{mend}");
+
+    let single = RedisServer::start();
+    let url = format!("redis+cluster://127.0.0.1:{}", single.port());
+    let report = examine(&url).await;
+    assert!(
+        says(&report, "cluster", Severity::Danger, "single server"),
+        "{report:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_for_a_cluster_are_enough() {
+    let cluster = Cluster::start_with(&healthy());
+    let line = line(&cluster.url()).replace("PASSWORD", PASSWORD);
+    for node in cluster.nodes() {
+        node.cli(&line.split(' ').collect::<Vec<_>>());
+    }
+    let url = cluster
+        .url()
+        .replace("://", &format!("://leasehold:{PASSWORD}@"));
+    let report = examine(&url).await;
+    assert_eq!(
+        found(&report, "rights").severity,
+        Severity::Ok,
+        "{report:#?}"
+    );
+    assert!(
+        says(&report, "cluster", Severity::Note, "do not show"),
+        "{report:#?}"
+    );
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "LOG", "RESET"]);
+    }
+    for right in ["cluster|myid", "asking"] {
+        for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {
+            cluster.nodes()[0].cli(&["ACL", "SETUSER", "leasehold", &format!("{sign}{right}")]);
+            let report = examine(&url).await;
+            assert_eq!(found(&report, "rights").severity, severity, "{sign}{right}");
+        }
+    }
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "LOG", "RESET"]);
+    }
+    let [a, b] = [
+        Client::connect(&url).await.unwrap(),
+        Client::connect(&url).await.unwrap(),
+    ];
+    for at in 0..20 {
+        let name = format!("allowed/{at}");
+        let guard = a.mutex(&name).unwrap().lock().await.unwrap();
+        let mutex = b.mutex(&name).unwrap();
+        let waits = tokio::spawn(async move { mutex.lock().await });
+        guard.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+    }
+    for node in cluster.nodes() {
+        assert_eq!(node.cli(&["ACL", "LOG"]), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_masters() {
+    let nodes: Vec<_> = (0..3).map(|_| healthy().start()).collect();
+    let ports: Vec<_> = nodes.iter().map(RedisServer::port).collect();
+    let [a, b, c] = ports[..] else {
+        panic!("three nodes")
+    };
+    let url = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
+    let report = examine(&url).await;
+    assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
+    assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
+    // What they have in common is told once.
+    let told = report.findings.iter().filter(|f| f.check == "eviction");
+    assert_eq!(told.count(), 1);
+
+    nodes[1].cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    let report = examine(&url).await;
+    let finding = only(&report, "persistence", Severity::Warning);
+    assert_eq!(finding.node, Some(format!("127.0.0.1:{b}")));
+
+    let away = "127.0.0.1:1,127.0.0.1:2";
+    let report = examine(&format!("redlock://127.0.0.1:{a},{away}")).await;
+    assert!(
+        says(&report, "masters", Severity::Danger, "1 of 3 nodes answer"),
+        "{report:#?}"
+    );
+    let error = Client::builder()
+        .examine(&format!("redlock://{away},127.0.0.1:3"))
+        .await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unreachable);
+
+    let twice = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},localhost:{a}");
+    let report = examine(&twice).await;
+    assert!(
+        says(&report, "masters", Severity::Danger, "one server"),
+        "{report:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_that_differ() {
+    let nodes: Vec<_> = (0..3).map(|_| healthy().clock_shim().start()).collect();
+    let hosts: Vec<_> = nodes
+        .iter()
+        .map(|n| format!("127.0.0.1:{}", n.port()))
+        .collect();
+    let url = format!("redlock://{}", hosts.join(","));
+    for (delta, severity) in [(800, Severity::Warning), (15_000, Severity::Danger)] {
+        nodes[2].step_clock(delta);
+        let report = examine(&url).await;
+        assert!(says(&report, "clock", severity, "apart"), "{report:#?}");
+    }
+}

@@ -1,0 +1,9 @@
+//! What a lock protects refuses a holder that is late.
+
+mod databases;
+mod http;
+mod paused;
+mod redis;
+mod resources;
+
+pub(crate) use self::resources::write;

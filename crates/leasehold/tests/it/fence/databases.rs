@@ -1,0 +1,109 @@
+//! The statements for databases, when two holders come at once.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use leasehold::fence::sql::Dialect;
+use leasehold_testkit::{PostgresServer, eventually};
+
+use super::paused::set_up;
+use super::resources::rows;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A session that stays open.
+struct Session {
+    psql: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Session {
+    fn start(server: &PostgresServer) -> Self {
+        let mut psql = server.psql();
+        let psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut psql = psql.spawn().unwrap();
+        let answers = BufReader::new(psql.stdout.take().unwrap());
+        let mut session = Self { psql, answers };
+        for (name, types, statement) in [
+            (
+                "ship",
+                "bigint, bigint, text",
+                Dialect::Postgres.update("orders", &["state"], "id"),
+            ),
+            (
+                "admit",
+                "text, bigint",
+                Dialect::Postgres.admit().to_owned(),
+            ),
+        ] {
+            session.send(&format!("PREPARE {name} ({types}) AS {statement};"));
+            assert_eq!(session.answer(), "PREPARE");
+        }
+        session
+    }
+
+    fn send(&self, statement: &str) {
+        writeln!(self.psql.stdin.as_ref().unwrap(), "{statement}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn run(&mut self, statement: &str) -> String {
+        self.send(statement);
+        self.answer()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.psql.stdin.take());
+        let _ = self.psql.wait();
+    }
+}
+
+/// The late one waits for the other's commit, and then does nothing.
+#[test]
+fn who_comes_late_while_another_has_not_committed_changes_nothing() {
+    let server = PostgresServer::start();
+    set_up(&server);
+    let (mut next, mut late) = (Session::start(&server), Session::start(&server));
+    for (statement, token) in [
+        ("EXECUTE ship (TOKEN, 42, 'TOKEN');", 8),
+        ("EXECUTE admit ('orders/42', TOKEN);", 18),
+    ] {
+        let of = |token: u64| statement.replace("TOKEN", &token.to_string());
+        next.run("BEGIN;");
+        assert_eq!(rows(&next.run(&of(token))), 1);
+        late.run("BEGIN;");
+        late.send(&of(token - 1));
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        eventually(SOON, || server.run(&[waits]) == "1");
+        next.run("COMMIT;");
+        assert_eq!(rows(&late.answer()), 0);
+        late.run("ROLLBACK;");
+    }
+    assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "8|8");
+    assert_eq!(
+        server.run(&["SELECT name, token FROM fences"]),
+        "orders/42|18"
+    );
+}
+
+/// Another time, if the next holder gave up: then the one before it is not late.
+#[test]
+fn who_rolls_back_keeps_nobody_out() {
+    let server = PostgresServer::start();
+    set_up(&server);
+    let (mut next, mut early) = (Session::start(&server), Session::start(&server));
+    next.run("BEGIN;");
+    assert_eq!(rows(&next.run("EXECUTE ship (8, 42, 'next');")), 1);
+    early.send("EXECUTE ship (7, 42, 'early');");
+    next.run("ROLLBACK;");
+    assert_eq!(rows(&early.answer()), 1);
+    assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "early|7");
+}

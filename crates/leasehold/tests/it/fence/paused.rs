@@ -1,0 +1,143 @@
+//! A holder in a process that stands still while its lease ends, and writes when it goes on.
+
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold::fence::sql::Dialect;
+use leasehold_testkit::{PostgresServer, RedisServer};
+use rusqlite::Connection;
+
+use super::http;
+use super::resources::{Wrote, write};
+use crate::bed::{Bed, fresh_name};
+use crate::processes::child::{Child, serve};
+
+/// Of the holder that stands still: so long its successor has to wait.
+const TTL: Duration = Duration::from_secs(1);
+
+/// The path of this test as the harness names it.
+macro_rules! this_test {
+    ($name:ident) => {{
+        let path = concat!(module_path!(), "::", stringify!($name));
+        path.split_once("::").unwrap().1
+    }};
+}
+
+/// The holder that was stopped writes after its successor and is refused. `read` looks at what is
+/// written.
+async fn is_refused(test: &str, kind: &str, place: &str, read: impl AsyncFn() -> String) {
+    let bed = Bed::redis();
+    let name = fresh_name("fence");
+    let child = Child::start_with_ttl(test, &bed, &name, TTL);
+    let early = child.locks();
+    child.tell(&format!("write {kind} {place} early"));
+    assert_eq!(child.says("wrote"), Wrote::Done.to_string());
+    assert_eq!(read().await, "early");
+
+    child.stop();
+    let client = bed.client_with(Client::builder()).await;
+    let guard = client.mutex(&name).unwrap().lock().await.unwrap();
+    let token = guard.token();
+    assert!(token.get() > early);
+    for value in ["next", "again"] {
+        assert_eq!(write(kind, place, token, value).await, Wrote::Done);
+    }
+    child.tell(&format!("write {kind} {place} late"));
+    child.signal(rustix::process::Signal::CONT);
+    assert_eq!(child.says("wrote"), Wrote::Late.to_string());
+    assert_eq!(read().await, "again");
+    child.tell("state");
+    assert!(child.says("is").starts_with("Lost"));
+
+    assert_eq!(write(kind, place, token, "last").await, Wrote::Done);
+    assert_eq!(read().await, "last");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_redis_server() {
+    if child() {
+        return;
+    }
+    let server = RedisServer::start();
+    let read = async || server.cli(&["GET", "stock"]);
+    is_refused(this_test!(by_a_redis_server), "redis", &server.url(), read).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_row_of_sqlite() {
+    if child() {
+        return;
+    }
+    by_sqlite(this_test!(by_a_row_of_sqlite), "sqlite_row").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_name_in_sqlite() {
+    if child() {
+        return;
+    }
+    by_sqlite(this_test!(by_a_name_in_sqlite), "sqlite_name").await;
+}
+
+async fn by_sqlite(test: &str, kind: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("orders.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(ORDERS).unwrap();
+    let sql = Dialect::Sqlite;
+    db.execute(&sql.add_column("orders"), []).unwrap();
+    db.execute(sql.create_fences(), []).unwrap();
+    let read = async || {
+        let state = db.query_row("SELECT state FROM orders", [], |row| row.get(0));
+        state.unwrap()
+    };
+    is_refused(test, kind, path.to_str().unwrap(), read).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_row_of_postgres() {
+    if child() {
+        return;
+    }
+    by_postgres(this_test!(by_a_row_of_postgres), "postgres_row").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_name_in_postgres() {
+    if child() {
+        return;
+    }
+    by_postgres(this_test!(by_a_name_in_postgres), "postgres_name").await;
+}
+
+async fn by_postgres(test: &str, kind: &str) {
+    let server = PostgresServer::start();
+    set_up(&server);
+    let read = async || server.run(&["SELECT state FROM orders"]);
+    is_refused(test, kind, &server.place(), read).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_service_over_http() {
+    if child() {
+        return;
+    }
+    let address = http::start().await;
+    let read = async || http::read(&address).await;
+    is_refused(this_test!(by_a_service_over_http), "http", &address, read).await;
+}
+
+/// Serves as a child, if that is what this process is, on a thread without a runtime.
+fn child() -> bool {
+    std::thread::spawn(serve).join().unwrap()
+}
+
+/// What is protected, before anybody thought of fencing.
+pub(super) const ORDERS: &str = "CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT NOT NULL); \
+                                 INSERT INTO orders VALUES (42, 'new')";
+
+pub(super) fn set_up(server: &PostgresServer) {
+    let sql = Dialect::Postgres;
+    server.run(&[ORDERS, &sql.add_column("orders"), sql.create_fences()]);
+}
