@@ -168,6 +168,24 @@ impl Judge {
                     return broken(Promise::TokenOrder, "exhausted with tokens left".into());
                 }
             }
+            (Op::Revoke, Outcome::Revoked { cut_off }) => {
+                let known = cut_off.is_none_or(|cut_off| held_by(maybe, cut_off));
+                let missed = cut_off.is_none() && surely.is_some();
+                if !known || missed {
+                    let what = format!("revoke at {now} cut off {cut_off:?}, held: {maybe:?}");
+                    return broken(Promise::Loss, what);
+                }
+                self.tenure = None;
+            }
+            _ => return self.holder_answered(op, outcome, now),
+        }
+        Ok(())
+    }
+
+    /// Reads the answer to what only a holder does.
+    fn holder_answered(&mut self, op: &Op, outcome: &Outcome, now: u64) -> Result<(), Violation> {
+        let (surely, maybe) = self.tenures(now);
+        match (*op, *outcome) {
             (Op::Enter { lease, count, ttl }, Outcome::Entered { count: told }) => {
                 self.own(maybe, lease, op, now)?;
                 if told != count {
@@ -213,15 +231,6 @@ impl Judge {
                 }
                 self.tenure = self.tenure.filter(|tenure| tenure.lease != lease);
                 self.waiting.leave(lease);
-            }
-            (Op::Revoke, Outcome::Revoked { cut_off }) => {
-                let known = cut_off.is_none_or(|cut_off| held_by(maybe, cut_off));
-                let missed = cut_off.is_none() && surely.is_some();
-                if !known || missed {
-                    let what = format!("revoke at {now} cut off {cut_off:?}, held: {maybe:?}");
-                    return broken(Promise::Loss, what);
-                }
-                self.tenure = None;
             }
             _ => {
                 let what = format!("{op:?} was answered {outcome:?}");

@@ -172,7 +172,7 @@ fn replicas_that_are_not_there_are_not_waited_for() {
     let _replica = RedisServer::options().replica_of(&server).start();
     leasehold_testkit::eventually(std::time::Duration::from_secs(10), || {
         let output = place
-            .leasehold(&["--store", &url])
+            .leasehold(["--store", &url])
             .args(run)
             .output()
             .unwrap();
