@@ -85,13 +85,10 @@ impl Error {
         self
     }
 
-    /// The message and its store, without the lock.
+    /// The message alone, and the store that it is about.
     #[cfg(feature = "redis")]
-    pub(crate) fn brief(&self) -> String {
-        match &self.0.store {
-            Some(store) => format!("{store}: {}", self.0.message),
-            None => self.0.message.clone(),
-        }
+    pub(crate) fn parts(&self) -> (&str, Option<&str>) {
+        (&self.0.message, self.0.store.as_deref())
     }
 
     /// What kind of error this is.

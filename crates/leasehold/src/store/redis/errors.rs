@@ -62,8 +62,8 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     known("", UNARMED, ErrorKind::Store,
-        "this master was started again and may have forgotten locks; it is kept out until all leases \
-         from before have ended and the other masters have told their tokens"),
+        "started not long ago, so it may have forgotten locks; it is kept out until the leases from \
+         before have ended, which takes as long as the longest ttl"),
     known("LOADING", "", ErrorKind::Store,
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,
@@ -169,7 +169,9 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         |known| (known.kind, known.advice),
     );
     let (command, words) = (quote(command), quote(text));
-    let message = if key.is_empty() {
+    let message = if text == UNARMED {
+        advice.to_owned()
+    } else if key.is_empty() {
         format!("{advice} ({command}: {words})")
     } else {
         format!("{advice} ({command} of key {key:?}: {words})")

@@ -1,5 +1,6 @@
 //! One request, and what the masters answered to it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
@@ -256,17 +257,25 @@ pub(super) fn no_quorum(size: Size, errors: &[Error]) -> Error {
         true => kind,
         false => ErrorKind::NoQuorum,
     };
-    let mut briefs: Vec<_> = errors.iter().map(Error::brief).collect();
-    briefs.sort_unstable();
-    briefs.dedup();
+    // Several may have the same to say.
+    let mut said = BTreeMap::<&str, Vec<&str>>::new();
+    for error in errors {
+        let (message, store) = error.parts();
+        said.entry(message).or_default().extend(store);
+    }
+    let said = said.into_iter().map(|(message, mut stores)| {
+        stores.sort_unstable();
+        stores.dedup();
+        match stores.is_empty() {
+            true => message.to_owned(),
+            false => format!("{}: {message}", stores.join(", ")),
+        }
+    });
+    let said: Vec<_> = said.collect();
     let message = format!(
         "no majority of {} masters: {}",
         size.masters(),
-        briefs.join("; ")
+        said.join("; ")
     );
-    let error = Error::new(kind, message);
-    match errors.first() {
-        Some(first) => error.with_source(first.clone()),
-        None => error,
-    }
+    Error::new(kind, message)
 }
