@@ -175,7 +175,7 @@ fn tell<M: Model>(model: &M, way: &[M::State]) -> Trace {
             }
         });
         let Some((step, reached)) = taken else {
-            // Only a fault of the model's normal form leads here.
+            // Only a normal form that depends on names leads here.
             told.push("a step that cannot be found again".into());
             break;
         };

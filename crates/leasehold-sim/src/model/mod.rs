@@ -17,5 +17,8 @@
 
 mod core;
 pub mod explore;
+mod order;
 mod table;
+pub mod times;
 pub mod tokens;
+mod words;

@@ -63,10 +63,7 @@ impl<const N: usize> Model for Tokens<N> {
     fn normal(&self, state: Packed<N>) -> Packed<N> {
         let mut state = state.unpack();
         state.forget(self.setup);
-        state.arrange(self.setup.attempts);
-        let mut packed = state.pack();
-        packed.sort();
-        packed
+        state.arranged(self.setup.attempts)
     }
 
     fn properties(&self) -> Vec<Property> {

@@ -3,7 +3,8 @@
 use std::array;
 
 use super::setup::{Back, Broken, Setup};
-use super::state::{ATTEMPTS, Acquire, Fence, Stage, Stand, State};
+use super::state::{ATTEMPTS, Acquire, Fence, Packed, Stage, Stand, State};
+use crate::model::order::orders;
 
 impl<const N: usize> State<N> {
     /// Leaves out what no step and no property can use any more.
@@ -100,15 +101,24 @@ impl<const N: usize> State<N> {
         }
     }
 
-    /// Puts the attempts in an order that does not depend on their letters. Where two of them look the
-    /// same the order stays, so some states may be counted twice.
-    pub(super) fn arrange(&mut self, attempts: usize) {
-        let mut order: [usize; ATTEMPTS] = array::from_fn(|at| at);
+    /// The one form of all states that differ only in the names of masters and attempts.
+    pub(super) fn arranged(&self, attempts: usize) -> Packed<N> {
         let keys: [_; ATTEMPTS] = array::from_fn(|at| self.key(at));
-        order[..attempts].sort_by_key(|at| keys[*at]);
-        if order.is_sorted() {
-            return;
-        }
+        let alike = |one: usize, other: usize| {
+            let idle = |at: usize| self.attempts[at].stand == Stand::Idle;
+            idle(one) && idle(other)
+        };
+        let mut least = None;
+        orders(&keys, attempts, alike, |order| {
+            let mut packed = self.renamed(order).pack();
+            packed.sort();
+            least = Some(least.map_or(packed, |least: Packed<N>| least.min(packed)));
+        });
+        least.unwrap_or_else(|| self.pack())
+    }
+
+    /// The same with the attempts in another order.
+    fn renamed(&self, order: &[usize; ATTEMPTS]) -> Self {
         let mut places = [0; ATTEMPTS];
         for (place, at) in order.iter().enumerate() {
             places[*at] = place;
@@ -117,18 +127,20 @@ impl<const N: usize> State<N> {
             let members = (0..ATTEMPTS).filter(|at| set & 1 << at != 0);
             members.fold(0, |all, at| all | 1 << places[at])
         };
-        self.attempts = order.map(|at| {
+        let mut renamed = *self;
+        renamed.attempts = order.map(|at| {
             let mut attempt = self.attempts[at];
             attempt.before = rename(attempt.before);
             attempt.owned_before = rename(attempt.owned_before);
             attempt
         });
-        for master in &mut self.masters {
+        for master in &mut renamed.masters {
             master.cells = order.map(|at| master.cells[at]);
             if let Some(holder) = usize::from(master.hold).checked_sub(1) {
                 master.hold = places[holder] as u8 + 1;
             }
         }
+        renamed
     }
 
     /// What an attempt looks like, whatever its letter and those of the masters.

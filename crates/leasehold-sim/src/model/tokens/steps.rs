@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::setup::{Back, Broken, Setup};
 use super::state::{Acquire, Fence, Stage, Stand, State};
+use crate::model::words::{list, majorities, members, name};
 
 /// What is told of a step.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
@@ -44,7 +45,7 @@ impl Setup {
 
     /// An attempt reads the counters of a majority before it asks anybody.
     fn read_before<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        for readers in majorities::<N>() {
+        for readers in majorities(N) {
             let read = members(readers).map(|master| state.masters[master].counter);
             let mut next = *state;
             next.begin(at);
@@ -101,7 +102,7 @@ impl Setup {
 
     /// An attempt hears that a majority has granted it, and writes its token.
     fn own<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        for heard in majorities::<N>() {
+        for heard in majorities(N) {
             let grants =
                 members(heard).map(|master| match state.masters[master].cells[at].acquire {
                     Acquire::Granted(first) => Some((master, first)),
@@ -317,25 +318,4 @@ impl fmt::Display for Granted {
             None => Ok(()),
         }
     }
-}
-
-/// The letter of an attempt.
-fn name(attempt: usize) -> char {
-    ['A', 'B', 'C', 'D'].get(attempt).copied().unwrap_or('?')
-}
-
-/// Every set of masters that is just large enough, one bit for each.
-fn majorities<const N: usize>() -> impl Iterator<Item = u32> {
-    let majority = State::<N>::majority() as u32;
-    (0..1_u32 << N).filter(move |set| set.count_ones() == majority)
-}
-
-fn members(set: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |at| set & 1 << at != 0)
-}
-
-/// The masters of a set, in words.
-fn list(set: u32) -> String {
-    let numbers = members(set).map(|at| (at + 1).to_string());
-    numbers.collect::<Vec<_>>().join(" and ")
 }
