@@ -5,6 +5,7 @@
 //!   any moment, any message may be lost, or run long after its sender gave up. What holds here needs
 //!   no clock.
 //! * [`times`]: leases and deadlines on clocks that run apart. What holds here needs them.
+//! * [`forgetting`]: one store that is replaced by a replica that lacks the last grants.
 //! * [`rows`]: what is explored, and what must come out. For each rule there is a row without it, in
 //!   which something breaks: a model that breaks nothing proves nothing.
 //!
@@ -17,7 +18,9 @@
 
 mod core;
 pub mod explore;
+pub mod forgetting;
 mod order;
+pub mod rows;
 mod table;
 pub mod times;
 pub mod tokens;

@@ -32,11 +32,6 @@ impl<const N: usize> State<N> {
             if over {
                 self.end(at);
             }
-            if self.attempts[at].stand == Stand::Taken {
-                for master in &mut self.masters {
-                    master.cells[at].acquire = Acquire::Spent;
-                }
-            }
         }
         for master in &mut self.masters {
             if master.hold == 0 {

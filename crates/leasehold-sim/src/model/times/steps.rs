@@ -104,6 +104,12 @@ impl Setup {
             let mut next = *state;
             if granted && self.write(&mut next, at, heard) {
                 next.attempts[at].stand = Stand::Taken;
+                for it in &mut next.masters {
+                    let acquire = &mut it.cells[at].acquire;
+                    if *acquire == Acquire::Granted {
+                        *acquire = Acquire::Spent;
+                    }
+                }
                 let (name, heard) = (name(at), list(heard));
                 take(
                     &format_args!("{name} owns {heard}, which take its token"),
