@@ -4,6 +4,7 @@
 //!   the rule and to compare the answers.
 //! * [`judge`] reads operations and answers and says which promise was broken. It shares no code
 //!   with the rule.
+//! * [`model`] visits every state of small models of the lock, also over many masters.
 //! * [`seed`] is where random tests start.
 //! * [`world`] lets the real rule of a store and the real view of a holder meet bad networks,
 //!   stopped processes and clocks that run apart.
@@ -14,6 +15,7 @@
 
 pub mod history;
 pub mod judge;
+pub mod model;
 pub mod seed;
 pub mod waiting;
 pub mod world;

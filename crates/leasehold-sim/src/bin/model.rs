@@ -1,0 +1,69 @@
+//! Explores every row of the models and prints what came out, as a table in Markdown.
+//!
+//! `model [--short] [--traces] [PART OF A KEY]`. Ends with 1 if a row did not come out as it must.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use leasehold_sim::model::explore::{Report, Until};
+use leasehold_sim::model::rows::{Extent, Row, rows};
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let extent = match has("--short") {
+        true => Extent::Short,
+        false => Extent::Full,
+    };
+    let key = args.iter().find(|arg| !arg.starts_with('-'));
+    let mut faults = Vec::new();
+    println!("| variant | states | holds or breaks, in how many steps | independent model |");
+    println!("|---|---:|---|---|");
+    for row in rows(extent) {
+        if key.is_some_and(|key| !row.key.contains(key.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        let report = row.explore(Until::Done);
+        eprintln!("{}: {:.1?}", row.key, began.elapsed());
+        println!("{}", line(&row, &report));
+        if has("--traces") {
+            for (property, trace) in &report.broken {
+                eprintln!("{property}:\n{trace}");
+            }
+        }
+        faults.extend(row.faults(&report));
+    }
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    ExitCode::from(u8::from(!faults.is_empty()))
+}
+
+fn line(row: &Row, report: &Report) -> String {
+    let mut broken: Vec<_> = report.broken.iter().collect();
+    broken.sort_by_key(|(property, _)| *property as u8);
+    let broken = broken.iter();
+    let broken = broken.map(|(property, trace)| format!("{property} {}", trace.0.len()));
+    let broken: Vec<_> = broken.collect();
+    let result = match broken.is_empty() {
+        true => "holds".to_owned(),
+        false => format!("**breaks**: {}", broken.join(", ")),
+    };
+    let states = grouped(report.states);
+    let independent = row.independent.unwrap_or("");
+    format!("| {} | {states} | {result} | {independent} |", row.what)
+}
+
+/// A number with its digits in groups of three.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}

@@ -1,0 +1,238 @@
+//! Visits every state that a model can reach, the nearest first.
+
+use std::fmt;
+use std::hash::Hash;
+
+use super::table::{NONE, Table};
+
+/// What must be true in every state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Property {
+    /// No two leases are relied on at the same time.
+    Exclusion,
+    /// No two acquisitions have the same token.
+    Unique,
+    /// Who began after another had succeeded has a larger token.
+    RealTime,
+    /// Who owned the lock later has a larger token.
+    Ownership,
+    /// A resource that refuses older tokens accepts no earlier owner after a later one.
+    Fenced,
+    /// When all leases are over, somebody can be granted the lock.
+    Free,
+}
+
+impl Property {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Exclusion,
+        Self::Unique,
+        Self::RealTime,
+        Self::Ownership,
+        Self::Fenced,
+        Self::Free,
+    ];
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusion => "exclusion",
+            Self::Unique => "unique",
+            Self::RealTime => "real time",
+            Self::Ownership => "ownership",
+            Self::Fenced => "fenced",
+            Self::Free => "not stuck",
+        })
+    }
+}
+
+/// Something that goes from state to state.
+pub trait Model {
+    /// All that there is at one moment.
+    type State: Copy + Eq + Hash;
+
+    /// Where it may begin.
+    fn initial(&self) -> Vec<Self::State>;
+
+    /// Tells every step that can be taken, in words, and where it leads.
+    fn steps(&self, state: &Self::State, take: &mut dyn FnMut(&dyn fmt::Display, Self::State));
+
+    /// The same state, with what cannot make a difference left out and in one order.
+    fn normal(&self, state: Self::State) -> Self::State;
+
+    /// The properties that it checks.
+    fn properties(&self) -> Vec<Property>;
+
+    /// Whether a property is broken in a state.
+    fn breaks(&self, state: &Self::State, property: Property) -> bool;
+
+    /// How many acquisitions have succeeded.
+    fn successes(&self, state: &Self::State) -> usize;
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// When every state was visited.
+    Done,
+    /// When this is broken, too.
+    Broken(Property),
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Report {
+    /// How many states there are, or were until it stopped.
+    pub states: usize,
+    /// The most acquisitions that succeeded in one of them.
+    pub successes: usize,
+    /// What was checked.
+    pub checked: Vec<Property>,
+    /// What is broken, with one of the shortest ways there.
+    pub broken: Vec<(Property, Trace)>,
+}
+
+impl Report {
+    /// The way to break a property, if there is one.
+    #[must_use]
+    pub fn trace(&self, property: Property) -> Option<&Trace> {
+        let mut broken = self.broken.iter();
+        broken
+            .find(|(other, _)| *other == property)
+            .map(|(_, trace)| trace)
+    }
+}
+
+/// One step after the other, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Trace(pub Vec<String>);
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            writeln!(f, "{:>3}. {step}", at + 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Visits every state of a model, breadth first: what it finds, it finds on a shortest way.
+pub fn explore<M: Model>(model: &M, until: Until) -> Report {
+    let mut table = Table::new();
+    let mut report = Report {
+        states: 0,
+        successes: 0,
+        checked: model.properties(),
+        broken: Vec::new(),
+    };
+    for state in model.initial() {
+        table.insert(model.normal(state), NONE);
+    }
+    let mut number = 0;
+    while (number as usize) < table.len() {
+        let state = table.state(number);
+        look(model, &table, number, &mut report);
+        if matches!(until, Until::Broken(property) if report.trace(property).is_some()) {
+            break;
+        }
+        model.steps(&state, &mut |_, next| {
+            table.insert(model.normal(next), number);
+        });
+        number += 1;
+    }
+    report.states = table.len();
+    report
+}
+
+/// Looks whether anything is broken in a state that was not before.
+fn look<M: Model>(model: &M, table: &Table<M::State>, number: u32, report: &mut Report) {
+    let state = table.state(number);
+    report.successes = report.successes.max(model.successes(&state));
+    for at in 0..report.checked.len() {
+        let property = report.checked[at];
+        if report.trace(property).is_none() && model.breaks(&state, property) {
+            let trace = tell(model, &table.way(number));
+            report.broken.push((property, trace));
+        }
+    }
+}
+
+/// The steps of a way in words. It is walked again without leaving anything out, so that nodes keep
+/// their places from step to step.
+fn tell<M: Model>(model: &M, way: &[M::State]) -> Trace {
+    let mut told = Vec::new();
+    let mut initial = model.initial().into_iter();
+    let first = initial.find(|state| way.first() == Some(&model.normal(*state)));
+    let Some(mut state) = first else {
+        return Trace(told);
+    };
+    for next in &way[1..] {
+        let mut taken = None;
+        model.steps(&state, &mut |step, reached| {
+            if taken.is_none() && model.normal(reached) == *next {
+                taken = Some((step.to_string(), reached));
+            }
+        });
+        let Some((step, reached)) = taken else {
+            // Only a normal form that depends on names leads here.
+            told.push("a step that cannot be found again".into());
+            break;
+        };
+        told.push(step);
+        state = reached;
+    }
+    Trace(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds 2 or 3, up to 20; 11 is forbidden.
+    struct Sums;
+
+    impl Model for Sums {
+        type State = u32;
+
+        fn initial(&self) -> Vec<u32> {
+            vec![0]
+        }
+
+        fn steps(&self, state: &u32, take: &mut dyn FnMut(&dyn fmt::Display, u32)) {
+            for add in [2, 3] {
+                if state + add <= 20 {
+                    take(&format_args!("add {add}"), state + add);
+                }
+            }
+        }
+
+        fn normal(&self, state: u32) -> u32 {
+            state
+        }
+
+        fn properties(&self) -> Vec<Property> {
+            vec![Property::Unique, Property::Free]
+        }
+
+        fn breaks(&self, state: &u32, property: Property) -> bool {
+            *state == 11 && property == Property::Unique
+        }
+
+        fn successes(&self, state: &u32) -> usize {
+            *state as usize
+        }
+    }
+
+    #[test]
+    fn every_state_is_visited_and_the_shortest_way_is_told() {
+        let report = explore(&Sums, Until::Done);
+        assert_eq!(report.states, 20);
+        assert_eq!(report.successes, 20);
+        assert_eq!(report.broken.len(), 1);
+        let trace = report.trace(Property::Unique).unwrap();
+        assert_eq!(trace.0, ["add 2", "add 3", "add 3", "add 3"]);
+        assert!(trace.to_string().starts_with("  1. add 2\n"));
+        assert!(explore(&Sums, Until::Broken(Property::Unique)).states < 20);
+    }
+}

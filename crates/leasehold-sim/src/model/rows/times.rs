@@ -1,0 +1,178 @@
+//! Leases in time.
+
+use std::time::Duration;
+
+use super::{Extent, Row};
+use crate::model::explore::Property::Exclusion;
+use crate::model::times::{Deadline, Fault, Setup, Times};
+
+pub(super) fn rows(extent: Extent) -> Vec<Row> {
+    let attempts = match extent {
+        Extent::Short => 2,
+        Extent::Full => 3,
+    };
+    let setup = Setup {
+        attempts,
+        ..Setup::default()
+    };
+    let mut rows = deadlines(setup);
+    rows.extend(faults(setup));
+    rows.extend(drift(setup));
+    rows.extend(renewals(setup));
+    rows
+}
+
+fn over<const N: usize>(key: &'static str, what: &'static str, setup: Setup) -> Row {
+    Row::new(key, what, Times::<N>::new(setup))
+}
+
+fn deadlines(setup: Setup) -> Vec<Row> {
+    let by = |deadline| Setup { deadline, ..setup };
+    vec![
+        over::<1>("time, one store", "one store, deadlines by the rule", setup),
+        over::<3>("time", "three masters, deadlines by the rule", setup)
+            .independent("1: 4,127,608"),
+        over::<3>(
+            "deadline from the reply",
+            "the deadline is counted from when the answer is heard",
+            by(Deadline::FromReply),
+        )
+        .breaks(&[Exclusion])
+        .independent("2: 1,356,324"),
+        over::<3>(
+            "no deadline",
+            "holders do not look at their clocks; what only a token helps against",
+            by(Deadline::Never),
+        )
+        .breaks(&[Exclusion])
+        .independent("3: 1,354,239"),
+    ]
+}
+
+fn faults(setup: Setup) -> Vec<Row> {
+    let after = |fault| Setup {
+        faults: 1,
+        fault,
+        ..setup
+    };
+    vec![
+        over::<3>(
+            "time, restart",
+            "a master comes back empty and is kept out by the rule",
+            after(Fault::Restart),
+        )
+        .independent("8: 23,578,696"),
+        over::<3>(
+            "time, restart at once",
+            "a master comes back empty and goes on at once",
+            after(Fault::RestartAtOnce),
+        )
+        .breaks(&[Exclusion])
+        .independent("6: 1,094,607"),
+        over::<3>(
+            "time, restart early",
+            "a master comes back empty and is kept out for a tick less than the ttl",
+            after(Fault::RestartEarly),
+        )
+        .breaks(&[Exclusion])
+        .independent("7: 9,043,010"),
+        over::<3>(
+            "clock jump",
+            "the clock of a master jumps",
+            after(Fault::Jump),
+        )
+        .breaks(&[Exclusion])
+        .independent("9: 1,002,357"),
+        over::<1>(
+            "one store forgets",
+            "one store comes back empty at once",
+            after(Fault::RestartAtOnce),
+        )
+        .breaks(&[Exclusion]),
+    ]
+}
+
+/// The allowance for drift is two ticks here, so a lease of four is relied on for two.
+fn drift(setup: Setup) -> Vec<Row> {
+    let fine = Setup {
+        tick: Duration::from_millis(1),
+        ttl: 4,
+        ..setup
+    };
+    let fast = |gain| Setup { gain, ..fine };
+    vec![
+        over::<3>(
+            "drift inside",
+            "every master's clock gains as much as the rule allows for",
+            fast(2),
+        )
+        .independent("5: 25,023,503"),
+        over::<3>(
+            "drift inside, restart",
+            "the same, and a master comes back empty by the rule",
+            Setup {
+                faults: 1,
+                ..fast(2)
+            },
+        ),
+        over::<3>(
+            "drift outside",
+            "every master's clock gains a tick more than that",
+            fast(3),
+        )
+        .breaks(&[Exclusion]),
+        over::<3>(
+            "drift without margin",
+            "every master's clock gains a tick, and deadlines do not allow for it",
+            Setup {
+                deadline: Deadline::WithoutMargin,
+                ..fast(1)
+            },
+        )
+        .breaks(&[Exclusion])
+        .independent("4: 3,862,114"),
+    ]
+}
+
+fn renewals(setup: Setup) -> Vec<Row> {
+    let renewed = Setup {
+        renewed: true,
+        ..setup
+    };
+    let after = |fault| Setup {
+        faults: 1,
+        fault,
+        ..renewed
+    };
+    vec![
+        over::<3>(
+            "renewed",
+            "leases are renewed, and asked for again where they were lost",
+            renewed,
+        )
+        .independent("12: 4,627,886"),
+        over::<3>(
+            "renewed, restart",
+            "the same, and a master comes back empty by the rule",
+            after(Fault::Restart),
+        )
+        .independent("13: 26,189,677"),
+        over::<3>(
+            "renewed, clock jump",
+            "the same, and the clock of a master jumps",
+            after(Fault::Jump),
+        )
+        .breaks(&[Exclusion])
+        .independent("14: 1,037,426"),
+        over::<3>(
+            "renewed, drift inside",
+            "the same, and every master's clock gains as much as the rule allows for",
+            Setup {
+                tick: Duration::from_millis(1),
+                ttl: 4,
+                gain: 2,
+                ..renewed
+            },
+        ),
+    ]
+}
