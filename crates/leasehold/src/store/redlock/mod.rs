@@ -17,7 +17,7 @@ mod panel;
 mod poll;
 
 use futures_util::future::join_all;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -103,6 +103,7 @@ impl RedlockStore {
         let met = join_all(self.nodes.iter().map(|node| node.store.meet()));
         let mut errors = Vec::new();
         let mut runs = HashMap::new();
+        let mut versions = BTreeSet::new();
         for (node, met) in self.nodes.iter().zip(met.await) {
             let invalid = |what: String| {
                 Err(Error::new(
@@ -132,10 +133,13 @@ impl RedlockStore {
                     other.store
                 ));
             }
-            tracing::debug!(master = %node.store, version = facts.version, "a master");
+            versions.insert(facts.version);
         }
         if runs.len() < self.size.majority() {
             return Err(ballot::no_quorum(self.size, &errors));
+        }
+        if versions.len() > 1 {
+            tracing::warn!(store = %self.url, ?versions, "the masters have different versions");
         }
         for error in &errors {
             tracing::warn!(store = %self.url, %error, "a master cannot be reached");
