@@ -77,7 +77,6 @@ conformance! {
         leases::ttls_outside_the_bounds_are_refused,
         leases::the_states_are_told_one_after_the_other,
         leaving::a_timeout_in_the_middle_of_a_line_disturbs_nobody,
-        leaving::a_front_whose_time_is_over_passes_its_place_on,
         leaving::a_waiter_that_is_cancelled_anywhere_disturbs_nobody,
         leaving::a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on,
         leaving::a_shutdown_lets_the_others_go_on,
@@ -110,6 +109,7 @@ conformance! {
     }
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
+        leaving::a_front_whose_time_is_over_passes_its_place_on,
         leaving::storms_of_cancellations_leave_nothing_behind,
         leaving::a_client_that_is_gone_is_not_waited_for,
         operations::a_batch_is_answered_in_its_order,

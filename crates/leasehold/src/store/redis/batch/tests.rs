@@ -56,13 +56,14 @@ fn the_script_and_the_rule_mean_the_same_numbers() {
     let retention = leasehold_core::queue::retention(ttl);
     assert_eq!(retention, 2 * ttl.as_duration() + Duration::from_secs(1));
     assert!(script.contains("retention = run('PTTL', queue), 2 * ttl + 1000"));
-    let codes = "LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED =";
+    let codes =
+        "LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =";
     assert!(script.contains(codes));
     let here = [
-        LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED,
+        LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED,
     ];
-    assert!(here.iter().copied().eq(0..8));
-    assert!(script.contains("0, 1, 2, 3, 4, 5, 6, 7"));
+    assert!(here.iter().copied().eq(0..10));
+    assert!(script.contains("0, 1, 2, 3, 4, 5, 6, 7, 8, 9"));
 }
 
 #[test]
