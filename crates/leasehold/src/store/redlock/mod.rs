@@ -4,6 +4,7 @@
 //! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
 //!   [`leasehold_core::quorum`].
 //! * `armoury` takes in masters that are new, or were started again.
+//! * `gather` asks all of them something, and waits for the last only for a moment.
 //! * `panel` passes on what the masters tell; `look` reads records of all of them.
 //!
 //! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
@@ -11,6 +12,7 @@
 
 mod armoury;
 mod ballot;
+mod gather;
 mod look;
 mod node;
 mod panel;
@@ -26,6 +28,7 @@ use leasehold_core::quorum::Size;
 use leasehold_core::{ClientId, Op, Ttl};
 
 use self::armoury::Armoury;
+use self::gather::{Patience, gather};
 use self::node::Node;
 use self::panel::Panel;
 use super::redis::deployment::{Deployment, Masters};
@@ -37,6 +40,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// One that is silent keeps nobody from connecting to the others.
+const PATIENCE: Patience = Patience {
+    majority: None,
+    others: Duration::from_secs(1),
+};
 
 /// Lock records in many Redis masters, each by itself.
 ///
@@ -100,17 +109,19 @@ impl RedlockStore {
 
     /// Who the masters are, and whether they can be what they are to be.
     async fn meet(&self) -> Result<()> {
-        let met = join_all(self.nodes.iter().map(|node| node.store.meet()));
+        let met = self.nodes.iter().map(|node| node.store.meet());
+        let met = gather(met, self.size, PATIENCE).await;
         let mut errors = Vec::new();
         let mut runs = HashMap::new();
-        for (node, met) in self.nodes.iter().zip(met.await) {
+        for (node, met) in self.nodes.iter().zip(met) {
             let invalid = |what: String| {
                 Err(Error::new(
                     ErrorKind::InvalidConfig,
                     format!("{}{what}", node.store),
                 ))
             };
-            let facts = match met {
+            let silent = || Error::new(ErrorKind::Unreachable, "no answer").at_store(&node.store);
+            let facts = match met.unwrap_or_else(|| Err(silent())) {
                 Ok(facts) => facts,
                 Err(error) if error.kind() == ErrorKind::Unreachable => {
                     errors.push(error);

@@ -76,7 +76,7 @@ enum Forgets {
 async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut masters = Masters::aged(3);
     let store = open(&short(&masters)).await;
-    works(&*store).await;
+    works_again(&*store).await;
     let floor = masters.servers().iter().map(|server| mark(server, "high"));
     let floor = floor
         .map(|high| high.parse::<u64>().unwrap())
@@ -118,7 +118,7 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     assert!(second > first, "{second} after {first}");
 }
 
-/// It works with the two that forgot nothing.
+/// Takes a lock and gives it back, with those that are there.
 async fn works_again(store: &dyn Store) {
     let (number, _) = eventually_asked(store, "works").await;
     drop(send(store, release("works", number, 0)).await);
