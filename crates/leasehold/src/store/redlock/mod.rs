@@ -206,6 +206,11 @@ impl RedlockStore {
         }
     }
 
+    /// How many script calls all masters together were asked for.
+    pub(in crate::store) fn calls(&self) -> u64 {
+        self.nodes.iter().map(|node| node.store.calls()).sum()
+    }
+
     fn panels(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Panel>>> {
         self.panels.lock().unwrap_or_else(PoisonError::into_inner)
     }
