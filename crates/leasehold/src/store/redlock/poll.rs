@@ -24,7 +24,7 @@ const USUAL_TIMES: u32 = 4;
 
 /// How long a majority has for what a holder or an operator does, at least. An answer counts then however
 /// late it comes, but others wait behind the question.
-const VOTES_MIN: Duration = Duration::from_millis(500);
+const VOTES_MIN: Duration = Duration::from_secs(1);
 
 /// What a master answered: which one, in which phase, to which requests.
 struct Answered {

@@ -6,7 +6,7 @@ use leasehold_testkit::{Restart, free_port};
 use super::*;
 
 /// The longest ttl, so that a master is not kept out for long.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(3);
 
 fn short(masters: &Masters) -> String {
     format!("{}?longest-ttl={}ms", masters.url(), LONGEST.as_millis())
