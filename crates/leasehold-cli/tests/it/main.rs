@@ -12,5 +12,6 @@ mod help;
 mod looking;
 mod loss;
 mod overlap;
+mod redlock;
 mod signals;
 mod tools;

@@ -12,7 +12,7 @@ use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
 use super::SqliteStore;
 use super::{Key, MemoryStore, OpenOptions, Reply, Request, Store};
 #[cfg(feature = "redis")]
-use super::{RedisStore, redis};
+use super::{RedisStore, RedlockStore, redis};
 use crate::{Error, ErrorKind, Mutex, Result};
 
 /// An open store, for a client and for bare calls beside it.
@@ -31,6 +31,8 @@ enum Kind {
     Redis(Arc<RedisStore>, redis::Bare),
     #[cfg(feature = "redis")]
     Cluster(Arc<redis::ClusterStore>),
+    #[cfg(feature = "redis")]
+    Redlock(Arc<RedlockStore>),
     #[cfg(feature = "sqlite")]
     Sqlite(Arc<SqliteStore>),
 }
@@ -53,6 +55,11 @@ impl Yardstick {
             "redis+cluster" | "rediss+cluster" => {
                 let store = redis::ClusterStore::open(url, options).await?;
                 Kind::Cluster(Arc::new(store))
+            }
+            #[cfg(feature = "redis")]
+            "redlock" | "redlocks" => {
+                let store = RedlockStore::open(url, options).await?;
+                Kind::Redlock(Arc::new(store))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => Kind::Sqlite(Arc::new(SqliteStore::open(url, options).await?)),
@@ -80,6 +87,8 @@ impl Yardstick {
             Kind::Redis(store, _) => Arc::<RedisStore>::clone(store),
             #[cfg(feature = "redis")]
             Kind::Cluster(store) => Arc::<redis::ClusterStore>::clone(store),
+            #[cfg(feature = "redis")]
+            Kind::Redlock(store) => Arc::<RedlockStore>::clone(store),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(store) => Arc::<SqliteStore>::clone(store),
         }
@@ -94,6 +103,8 @@ impl Yardstick {
             Kind::Redis(store, _) => Some(store.calls()),
             #[cfg(feature = "redis")]
             Kind::Cluster(store) => Some(store.calls()),
+            #[cfg(feature = "redis")]
+            Kind::Redlock(store) => Some(store.calls()),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(store) => Some(store.transactions()),
         };
@@ -254,6 +265,8 @@ impl Lane {
             Kind::Memory(store) => pair_by_apply(&**store, &self.key, self.lease).await,
             #[cfg(feature = "redis")]
             Kind::Cluster(store) => pair_by_apply(&**store, &self.key, self.lease).await,
+            #[cfg(feature = "redis")]
+            Kind::Redlock(store) => pair_by_apply(&**store, &self.key, self.lease).await,
             #[cfg(feature = "redis")]
             Kind::Redis(_, bare) => {
                 bare.pair(&self.record, &self.lease.to_string()).await?;

@@ -9,6 +9,7 @@ mod look;
 mod losses;
 mod queue;
 mod records;
+mod redlock;
 mod refused;
 mod replicas;
 mod rights;

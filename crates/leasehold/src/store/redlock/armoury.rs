@@ -12,6 +12,7 @@ use leasehold_core::quorum::{Size, Waiting};
 use leasehold_core::{Scope, Token, Ttl};
 
 use super::ballot::Ballot;
+use super::gather::{Patience, gather};
 use super::node::Node;
 use crate::store::Reply;
 use crate::store::redis::errors::is_unarmed;
@@ -20,6 +21,13 @@ use futures_util::future::join_all;
 
 /// How often a master is looked at that is not armed yet, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Whoever wants a lock waits so long for the first look. What was not seen then is seen to later, when a
+/// master refuses.
+const PATIENCE: Patience = Patience {
+    majority: Some(Duration::from_secs(1)),
+    others: Duration::from_millis(250),
+};
 
 /// The masters' marks.
 #[derive(Debug)]
@@ -93,11 +101,9 @@ impl Armoury {
 
     /// The marks of all masters that can be asked.
     async fn look(&self, namespace: &Scope) -> Vec<Option<Sight>> {
-        let look = |node: &Arc<Node>| {
-            let node = Arc::clone(node);
-            async move { node.store.look(namespace).await.ok() }
-        };
-        join_all(self.nodes.iter().map(look)).await
+        let looked = self.nodes.iter().map(|node| node.store.look(namespace));
+        let looked = gather(looked, self.size, PATIENCE).await;
+        looked.into_iter().map(|sight| sight?.ok()).collect()
     }
 
     /// Arms a master if that is due. Answers how long to wait if it is not; `None`: it is armed.

@@ -126,6 +126,23 @@ impl Ballot {
         }
     }
 
+    /// As [`Ballot::close`] for what a holder or an operator does: what a majority did not say in time
+    /// nobody knows.
+    pub(super) fn give_up(&mut self, patience: Duration) {
+        if matches!(self.kind, Kind::Round(_)) {
+            return;
+        }
+        self.heard = self.size.all();
+        if self.reply.is_none() {
+            let message = format!("no answer of the others within {patience:?}");
+            self.errors
+                .push(Error::new(ErrorKind::Unreachable, message));
+            self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
+            // Whom an operator cut off is known without the others.
+            self.count_revoked();
+        }
+    }
+
     pub(super) fn namespace(&self) -> &Scope {
         self.request.key.space.namespace()
     }

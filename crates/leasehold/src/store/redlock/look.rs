@@ -1,28 +1,35 @@
 //! Looking at the records of all masters: for people, no rule depends on it.
 
-use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::quorum::Size;
 use leasehold_core::{LeaseId, Token};
 
 use super::ballot::no_quorum;
+use super::gather::{Patience, gather};
 use super::node::Node;
 use crate::Result;
 use crate::store::{Entry, Key, Space, Store};
 
+/// Whoever looks wants to know soon, also while one of them is silent.
+const PATIENCE: Patience = Patience {
+    majority: None,
+    others: Duration::from_millis(250),
+};
+
 /// Who holds a lock: whom a majority has.
 pub(super) async fn inspect(nodes: &[Arc<Node>], size: Size, key: &Key) -> Result<Option<Entry>> {
     let asked = nodes.iter().map(|node| node.store.inspect(key));
-    let found = answers(size, join_all(asked).await)?;
+    let found = answers(size, gather(asked, size, PATIENCE).await)?;
     Ok(held(size, found.into_iter().flatten().collect()))
 }
 
 /// The locks that a majority has, by name.
 pub(super) async fn list(nodes: &[Arc<Node>], size: Size, space: &Space) -> Result<Vec<Entry>> {
     let asked = nodes.iter().map(|node| node.store.list(space));
-    let found = answers(size, join_all(asked).await)?;
+    let found = answers(size, gather(asked, size, PATIENCE).await)?;
     let mut names = BTreeMap::<_, Vec<Entry>>::new();
     for entry in found.into_iter().flatten() {
         names.entry(entry.key.name.clone()).or_default().push(entry);
@@ -32,9 +39,9 @@ pub(super) async fn list(nodes: &[Arc<Node>], size: Size, space: &Space) -> Resu
 }
 
 /// What a majority answered at least.
-fn answers<T>(size: Size, asked: Vec<Result<T>>) -> Result<Vec<T>> {
+fn answers<T>(size: Size, asked: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
     let (mut answers, mut errors) = (Vec::new(), Vec::new());
-    for answer in asked {
+    for answer in asked.into_iter().flatten() {
         match answer {
             Ok(answer) => answers.push(answer),
             Err(error) => errors.push(error),

@@ -4,6 +4,8 @@
 //! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
 //!   [`leasehold_core::quorum`].
 //! * `armoury` takes in masters that are new, or were started again.
+//! * `gather` asks all of them something, and waits for the last only for a moment.
+//! * `strays` are leases that were given up before a master answered.
 //! * `panel` passes on what the masters tell; `look` reads records of all of them.
 //!
 //! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
@@ -11,21 +13,24 @@
 
 mod armoury;
 mod ballot;
+mod gather;
 mod look;
 mod node;
 mod panel;
 mod poll;
+mod strays;
 
-use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
 use leasehold_core::{ClientId, Op, Ttl};
 
 use self::armoury::Armoury;
+use self::gather::{Patience, gather};
 use self::node::Node;
 use self::panel::Panel;
 use super::redis::deployment::{Deployment, Masters};
@@ -37,6 +42,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// One that is silent keeps nobody from connecting to the others.
+const PATIENCE: Patience = Patience {
+    majority: None,
+    others: Duration::from_secs(1),
+};
 
 /// Lock records in many Redis masters, each by itself.
 ///
@@ -100,18 +111,20 @@ impl RedlockStore {
 
     /// Who the masters are, and whether they can be what they are to be.
     async fn meet(&self) -> Result<()> {
-        let met = join_all(self.nodes.iter().map(|node| node.store.meet()));
+        let met = self.nodes.iter().map(|node| node.store.meet());
+        let met = gather(met, self.size, PATIENCE).await;
         let mut errors = Vec::new();
         let mut runs = HashMap::new();
         let mut versions = BTreeSet::new();
-        for (node, met) in self.nodes.iter().zip(met.await) {
+        for (node, met) in self.nodes.iter().zip(met) {
             let invalid = |what: String| {
                 Err(Error::new(
                     ErrorKind::InvalidConfig,
                     format!("{}{what}", node.store),
                 ))
             };
-            let facts = match met {
+            let silent = || Error::new(ErrorKind::Unreachable, "no answer").at_store(&node.store);
+            let facts = match met.unwrap_or_else(|| Err(silent())) {
                 Ok(facts) => facts,
                 Err(error) if error.kind() == ErrorKind::Unreachable => {
                     errors.push(error);
@@ -197,6 +210,11 @@ impl RedlockStore {
             Reply::Unknown(error) => Reply::Unknown(named(error)),
             applied @ Reply::Applied { .. } => applied,
         }
+    }
+
+    /// How many script calls all masters together were asked for.
+    pub(in crate::store) fn calls(&self) -> u64 {
+        self.nodes.iter().map(|node| node.store.calls()).sum()
     }
 
     fn panels(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Panel>>> {

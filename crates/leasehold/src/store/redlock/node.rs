@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_core::Op;
 use tokio::time::Instant;
 
+use super::strays::Strays;
 use crate::store::redis::RedisStore;
 use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
@@ -27,6 +28,7 @@ pub(super) struct Node {
     /// What a round trip takes, in nanoseconds, averaged.
     round_trip: AtomicU64,
     health: Mutex<Health>,
+    pub(super) strays: Strays,
 }
 
 #[derive(Debug, Default)]
@@ -43,12 +45,14 @@ impl Node {
             under_way: AtomicUsize::new(0),
             round_trip: AtomicU64::new(0),
             health: Mutex::default(),
+            strays: Strays::default(),
         }
     }
 
     /// Takes requests to the master. They are sent when this is first polled, if there is a connection.
     pub(super) fn ask(self: &Arc<Self>, requests: Vec<Request>) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
+        let questions = Strays::begin(self, &requests);
         Box::pin(async move {
             // What gives something back is always told.
             let gives_back = |request: &Request| matches!(request.op, Op::Release { .. });
@@ -61,6 +65,10 @@ impl Node {
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
+            let again = questions.end();
+            if !again.is_empty() {
+                node.store.apply(again).await;
+            }
             replies
         })
     }

@@ -22,6 +22,10 @@ const PATIENCE_MIN: Duration = Duration::from_millis(5);
 const PATIENCE_MAX: Duration = Duration::from_millis(250);
 const USUAL_TIMES: u32 = 4;
 
+/// How long a majority has for what a holder or an operator does, at least. An answer counts then however
+/// late it comes, but others wait behind the question.
+const VOTES_MIN: Duration = Duration::from_secs(1);
+
 /// What a master answered: which one, in which phase, to which requests.
 struct Answered {
     master: usize,
@@ -53,6 +57,9 @@ pub(super) async fn hold(
         .map(|request| Ballot::new(size, request))
         .collect();
     let mut end = Some(Instant::now() + patience);
+    let votes_patience = patience.max(usual(nodes)).max(VOTES_MIN);
+    let votes_end = Instant::now() + votes_patience;
+    let mut votes_over = false;
     while !ballots.iter().all(Ballot::is_done) {
         tokio::select! {
             biased;
@@ -66,6 +73,10 @@ pub(super) async fn hold(
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
                 ballots.iter_mut().for_each(|ballot| ballot.close(patience));
                 end = None;
+            }
+            () = sleep_until(votes_end), if !votes_over => {
+                ballots.iter_mut().for_each(|ballot| ballot.give_up(votes_patience));
+                votes_over = true;
             }
         }
     }
@@ -153,9 +164,12 @@ fn patience(nodes: &[Arc<Node>], batch: &[Request]) -> Duration {
     let Some(ttl) = ttls.min() else {
         return PATIENCE_MAX;
     };
-    let usual = nodes.iter().map(|node| node.round_trip()).max();
-    let usual = usual.unwrap_or_default() * USUAL_TIMES;
     (ttl / PATIENCE_DIVISOR)
         .clamp(PATIENCE_MIN, PATIENCE_MAX)
-        .max(usual.min(ttl / 10))
+        .max(usual(nodes).min(ttl / 10))
+}
+
+fn usual(nodes: &[Arc<Node>]) -> Duration {
+    let usual = nodes.iter().map(|node| node.round_trip()).max();
+    usual.unwrap_or_default() * USUAL_TIMES
 }

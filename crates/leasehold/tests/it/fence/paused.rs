@@ -26,7 +26,17 @@ macro_rules! this_test {
 /// The holder that was stopped writes after its successor and is refused. `read` looks at what is
 /// written.
 async fn is_refused(test: &str, kind: &str, place: &str, read: impl AsyncFn() -> String) {
-    let bed = Bed::redis();
+    is_refused_on(Bed::redis(), test, kind, place, read).await;
+}
+
+/// The same with the lock in a store.
+async fn is_refused_on(
+    bed: Bed,
+    test: &str,
+    kind: &str,
+    place: &str,
+    read: impl AsyncFn() -> String,
+) {
     let name = fresh_name("fence");
     let child = Child::start_with_ttl(test, &bed, &name, TTL);
     let early = child.locks();
@@ -62,6 +72,21 @@ async fn by_a_redis_server() {
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
     is_refused(this_test!(by_a_redis_server), "redis", &server.url(), read).await;
+}
+
+/// The masters have nothing to do with what is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_lock_over_many_masters() {
+    if child() {
+        return;
+    }
+    let server = RedisServer::start();
+    let read = async || server.cli(&["GET", "stock"]);
+    let test = this_test!(with_a_lock_over_many_masters);
+    for bed in [Bed::redlock3(), Bed::redlock5()] {
+        server.cli(&["FLUSHALL"]);
+        is_refused_on(bed, test, "redis", &server.url(), read).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,85 @@
+//! Leases that were asked for at a master and given up before it answered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{LeaseId, Op, Ttl};
+
+use super::node::Node;
+use crate::store::Request;
+
+/// The leases whose question is under way to one master, and whether they were released meanwhile.
+///
+/// Two calls may wait for a connection and go out in the other order. So the release of a lease whose
+/// question has not been answered is said once more after the answer.
+#[derive(Debug, Default)]
+pub(super) struct Strays(Mutex<HashMap<LeaseId, bool>>);
+
+/// The questions of one call.
+pub(super) struct Questions {
+    node: Arc<Node>,
+    leases: Vec<(LeaseId, Request)>,
+}
+
+impl Strays {
+    /// Notes a call. Must be called in the order in which the calls are made.
+    pub(super) fn begin(node: &Arc<Node>, requests: &[Request]) -> Questions {
+        let mut leases = Vec::new();
+        let mut under_way = node.strays.lock();
+        for request in requests {
+            match request.op {
+                Op::Acquire { lease, .. } => {
+                    under_way.insert(lease, false);
+                    leases.push((lease, release(request, lease)));
+                }
+                Op::Release {
+                    lease, count: 0, ..
+                } => {
+                    if let Some(released) = under_way.get_mut(&lease) {
+                        *released = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Questions {
+            node: Arc::clone(node),
+            leases,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Questions {
+    /// The call was answered, or never will be: what is to be released once more.
+    pub(super) fn end(mut self) -> Vec<Request> {
+        let mut under_way = self.node.strays.lock();
+        let leases = std::mem::take(&mut self.leases).into_iter();
+        let released = leases.filter(|(lease, _)| under_way.remove(lease) == Some(true));
+        released.map(|(_, release)| release).collect()
+    }
+}
+
+impl Drop for Questions {
+    fn drop(&mut self) {
+        let mut under_way = self.node.strays.lock();
+        for (lease, _) in &self.leases {
+            under_way.remove(lease);
+        }
+    }
+}
+
+fn release(request: &Request, lease: LeaseId) -> Request {
+    let op = Op::Release {
+        lease,
+        count: 0,
+        ttl: Ttl::USER_MIN,
+    };
+    Request {
+        op,
+        ..request.clone()
+    }
+}

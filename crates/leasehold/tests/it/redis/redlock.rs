@@ -1,0 +1,75 @@
+//! The store over many masters, real ones.
+
+mod clocks;
+mod contended;
+mod forgotten;
+mod late;
+mod lost;
+mod majority;
+mod refused;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Guard, State};
+use leasehold_testkit::{Masters, RedisServer, eventually_async};
+
+use super::*;
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
+const TTL: Duration = Duration::from_secs(6);
+
+/// The record of a lock of a client with the usual namespace and tenant.
+fn record(name: &str) -> String {
+    format!("leasehold:{{default:{name}}}")
+}
+
+/// How many masters have a record of a lock, by their own word.
+fn records(masters: &[&RedisServer], name: &str) -> usize {
+    let has = |server: &&&RedisServer| server.cli(&["EXISTS", &record(name)]) == "1";
+    masters.iter().filter(has).count()
+}
+
+fn all(masters: &Masters) -> Vec<&RedisServer> {
+    masters.servers().iter().collect()
+}
+
+async fn client(url: &str, ttl: Duration) -> Client {
+    Client::builder().ttl(ttl).connect(url).await.unwrap()
+}
+
+async fn lock(client: &Client, name: &str) -> Guard {
+    let mutex = client.mutex(name).unwrap();
+    let locked = tokio::time::timeout(LONG, mutex.lock());
+    locked.await.expect("the lock in time").unwrap()
+}
+
+fn is_held(guard: &Guard) -> bool {
+    matches!(guard.state(), State::Held { .. })
+}
+
+/// Waits until the store has confirmed a lease once more.
+async fn renewed(guard: &Guard) {
+    let before = guard.deadline();
+    eventually_async(LONG, async || {
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
+        guard.deadline() > before
+    })
+    .await;
+}
+
+/// The median of what it takes to take a free lock and give it back, so often.
+async fn median_of(client: &Client, name: &str, times: usize) -> Duration {
+    let mutex = client.mutex(name).unwrap();
+    let mut took = Vec::new();
+    for _ in 0..times {
+        let begun = Instant::now();
+        let guard = mutex.lock().await.unwrap();
+        took.push(begun.elapsed());
+        guard.release().await.unwrap();
+    }
+    took.sort_unstable();
+    took[times / 2]
+}

@@ -1,0 +1,46 @@
+//! The clock of one master jumps while locks are held.
+
+use super::*;
+
+const HOUR_MS: i64 = 3_600_000;
+
+async fn one_clock_jumps(count: usize) {
+    let masters = Masters::aged(count);
+    let [a, b] = [
+        client(&masters.url(), TTL).await,
+        client(&masters.url(), TTL).await,
+    ];
+    let guard = lock(&a, "a").await;
+    let mut last = guard.token();
+    masters.server(1).step_clock(HOUR_MS);
+    // That one has forgotten it by its own clock. The others have not.
+    let begun = Instant::now();
+    while begun.elapsed() < TTL {
+        let other = b.mutex("a").unwrap().try_lock().await.unwrap();
+        assert!(other.is_none(), "two holders: {guard:?} and {other:?}");
+        assert!(is_held(&guard), "{:?}", guard.state());
+        tokio::task::yield_now().await;
+    }
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    // Also when it goes back, below what it has given out.
+    for step in [0, -HOUR_MS, -HOUR_MS] {
+        masters.server(1).step_clock(step);
+        for client in [&a, &b] {
+            let guard = lock(client, "a").await;
+            assert!(guard.token() > last, "{} after {last}", guard.token());
+            last = guard.token();
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three() {
+    one_clock_jumps(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_five() {
+    one_clock_jumps(5).await;
+}
