@@ -16,7 +16,7 @@ pub struct Row {
     pub breaks: Vec<Property>,
     /// How many states an independent model of the same has, where there is one.
     pub independent: Option<&'static str>,
-    explore: Box<dyn Fn(Until) -> Report + Send + Sync>,
+    explore: Box<dyn Fn(Until<'_>) -> Report + Send + Sync>,
 }
 
 /// How much is explored.
@@ -51,7 +51,7 @@ impl Row {
 
     /// Visits its states.
     #[must_use]
-    pub fn explore(&self, until: Until) -> Report {
+    pub fn explore(&self, until: Until<'_>) -> Report {
         (self.explore)(until)
     }
 

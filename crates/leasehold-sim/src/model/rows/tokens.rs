@@ -1,7 +1,7 @@
 //! Tokens over a majority.
 
 use super::{Extent, Row};
-use crate::model::explore::Property::{self, Fenced, Ownership, RealTime, Unique};
+use crate::model::explore::Property::{self, Fenced, Free, Ownership, RealTime, Unique};
 use crate::model::tokens::{Back, Broken, Setup, Tokens};
 
 const ALL: [Property; 3] = [Unique, RealTime, Ownership];
@@ -152,8 +152,10 @@ fn broken(setup: Setup, extent: Extent) -> Vec<Row> {
 
 /// A master is started again.
 fn restarts(setup: Setup) -> Vec<Row> {
+    // Fewer beginnings: what a master forgets makes the counters differ, too.
     let back = |back| Setup {
         faults: 1,
+        counters: 1,
         back,
         ..setup
     };
@@ -202,6 +204,18 @@ fn restarts(setup: Setup) -> Vec<Row> {
         )
         .breaks(&ALL)
         .independent("I: 2,722,518"),
+        over::<3>(
+            "two restarts together",
+            "two of three are started again at once, with their data; two attempts",
+            Setup {
+                attempts: 2,
+                faults: 2,
+                together: true,
+                ..back(Back::WithData)
+            },
+        )
+        // Nobody can arm them: one master is no majority.
+        .breaks(&[Free]),
     ]
 }
 
