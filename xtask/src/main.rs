@@ -34,7 +34,7 @@ Tasks:
                 random faults against real servers and holders, and a judge of what they
                 believed; all but the short form of 20 s writes docs/faults
   model [--short] [--traces] [PART OF A KEY]
-                every state of small models of the lock; all of them take minutes and some
+                every state of small models of the lock; all of them take minutes and two
                 gigabytes of memory, and go into docs/guarantees.md
 
 Parts of ci:

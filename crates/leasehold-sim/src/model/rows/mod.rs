@@ -24,7 +24,7 @@ pub struct Row {
 pub enum Extent {
     /// Two attempts at a majority. A few seconds without optimisation.
     Short,
-    /// Three or four of them, and five masters. Minutes, and a few gigabytes of memory.
+    /// Three or four of them, and five masters. Minutes, and up to two gigabytes of memory.
     Full,
 }
 
@@ -67,7 +67,7 @@ impl Row {
             let trace = report.trace(*property);
             match (self.breaks.contains(property), trace) {
                 (false, Some(trace)) => {
-                    faults.push(format!("{}: {property} is broken:\n{trace}", self.key))
+                    faults.push(format!("{}: {property} is broken:\n{trace}", self.key));
                 }
                 (true, None) => faults.push(format!(
                     "{}: {property} is not broken; so the model cannot see it",
