@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask test`, `ci`, `bench compare` and `faults`.
+//! Development tasks: `cargo xtask test`, `ci`, `bench compare`, `faults` and `model`.
 
 mod advisories;
 mod bench;
@@ -7,6 +7,7 @@ mod expression;
 mod faults;
 mod licences;
 mod metadata;
+mod model;
 mod packages;
 mod processes;
 mod servers;
@@ -32,6 +33,9 @@ Tasks:
   faults [--seed N] [--short | --minutes M | --long]
                 random faults against real servers and holders, and a judge of what they
                 believed; all but the short form of 20 s writes docs/faults
+  model [--short] [--traces] [PART OF A KEY]
+                every state of small models of the lock; all of them take minutes and two
+                gigabytes of memory, and go into docs/guarantees.md
 
 Parts of ci:
   lint          formatting, clippy, documentation, the fuzz targets
@@ -55,6 +59,13 @@ fn main() -> ExitCode {
             Err(error) => usage(&error),
         },
         ["faults", ..] => match faults::campaign(&args[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("xtask: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        ["model", ..] => match model::explore(&args[1..]) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("xtask: {error}");

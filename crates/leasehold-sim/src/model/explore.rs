@@ -73,11 +73,22 @@ pub trait Model {
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum Until<'a> {
     /// When every state was visited.
     Done,
-    /// When this is broken, too.
-    Broken(Property),
+    /// When all of these are broken, if there are any, and two acquisitions have succeeded.
+    Broken(&'a [Property]),
+}
+
+impl Until<'_> {
+    fn is_reached(self, report: &Report) -> bool {
+        let Self::Broken(sought) = self else {
+            return false;
+        };
+        let mut open = sought.iter();
+        let open = open.any(|property| report.trace(*property).is_none());
+        !sought.is_empty() && !open && report.successes > 1
+    }
 }
 
 /// What was found.
@@ -118,7 +129,7 @@ impl fmt::Display for Trace {
 }
 
 /// Visits every state of a model, breadth first: what it finds, it finds on a shortest way.
-pub fn explore<M: Model>(model: &M, until: Until) -> Report {
+pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
     let mut table = Table::new();
     let mut report = Report {
         states: 0,
@@ -133,7 +144,7 @@ pub fn explore<M: Model>(model: &M, until: Until) -> Report {
     while (number as usize) < table.len() {
         let state = table.state(number);
         look(model, &table, number, &mut report);
-        if matches!(until, Until::Broken(property) if report.trace(property).is_some()) {
+        if until.is_reached(&report) {
             break;
         }
         model.steps(&state, &mut |_, next| {
@@ -233,6 +244,8 @@ mod tests {
         let trace = report.trace(Property::Unique).unwrap();
         assert_eq!(trace.0, ["add 2", "add 3", "add 3", "add 3"]);
         assert!(trace.to_string().starts_with("  1. add 2\n"));
-        assert!(explore(&Sums, Until::Broken(Property::Unique)).states < 20);
+        let until = Until::Broken(&[Property::Unique]);
+        assert!(explore(&Sums, until).states < 20);
+        assert_eq!(explore(&Sums, Until::Broken(&[])).states, 20);
     }
 }

@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 4;
 
 /// Ticks of the clock, each the smallest step of a token: a microsecond. More make no difference: by
 /// then every clock is ahead of every token.
-const LAST_TICK: u8 = 12;
+const LAST_TICK: u8 = 8;
 
 /// A model of a store that forgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub struct Row {
     pub breaks: Vec<Property>,
     /// How many states an independent model of the same has, where there is one.
     pub independent: Option<&'static str>,
-    explore: Box<dyn Fn(Until) -> Report + Send + Sync>,
+    explore: Box<dyn Fn(Until<'_>) -> Report + Send + Sync>,
 }
 
 /// How much is explored.
@@ -24,7 +24,7 @@ pub struct Row {
 pub enum Extent {
     /// Two attempts at a majority. A few seconds without optimisation.
     Short,
-    /// Three or four of them, and five masters. Minutes, and a few gigabytes of memory.
+    /// Three or four of them, and five masters. Minutes, and up to two gigabytes of memory.
     Full,
 }
 
@@ -51,7 +51,7 @@ impl Row {
 
     /// Visits its states.
     #[must_use]
-    pub fn explore(&self, until: Until) -> Report {
+    pub fn explore(&self, until: Until<'_>) -> Report {
         (self.explore)(until)
     }
 
@@ -67,7 +67,7 @@ impl Row {
             let trace = report.trace(*property);
             match (self.breaks.contains(property), trace) {
                 (false, Some(trace)) => {
-                    faults.push(format!("{}: {property} is broken:\n{trace}", self.key))
+                    faults.push(format!("{}: {property} is broken:\n{trace}", self.key));
                 }
                 (true, None) => faults.push(format!(
                     "{}: {property} is not broken; so the model cannot see it",

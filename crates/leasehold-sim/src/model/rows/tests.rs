@@ -25,11 +25,11 @@ macro_rules! rows {
     };
 }
 
-/// Visits all states of a row.
+/// Visits all states of a row, or, where something must break, until it does.
 fn check(key: &str) {
     let rows = rows(Extent::Short);
     let row = rows.iter().find(|row| row.key == key).unwrap();
-    let report = row.explore(Until::Done);
+    let report = row.explore(Until::Broken(&row.breaks));
     let faults = row.faults(&report);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     for (_, trace) in &report.broken {
@@ -62,6 +62,7 @@ rows! {
     a_restart_at_once_deceives_the_resource "restart at once, fenced resource"
     a_restart_after_the_ttl_repeats_tokens "restart after the ttl"
     a_restart_that_only_caught_up_repeats_tokens "restart caught up"
+    a_majority_that_is_started_again_together_is_stuck "two restarts together"
     one_store_excludes "time, one store"
     a_majority_excludes "time"
     a_deadline_from_the_reply_deceives "deadline from the reply"

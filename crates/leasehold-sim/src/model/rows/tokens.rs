@@ -1,7 +1,7 @@
 //! Tokens over a majority.
 
 use super::{Extent, Row};
-use crate::model::explore::Property::{self, Fenced, Ownership, RealTime, Unique};
+use crate::model::explore::Property::{self, Fenced, Free, Ownership, RealTime, Unique};
 use crate::model::tokens::{Back, Broken, Setup, Tokens};
 
 const ALL: [Property; 3] = [Unique, RealTime, Ownership];
@@ -21,7 +21,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         over::<3>("majority", "three masters, by the rule", setup).independent("E: 157,954"),
     ];
     rows.extend(whole(setup));
-    rows.extend(broken(setup, extent));
+    rows.extend(broken(setup));
+    rows.extend(asked_wrongly(setup, extent));
     rows.extend(restarts(setup));
     if extent == Extent::Full {
         rows.extend(larger(setup));
@@ -58,24 +59,15 @@ fn whole(setup: Setup) -> Vec<Row> {
     ]
 }
 
-/// One rule less.
-fn broken(setup: Setup, extent: Extent) -> Vec<Row> {
+/// One rule of the second phase less.
+fn broken(setup: Setup) -> Vec<Row> {
     let without = |broken| Setup {
         broken: Some(broken),
         ..setup
     };
-    let twice = Setup {
-        faults: 1,
-        ..without(Broken::IdTwice)
-    };
     let stale = Setup {
         resource: true,
         ..without(Broken::WriteByAnybody)
-    };
-    let any: &[Property] = match extent {
-        // The third attempt is what sees it.
-        Extent::Short => &[Unique, Ownership],
-        Extent::Full => &ALL,
     };
     let row = |key, what, broken| over::<3>(key, what, without(broken));
     vec![
@@ -109,11 +101,37 @@ fn broken(setup: Setup, extent: Extent) -> Vec<Row> {
         .independent("L2: 3,370,714"),
         row(
             "written by anybody or equal",
-            "the same with `>=` for `>`",
+            "the token is written where it is larger or equal, whoever holds the lock",
             Broken::WriteByAnybodyOrEqual,
         )
         .breaks(&[Unique, Ownership])
         .independent("B: 6,687,742"),
+        row(
+            "in doubt",
+            "who does not know whether a majority took its token uses it",
+            Broken::InDoubt,
+        )
+        .breaks(&ALL),
+    ]
+}
+
+/// One rule of the first phase less.
+fn asked_wrongly(setup: Setup, extent: Extent) -> Vec<Row> {
+    let without = |broken| Setup {
+        broken: Some(broken),
+        ..setup
+    };
+    let twice = Setup {
+        faults: 1,
+        ..without(Broken::IdTwice)
+    };
+    let any: &[Property] = match extent {
+        // The third attempt is what sees it.
+        Extent::Short => &[Unique, Ownership],
+        Extent::Full => &ALL,
+    };
+    let row = |key, what, broken| over::<3>(key, what, without(broken));
+    vec![
         row(
             "read before",
             "counters are read before the grants, which reserve nothing",
@@ -141,19 +159,15 @@ fn broken(setup: Setup, extent: Extent) -> Vec<Row> {
         )
         .breaks(&[Ownership])
         .independent("F: 666,910"),
-        row(
-            "in doubt",
-            "who does not know whether a majority took its token uses it",
-            Broken::InDoubt,
-        )
-        .breaks(&ALL),
     ]
 }
 
 /// A master is started again.
 fn restarts(setup: Setup) -> Vec<Row> {
+    // Fewer beginnings: what a master forgets makes the counters differ, too.
     let back = |back| Setup {
         faults: 1,
+        counters: 1,
         back,
         ..setup
     };
@@ -202,6 +216,18 @@ fn restarts(setup: Setup) -> Vec<Row> {
         )
         .breaks(&ALL)
         .independent("I: 2,722,518"),
+        over::<3>(
+            "two restarts together",
+            "two of three are started again at once, with their data; two attempts",
+            Setup {
+                attempts: 2,
+                faults: 2,
+                together: true,
+                ..back(Back::WithData)
+            },
+        )
+        // Nobody can arm them: one master is no majority.
+        .breaks(&[Free]),
     ]
 }
 
@@ -219,7 +245,7 @@ fn larger(setup: Setup) -> Vec<Row> {
     vec![
         over::<3>(
             "majority, four attempts",
-            "three masters, by the rule",
+            "three masters, by the rule, four attempts",
             Setup {
                 attempts: 4,
                 ..setup

@@ -47,7 +47,8 @@ impl<const N: usize> State<N> {
             let cell = &mut master.cells[at];
             // Or may hold it yet.
             let late = everywhere && cell.acquire == Acquire::Open;
-            if cell.fence == Fence::Sent && !held && !anybody && !late && !(twice && writing) {
+            let of_use = held || anybody || late || (twice && writing);
+            if cell.fence == Fence::Sent && !of_use {
                 cell.fence = Fence::None;
             }
         }

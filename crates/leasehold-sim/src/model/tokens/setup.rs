@@ -7,9 +7,12 @@ pub struct Setup {
     pub attempts: usize,
     /// Counters begin at every mix of 0 to this.
     pub counters: u8,
-    /// How many times a master may be started again, one at a time. With [`Broken::IdTwice`]: how many
+    /// How many times a master may be started again. With [`Broken::IdTwice`]: how many
     /// acquires are sent again.
     pub faults: u8,
+    /// A second master may be started again before the first is armed. Only for three masters: what
+    /// masters read of each other is kept for one at a time, and two of three cannot be armed.
+    pub together: bool,
     /// What becomes of a master that is started again.
     pub back: Back,
     /// A lease that was won is asked for again on masters that do not have it.
@@ -66,6 +69,7 @@ impl Default for Setup {
             attempts: 3,
             counters: 1,
             faults: 0,
+            together: false,
             back: Back::Armed,
             refill: false,
             resource: false,

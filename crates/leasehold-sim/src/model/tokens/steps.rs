@@ -225,7 +225,8 @@ impl Setup {
     fn restart<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let mut masters = state.masters.iter();
         let twice = self.broken == Some(Broken::IdTwice);
-        if twice || state.faults == 0 || !masters.all(|it| it.stage == Stage::Armed) {
+        let in_turn = self.together || masters.all(|it| it.stage == Stage::Armed);
+        if twice || state.faults == 0 || !in_turn || state.masters[master].stage != Stage::Armed {
             return;
         }
         let mut next = *state;
