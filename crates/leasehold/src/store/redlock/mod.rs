@@ -213,6 +213,7 @@ impl RedlockStore {
     }
 
     /// How many script calls all masters together were asked for.
+    #[cfg(feature = "__bench")]
     pub(in crate::store) fn calls(&self) -> u64 {
         self.nodes.iter().map(|node| node.store.calls()).sum()
     }
