@@ -169,6 +169,25 @@ fn look<M: Model>(model: &M, table: &Table<M::State>, number: u32, report: &mut 
     }
 }
 
+/// Takes these steps, in words as they are told, from the first of the initial states.
+///
+/// # Errors
+///
+/// The first step that cannot be taken.
+pub fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'a str> {
+    let mut state = model.initial().first().copied().ok_or("to begin")?;
+    for step in steps {
+        let mut reached = None;
+        model.steps(&state, &mut |told, next| {
+            if told.to_string() == *step {
+                reached = Some(next);
+            }
+        });
+        state = reached.ok_or(*step)?;
+    }
+    Ok(state)
+}
+
 /// The steps of a way in words. It is walked again without leaving anything out, so that nodes keep
 /// their places from step to step.
 fn tell<M: Model>(model: &M, way: &[M::State]) -> Trace {

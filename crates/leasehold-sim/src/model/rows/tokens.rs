@@ -242,7 +242,25 @@ fn larger(setup: Setup) -> Vec<Row> {
         back,
         ..two
     };
+    // As few as show it: two of five forget, and a third is not heard.
+    let minority = |back| Setup {
+        faults: 2,
+        counters: 0,
+        together: true,
+        ..restarted(back)
+    };
     vec![
+        over::<5>(
+            "a minority restarts",
+            "two of five come back empty together, by the rule; two attempts, counters from 0",
+            minority(Back::Armed),
+        ),
+        over::<5>(
+            "a minority restarts, armed by anybody",
+            "the same, but masters that are not armed count among those that are read",
+            minority(Back::ArmedByAnybody),
+        )
+        .breaks(&ALL),
         over::<3>(
             "majority, four attempts",
             "three masters, by the rule, four attempts",

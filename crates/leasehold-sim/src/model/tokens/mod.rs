@@ -12,6 +12,8 @@ mod rule;
 mod setup;
 mod state;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -78,7 +80,7 @@ impl<const N: usize> Model for Tokens<N> {
     fn breaks(&self, state: &Packed<N>, property: Property) -> bool {
         let state = state.unpack();
         match property {
-            Property::Free => !state.is_free(),
+            Property::Free => !state.is_free(self.setup),
             _ => state.broken & bit(property) != 0,
         }
     }

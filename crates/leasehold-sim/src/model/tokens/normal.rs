@@ -11,6 +11,7 @@ impl<const N: usize> State<N> {
     pub(super) fn forget(&mut self, setup: Setup) {
         let out = self.masters.iter().any(|it| it.stage == Stage::Out);
         let open = self.masters.iter().any(|it| it.stage == Stage::Open);
+        let open = open && !setup.together;
         let catching_up = open || (out && setup.back == Back::CaughtUp);
         if !catching_up {
             self.read = 0;
@@ -21,7 +22,7 @@ impl<const N: usize> State<N> {
         for at in 0..setup.attempts {
             self.forget_messages(setup, at);
         }
-        let waited_for = out && matches!(setup.back, Back::Armed | Back::AfterTtl | Back::WithData);
+        let waited_for = out && !matches!(setup.back, Back::AtOnce | Back::CaughtUp);
         for master in &mut self.masters {
             // Who will write no more does not need its lease.
             let holder = usize::from(master.hold).checked_sub(1);

@@ -7,7 +7,7 @@ use leasehold_core::quorum::{self, Mark, Masters, Round, RunId, Size, Step};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::Broken;
+use super::setup::{Broken, Setup};
 use super::state::{Fence, Master, Stage, State};
 use crate::model::core;
 
@@ -163,14 +163,14 @@ impl<const N: usize> State<N> {
     }
 
     /// Whether a new attempt is granted the lock once all leases are over and everybody answers.
-    pub(super) fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self, setup: Setup) -> bool {
         let mut state = *self;
         for master in &mut state.masters {
             (master.hold, master.read) = (0, false);
         }
         for out in 0..N {
             if state.masters[out].stage != Stage::Armed {
-                state.catch_up_with_all(out);
+                state.catch_up_with_all(setup, out);
                 if !state.arm(out) {
                     return false;
                 }
@@ -198,12 +198,12 @@ impl<const N: usize> State<N> {
         written.any(|step| step == Step::Won { first })
     }
 
-    fn catch_up_with_all(&mut self, out: usize) {
+    fn catch_up_with_all(&mut self, setup: Setup, out: usize) {
         self.read = 0;
         for at in 0..N {
-            if at != out && self.masters[at].stage == Stage::Armed {
-                self.masters[at].read = true;
-                self.read = self.read.max(self.masters[at].counter);
+            self.masters[at].read = false;
+            if at != out {
+                self.read_from(setup, at);
             }
         }
     }

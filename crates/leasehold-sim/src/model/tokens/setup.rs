@@ -10,8 +10,8 @@ pub struct Setup {
     /// How many times a master may be started again. With [`Broken::IdTwice`]: how many
     /// acquires are sent again.
     pub faults: u8,
-    /// A second master may be started again before the first is armed. Only for three masters: what
-    /// masters read of each other is kept for one at a time, and two of three cannot be armed.
+    /// A second master may be started again before the first is armed. Then the first is kept out for
+    /// longer, and a master reads all others that it needs in one step.
     pub together: bool,
     /// What becomes of a master that is started again.
     pub back: Back,
@@ -31,6 +31,8 @@ pub enum Back {
     /// It has forgotten everything, is kept out until the leases of then are over, and armed with
     /// what the others know: the rule.
     Armed,
+    /// The same, but with what others know that may not be armed themselves.
+    ArmedByAnybody,
     /// It has forgotten everything, and goes on at once.
     AtOnce,
     /// It has forgotten everything, and goes on when the leases of then are over.

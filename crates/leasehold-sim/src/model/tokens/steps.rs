@@ -251,6 +251,7 @@ impl Setup {
         let mut next = *state;
         match (state.masters[master].stage, self.back) {
             (Stage::Armed, _) => {}
+            (Stage::Open, _) if self.together => self.arm_in_one_step(state, master, take),
             (Stage::Open, _) | (Stage::Out, Back::CaughtUp) => {
                 self.catch_up(state, master, take);
                 if next.arm(master) {
@@ -271,15 +272,31 @@ impl Setup {
         }
     }
 
+    /// A majority of the others tell their counters, and the master is armed.
+    fn arm_in_one_step<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
+        for others in majorities(N) {
+            let mut next = *state;
+            let told = members(others).all(|at| at != out && next.read_from(self, at));
+            if told && next.arm(out) {
+                for master in &mut next.masters {
+                    master.read = false;
+                }
+                let (number, others) = (out + 1, list(others));
+                take(
+                    &format_args!("{number} reads from {others} and is armed"),
+                    next,
+                );
+            }
+        }
+    }
+
     /// Another master tells its counter.
     fn catch_up<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
         for (at, other) in state.masters.iter().enumerate() {
-            if at == out || other.read || other.stage != Stage::Armed {
+            let mut next = *state;
+            if at == out || other.read || !next.read_from(self, at) {
                 continue;
             }
-            let mut next = *state;
-            next.masters[at].read = true;
-            next.read = next.read.max(other.counter);
             let (out, at, counter) = (out + 1, at + 1, other.counter);
             take(&format_args!("{out} reads {counter} from {at}"), next);
         }
@@ -287,6 +304,16 @@ impl Setup {
 }
 
 impl<const N: usize> State<N> {
+    /// Reads the counter of another master, if it may be read.
+    pub(super) fn read_from(&mut self, setup: Setup, at: usize) -> bool {
+        let other = &mut self.masters[at];
+        other.read = other.stage == Stage::Armed || setup.back == Back::ArmedByAnybody;
+        if other.read {
+            self.read = self.read.max(other.counter);
+        }
+        other.read
+    }
+
     fn begin(&mut self, at: usize) {
         self.attempts[at].stand = Stand::Asking;
         self.attempts[at].before = self.standing(&[Stand::Won]);
