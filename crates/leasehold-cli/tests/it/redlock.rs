@@ -3,7 +3,7 @@
 use leasehold_testkit::{Masters, eventually};
 use serde_json::Value;
 
-use crate::tools::{Place, Running, SOON, code, stderr, stdout};
+use crate::tools::{Place, Running, SOON, code, stderr};
 
 fn json(place: &Place, args: &[&str]) -> (i32, Value) {
     let output = place.leasehold(args).output().unwrap();
