@@ -82,7 +82,8 @@ impl Master {
         Ok(outcome)
     }
 
-    /// Makes it fit for this run, with the largest token that each of some other masters knows.
+    /// Makes it fit for this run, with the largest token that each of some other masters knows, which
+    /// must be fit themselves: who has forgotten, too, knows nothing.
     ///
     /// # Errors
     ///

@@ -137,11 +137,22 @@ impl Armoury {
             );
             return Some(left);
         }
-        if others.len() < self.size.majority() {
+        // Only now: what was written until the wait was over has to be heard.
+        let sights = self.look(namespace).await;
+        let others = sights.iter().enumerate().filter(|(nth, _)| *nth != master);
+        let others: Vec<_> = others.filter_map(|(_, sight)| sight.as_ref()).collect();
+        // Who has forgotten, too, knows nothing that others have to hear. Only if all are there to be
+        // asked, more than a minority has forgotten: then the clocks keep the tokens growing.
+        let armed = others.iter().filter(|other| other.is_armed()).count();
+        let all = others.len() + 1 == self.size.masters();
+        let enough = match new || all {
+            true => others.len() >= self.size.majority(),
+            false => armed >= self.size.majority(),
+        };
+        if !enough {
             tracing::info!(master = %store, %namespace, "kept out: too few others tell their tokens");
             return Some(LOOK_EVERY);
         }
-        // Looked at after the wait: `since` is not over before.
         let floor = others.iter().filter_map(|other| other.high).max();
         self.arm(master, namespace, sight, floor).await
     }
