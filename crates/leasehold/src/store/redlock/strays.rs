@@ -83,3 +83,71 @@ fn release(request: &Request, lease: LeaseId) -> Request {
         ..request.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use leasehold_core::{ClientId, Name, Scope};
+
+    use super::*;
+    use crate::Durability;
+    use crate::store::redis::RedisStore;
+    use crate::store::redis::deployment::Deployment;
+    use crate::store::{OpenOptions, Space};
+
+    fn node() -> Arc<Node> {
+        let Ok(Deployment::Single(address)) = Deployment::parse("redis://127.0.0.1:1") else {
+            unreachable!()
+        };
+        let store = RedisStore::one_of_many(address, &OpenOptions::default());
+        Arc::new(Node::new(store))
+    }
+
+    fn requests(number: u64) -> [Request; 2] {
+        let scope = |text| Scope::parse(text).unwrap();
+        let key = Space::new(scope("app"), scope("t")).key(Name::parse("n").unwrap());
+        let client = ClientId::from_random([1; 16]);
+        let lease = LeaseId { client, number };
+        let acquire = Op::Acquire {
+            lease,
+            count: NonZeroU32::MIN,
+            ttl: Ttl::MAX,
+            tokens: NonZeroU32::MIN,
+            wait: false,
+        };
+        let release = Op::Release {
+            lease,
+            count: 0,
+            ttl: Ttl::MAX,
+        };
+        [acquire, release].map(|op| Request {
+            key: key.clone(),
+            op,
+            durability: Durability::None,
+        })
+    }
+
+    #[test]
+    fn what_is_released_before_it_was_answered_is_released_again() {
+        let node = node();
+        let ([acquire, release], [other, _]) = (requests(1), requests(2));
+        let asked = Strays::begin(&node, &[acquire, other]);
+        assert!(Strays::begin(&node, &[release]).end().is_empty());
+        let again = asked.end();
+        assert_eq!(again.len(), 1);
+        assert!(matches!(again[0].op, Op::Release { lease, count: 0, .. } if lease.number == 1));
+        assert!(node.strays.lock().is_empty());
+    }
+
+    #[test]
+    fn what_is_released_after_its_answer_or_never_sent_is_not() {
+        let node = node();
+        let [acquire, release] = requests(1);
+        let asked = Strays::begin(&node, std::slice::from_ref(&acquire));
+        assert!(asked.end().is_empty());
+        drop(Strays::begin(&node, &[acquire]));
+        assert!(Strays::begin(&node, &[release]).end().is_empty());
+        assert!(node.strays.lock().is_empty());
+    }
+}
