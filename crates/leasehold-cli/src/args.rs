@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
     /// Where the locks are: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH or
-    /// redis+sentinel://HOST,HOST,HOST/MASTER
+    /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST, redlock://HOST,HOST,HOST
     ///
     /// Without it, a file in your state folder: locks between the programs of this user on this
     /// machine. A password does not belong here, where others can read it: see ENVIRONMENT.

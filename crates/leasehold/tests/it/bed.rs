@@ -51,7 +51,7 @@ impl Bed {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
         let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
         let running = server.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(RedisServer::start());
+            let started = Arc::new(RedisServer::options().tls().start());
             doctor::allow(&started, "");
             // Spaces that the tests use beside the usual one.
             let more = [
