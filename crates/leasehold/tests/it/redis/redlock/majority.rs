@@ -52,9 +52,11 @@ async fn killed() {
             masters.server_mut(nth).kill9();
         }
         // Held or free, it is the same: nobody knows.
-        fails_fast(&b.mutex("a").unwrap()).await;
-        fails_fast(&b.mutex("b").unwrap()).await;
-        is_lost_in_time(&guard).await;
+        let fails = async {
+            fails_fast(&b.mutex("a").unwrap()).await;
+            fails_fast(&b.mutex("b").unwrap()).await;
+        };
+        tokio::join!(is_lost_in_time(&guard), fails);
         for nth in 0..=count / 2 {
             masters.server_mut(nth).restart(Restart::Kept);
         }
@@ -78,9 +80,11 @@ async fn stopped() {
         for nth in 0..=count / 2 {
             masters.server(nth).stop();
         }
-        fails_fast(&b.mutex("a").unwrap()).await;
-        fails_fast(&b.mutex("b").unwrap()).await;
-        is_lost_in_time(&guard).await;
+        let fails = async {
+            fails_fast(&b.mutex("a").unwrap()).await;
+            fails_fast(&b.mutex("b").unwrap()).await;
+        };
+        tokio::join!(is_lost_in_time(&guard), fails);
         for nth in 0..=count / 2 {
             masters.server(nth).cont();
         }
