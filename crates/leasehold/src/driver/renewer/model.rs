@@ -255,8 +255,8 @@ fn no_renewal_is_begun_or_under_way_after_a_release() {
         let run = move || {
             count.fetch_add(run_client(faults), Ordering::Relaxed);
         };
-        shuttle::check_random(run.clone(), CLIENT_RUNS);
-        shuttle::check_pct(run, CLIENT_RUNS, 3);
+        check_random(run.clone(), CLIENT_RUNS);
+        check_pct(run, CLIENT_RUNS, 3);
     }
     // If there were hardly any, the model would say nothing.
     let renewals = renewals.load(Ordering::Relaxed);
@@ -348,22 +348,39 @@ fn run_bare(manners: Manners, tasks: u8) {
     bare.store.check();
 }
 
+fn check_random(run: impl Fn() + Send + Sync + 'static, runs: usize) {
+    let scheduler = shuttle::scheduler::RandomScheduler::new(runs);
+    shuttle::Runner::new(scheduler, roomy()).run(run);
+}
+
+fn check_pct(run: impl Fn() + Send + Sync + 'static, runs: usize, depth: usize) {
+    let scheduler = shuttle::scheduler::PctScheduler::new(depth, runs);
+    shuttle::Runner::new(scheduler, roomy()).run(run);
+}
+
+/// Stacks that the futures of a whole client fit on, unoptimised.
+fn roomy() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config
+}
+
 #[test]
 fn a_release_in_good_manners_is_the_end_of_renewals() {
-    shuttle::check_random(|| run_bare(Manners::Good, TASKS), RUNS);
-    shuttle::check_random(|| run_bare(Manners::Good, 1), RUNS);
+    check_random(|| run_bare(Manners::Good, TASKS), RUNS);
+    check_random(|| run_bare(Manners::Good, 1), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "after its release")]
 fn a_release_that_does_not_wait_for_renewals_is_noticed() {
-    shuttle::check_random(|| run_bare(Manners::DoesNotWait, 1), RUNS);
+    check_random(|| run_bare(Manners::DoesNotWait, 1), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "after its release")]
 fn a_release_that_a_waiting_renewal_does_not_see_is_noticed() {
-    shuttle::check_random(|| run_bare(Manners::StaysCounted, TASKS), RUNS);
+    check_random(|| run_bare(Manners::StaysCounted, TASKS), RUNS);
 }
 
 /// Time goes on once and then stands still; a hint comes once. Whoever is forgotten waits for ever.
@@ -410,8 +427,8 @@ fn run_due_and_doubted() {
 
 #[test]
 fn what_is_due_is_renewed() {
-    shuttle::check_random(run_due_and_doubted, RUNS);
-    shuttle::check_pct(run_due_and_doubted, RUNS, 3);
+    check_random(run_due_and_doubted, RUNS);
+    check_pct(run_due_and_doubted, RUNS, 3);
 }
 
 /// A hint comes while a renewal is on its way, or just answered.
@@ -439,6 +456,6 @@ fn run_hint() {
 
 #[test]
 fn what_is_in_doubt_is_asked_about() {
-    shuttle::check_random(run_hint, RUNS);
-    shuttle::check_pct(run_hint, RUNS, 3);
+    check_random(run_hint, RUNS);
+    check_pct(run_hint, RUNS, 3);
 }
