@@ -175,10 +175,9 @@ impl Shared {
 
     async fn look_after(self: &Arc<Self>) -> Never {
         loop {
-            let now = self.clock.now();
             let interrupted = std::mem::take(&mut *lock(&self.interrupted));
             if !interrupted.is_empty() {
-                self.doubt(&interrupted, now).await;
+                self.doubt(&interrupted).await;
             }
             while self.poll_due() {
                 tokio::task::yield_now().await;
@@ -244,7 +243,9 @@ impl Shared {
     }
 
     /// Asks the store about every lease that was interrupted.
-    async fn doubt(&self, interrupted: &[Reach], now: Instant) {
+    async fn doubt(&self, interrupted: &[Reach]) {
+        // Behind the interruption: an answer to what was sent before it proves nothing.
+        let now = self.clock.now();
         let concerned = |held: &Arc<Held>| {
             let reaches = |reach: &Reach| concerns(&self.store, reach, &held.key);
             interrupted.iter().any(reaches)
