@@ -14,6 +14,7 @@
 //! * [`holds`] is re-entry: several holds over one lease.
 //! * [`schedule`] orders leases by the instant at which they need attention.
 //! * [`time`] holds all deadline arithmetic and all rounding.
+//! * [`watchdog`] is who keeps a lease alive while its holder cannot.
 //! * [`id`], [`name`] and [`token`] are newtypes that can only hold valid values.
 
 pub mod batching;
@@ -30,6 +31,7 @@ pub mod schedule;
 pub mod state;
 pub mod time;
 pub mod token;
+pub mod watchdog;
 
 pub use batching::Batching;
 pub use contention::{Chain, Handoff};

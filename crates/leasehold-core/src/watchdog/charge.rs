@@ -1,0 +1,354 @@
+//! What a node knows of one client, and what it does for its leases.
+//!
+//! ```text
+//!             silent for a patience            silent for max_pause
+//!   Well ----------------------------> HeldUp ----------------------> GivenUp
+//!     ^--------- heard of --------------'--------- heard of ------------'
+//!
+//!   proof of death, in any of them: Dead, and every lease is released
+//!   no evidence of life any more:   Unseen, and nothing is done
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::terms::Terms;
+use crate::time::{Instant, Ttl};
+
+/// How a node can tell whether a client lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// It watches the processes themselves: their end is seen at once, and proves the death.
+    Processes,
+    /// Its connection stands: the machine at its other end answers. That it ends proves nothing.
+    Connection,
+}
+
+/// How it is about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It renews its leases itself.
+    Well,
+    /// It lives and is silent: the node renews its leases.
+    HeldUp {
+        /// When it was last heard of.
+        since: Instant,
+    },
+    /// It is silent for so long that its leases are not renewed any more.
+    GivenUp,
+    /// Nobody knows whether it lives: nothing is done for it.
+    Unseen,
+    /// It is dead: its leases are released.
+    Dead,
+}
+
+/// What is to be done in the store for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Renew it for this ttl.
+    Renew(Ttl),
+    /// Release it. The ttl is the registered one.
+    Release(Ttl),
+}
+
+/// What became of a deed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The store has renewed the lease.
+    Renewed,
+    /// The lease does not hold its lock any more, by this deed or before.
+    Over,
+    /// The store did not do it, or nobody knows.
+    Failed,
+}
+
+/// One client in a node's charge. `T` is what the caller needs to do a deed: which lock it is.
+#[derive(Clone, Debug)]
+pub struct Charge<T> {
+    evidence: Evidence,
+    max_pause: Duration,
+    /// When it was last heard of.
+    heard: Instant,
+    connected: bool,
+    /// When its death was proven.
+    died: Option<Instant>,
+    leases: BTreeMap<u64, Watched<T>>,
+    /// The shortest patience of its leases, or less.
+    patience: Duration,
+    /// No lease can be due before this instant while the client is silent.
+    idle_until: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Watched<T> {
+    subject: T,
+    terms: Terms,
+    /// Until when it may be renewed.
+    keep_until: Instant,
+    /// When the last renewal was sent that the store confirmed.
+    renewed: Option<Instant>,
+    /// Not before this instant again: a deed failed.
+    pause_until: Instant,
+    under_way: Option<Deed>,
+}
+
+impl<T> Watched<T> {
+    /// When it is to be renewed if the client was last heard of at `heard`. `None`: never.
+    fn due(&self, heard: Instant) -> Option<Instant> {
+        let last = self.renewed.map_or(heard, |renewed| renewed.max(heard));
+        let due = last.after(self.terms.patience).max(self.pause_until);
+        (due < self.keep_until).then_some(due)
+    }
+}
+
+impl<T> Charge<T> {
+    /// A client that has just connected.
+    #[must_use]
+    pub fn new(evidence: Evidence, max_pause: Duration, now: Instant) -> Self {
+        Self {
+            evidence,
+            max_pause,
+            heard: now,
+            connected: true,
+            died: None,
+            leases: BTreeMap::new(),
+            patience: Duration::MAX,
+            idle_until: now,
+        }
+    }
+
+    /// It said something.
+    pub fn heard(&mut self, now: Instant) {
+        self.heard = self.heard.max(now);
+    }
+
+    /// It is connected again: it says anew which leases it has.
+    pub fn connected(&mut self, now: Instant) {
+        self.connected = true;
+        self.heard(now);
+    }
+
+    /// Its connection ended. Of a process that lives that says nothing; without it nobody knows.
+    pub fn disconnected(&mut self) {
+        self.connected = false;
+    }
+
+    /// All its processes are gone. Nothing that a connection could say.
+    pub fn died(&mut self, now: Instant) {
+        if self.evidence == Evidence::Processes {
+            self.died.get_or_insert(now);
+        }
+    }
+
+    /// It has a lease, or other terms for one.
+    pub fn register(&mut self, number: u64, terms: Terms, subject: T, now: Instant) {
+        self.heard(now);
+        let keep_until = now.after(terms.keep);
+        let before = self.leases.get(&number);
+        let watched = Watched {
+            subject,
+            terms,
+            keep_until,
+            renewed: before.and_then(|before| before.renewed),
+            pause_until: Instant::default(),
+            under_way: before.and_then(|before| before.under_way),
+        };
+        self.leases.insert(number, watched);
+        self.patience = self.patience.min(terms.patience);
+        self.idle_until = now;
+    }
+
+    /// A lease is its own matter again, or over.
+    pub fn unregister(&mut self, number: u64) {
+        self.leases.remove(&number);
+    }
+
+    /// The lease of a number.
+    #[must_use]
+    pub fn lease(&self, number: u64) -> Option<(&T, Terms)> {
+        let watched = self.leases.get(&number)?;
+        Some((&watched.subject, watched.terms))
+    }
+
+    /// The instant until which the store is sure to keep a lease, because the node renewed it.
+    #[must_use]
+    pub fn kept_until(&self, number: u64) -> Option<Instant> {
+        let watched = self.leases.get(&number)?;
+        let sent = watched.renewed?;
+        Some(crate::time::deadline(sent, watched.terms.ttl))
+    }
+
+    /// Its leases.
+    pub fn leases(&self) -> impl Iterator<Item = (u64, &T, Terms)> {
+        let leases = self.leases.iter();
+        leases.map(|(number, watched)| (*number, &watched.subject, watched.terms))
+    }
+
+    /// How many leases it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// Whether it is connected.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// When it was last heard of.
+    #[must_use]
+    pub const fn last_heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// How it is about the client.
+    #[must_use]
+    pub fn condition(&self, now: Instant) -> Condition {
+        let silent = now.since(self.heard);
+        if self.died.is_some() {
+            Condition::Dead
+        } else if !self.is_seen() {
+            Condition::Unseen
+        } else if silent >= self.max_pause {
+            Condition::GivenUp
+        } else if silent >= self.patience && !self.leases.is_empty() {
+            Condition::HeldUp { since: self.heard }
+        } else {
+            Condition::Well
+        }
+    }
+
+    /// Whether there is evidence that it lives, as long as its death is not proven.
+    fn is_seen(&self) -> bool {
+        self.evidence == Evidence::Processes || self.connected
+    }
+
+    /// Whether there is nothing to do for it any more. What is left of its leases ends by itself.
+    #[must_use]
+    pub fn is_over(&self, now: Instant) -> bool {
+        match self.condition(now) {
+            Condition::Dead => self.leases.is_empty(),
+            Condition::Unseen => true,
+            Condition::GivenUp => !self.connected,
+            // Its processes may end at any time, and it may come back.
+            Condition::Well | Condition::HeldUp { .. } => !self.connected && self.leases.is_empty(),
+        }
+    }
+
+    /// What is to be done now. Each must be answered by [`Charge::done`].
+    pub fn poll(&mut self, now: Instant) -> Vec<(u64, Deed)> {
+        match self.condition(now) {
+            Condition::Dead => self.releases(now),
+            Condition::HeldUp { .. } if now >= self.idle_until => self.renewals(now),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A release goes out beside a renewal that is under way: in which order they come does not matter.
+    fn releases(&mut self, now: Instant) -> Vec<(u64, Deed)> {
+        let died = self.died.unwrap_or(now);
+        // By itself it is over by then, whoever renewed it last.
+        self.leases
+            .retain(|_, watched| now < died.after(watched.terms.ttl.as_duration()));
+        let mut deeds = Vec::new();
+        for (number, watched) in &mut self.leases {
+            let deed = Deed::Release(watched.terms.ttl);
+            if watched.under_way != Some(deed) && now >= watched.pause_until {
+                watched.under_way = Some(deed);
+                deeds.push((*number, deed));
+            }
+        }
+        deeds
+    }
+
+    fn renewals(&mut self, now: Instant) -> Vec<(u64, Deed)> {
+        let mut deeds = Vec::new();
+        let mut next = Instant::from_nanos(u64::MAX);
+        let mut patience = Duration::MAX;
+        for (number, watched) in &mut self.leases {
+            patience = patience.min(watched.terms.patience);
+            let Some(due) = watched.due(self.heard) else {
+                continue;
+            };
+            if watched.under_way.is_some() {
+                continue;
+            }
+            if now < due {
+                next = next.min(due);
+                continue;
+            }
+            let deed = Deed::Renew(watched.terms.ttl);
+            watched.under_way = Some(deed);
+            deeds.push((*number, deed));
+        }
+        self.patience = patience;
+        self.idle_until = next;
+        deeds
+    }
+
+    /// The node is about to stop: what it keeps alive is renewed once more, whatever its time, so that
+    /// others have as long as can be to take over. Each must be answered by [`Charge::done`].
+    pub fn hand_over(&mut self, now: Instant) -> Vec<(u64, Deed)> {
+        if !matches!(self.condition(now), Condition::HeldUp { .. }) {
+            return Vec::new();
+        }
+        let mut deeds = Vec::new();
+        for (number, watched) in &mut self.leases {
+            if watched.under_way.is_none() && now < watched.keep_until {
+                let deed = Deed::Renew(watched.terms.ttl);
+                watched.under_way = Some(deed);
+                deeds.push((*number, deed));
+            }
+        }
+        deeds
+    }
+
+    /// What became of a deed that was sent at `sent`.
+    pub fn done(&mut self, number: u64, deed: Deed, end: End, sent: Instant, now: Instant) {
+        if end == End::Over {
+            self.leases.remove(&number);
+            return;
+        }
+        let Some(watched) = self.leases.get_mut(&number) else {
+            return;
+        };
+        if watched.under_way == Some(deed) {
+            watched.under_way = None;
+        }
+        match end {
+            End::Renewed => watched.renewed = watched.renewed.max(Some(sent)),
+            End::Failed | End::Over => watched.pause_until = now.after(watched.terms.retry()),
+        }
+        self.idle_until = now;
+    }
+
+    /// When [`Charge::poll`] is to be called next if nothing happens until then. `None`: never.
+    #[must_use]
+    pub fn next_event(&self, now: Instant) -> Option<Instant> {
+        let given_up = self.heard.after(self.max_pause);
+        match self.condition(now) {
+            Condition::Dead => {
+                let idle = self
+                    .leases
+                    .values()
+                    .filter(|watched| watched.under_way != Some(Deed::Release(watched.terms.ttl)));
+                idle.map(|watched| watched.pause_until.max(now)).min()
+            }
+            Condition::HeldUp { .. } => Some(self.idle_until.max(now).min(given_up)),
+            Condition::Well if !self.leases.is_empty() => {
+                Some(self.heard.after(self.patience).min(given_up))
+            }
+            Condition::Well | Condition::GivenUp | Condition::Unseen => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What a client registers of a lease.
+
+use std::time::Duration;
+
+use crate::time::Ttl;
+
+/// What a node is to do for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The ttl that a renewal asks for; nor does the lease last longer without one.
+    pub ttl: Ttl,
+    /// After which silence of the client the lease is renewed for it.
+    pub patience: Duration,
+    /// For how long from now on it may be renewed at most. Zero: never, it is a fixed lease.
+    pub keep: Duration,
+}
+
+impl Terms {
+    /// The shortest patience: below it, a client would do little else than say that it lives.
+    pub const PATIENCE_MIN: Duration = Duration::from_millis(10);
+
+    /// The longest time that means something: nobody waits for longer.
+    pub const KEEP_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+    /// Terms for a lease that its client renews itself every `interval`, and tries again after `retry`.
+    ///
+    /// When the client falls silent, its last renewal may be an interval and a retry old. Of what is left
+    /// then, half is waited: the other half is for the node's own renewal, and its second try.
+    #[must_use]
+    pub fn new(ttl: Ttl, interval: Duration, retry: Duration, keep: Duration) -> Self {
+        let span = ttl.as_duration();
+        let left = span.saturating_sub(interval + retry);
+        Self {
+            ttl,
+            patience: (left / 2).min(span / 3).max(Self::PATIENCE_MIN),
+            keep: keep.min(Self::KEEP_MAX),
+        }
+    }
+
+    /// The longest pause between two signs of life of a client: two fit into the patience.
+    #[must_use]
+    pub fn beat(&self) -> Duration {
+        self.patience / 2
+    }
+
+    /// The pause after something failed.
+    pub(super) fn retry(&self) -> Duration {
+        (self.ttl.as_duration() / 30).max(Duration::from_millis(5))
+    }
+}
