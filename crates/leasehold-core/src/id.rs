@@ -14,6 +14,12 @@ impl ClientId {
     pub const fn from_random(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
+
+    /// The bytes it was made of.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
 }
 
 impl fmt::Display for ClientId {

@@ -69,6 +69,8 @@ mod info;
 mod owner;
 pub mod store;
 mod sync;
+#[cfg(feature = "watchdog")]
+pub mod watchdog;
 
 pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 

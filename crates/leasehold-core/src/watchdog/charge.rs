@@ -83,8 +83,6 @@ pub struct Charge<T> {
 struct Watched<T> {
     subject: T,
     terms: Terms,
-    /// Until when it may be renewed.
-    keep_until: Instant,
     /// When the last renewal was sent that the store confirmed.
     renewed: Option<Instant>,
     /// Not before this instant again: a deed failed.
@@ -97,7 +95,7 @@ impl<T> Watched<T> {
     fn due(&self, heard: Instant) -> Option<Instant> {
         let last = self.renewed.map_or(heard, |renewed| renewed.max(heard));
         let due = last.after(self.terms.patience).max(self.pause_until);
-        (due < self.keep_until).then_some(due)
+        (due < self.terms.keep_until).then_some(due)
     }
 }
 
@@ -143,12 +141,10 @@ impl<T> Charge<T> {
     /// It has a lease, or other terms for one.
     pub fn register(&mut self, number: u64, terms: Terms, subject: T, now: Instant) {
         self.heard(now);
-        let keep_until = now.after(terms.keep);
         let before = self.leases.get(&number);
         let watched = Watched {
             subject,
             terms,
-            keep_until,
             renewed: before.and_then(|before| before.renewed),
             pause_until: Instant::default(),
             under_way: before.and_then(|before| before.under_way),
@@ -301,7 +297,7 @@ impl<T> Charge<T> {
         }
         let mut deeds = Vec::new();
         for (number, watched) in &mut self.leases {
-            if watched.under_way.is_none() && now < watched.keep_until {
+            if watched.under_way.is_none() && now < watched.terms.keep_until {
                 let deed = Deed::Renew(watched.terms.ttl);
                 watched.under_way = Some(deed);
                 deeds.push((*number, deed));

@@ -55,6 +55,13 @@ impl<T> Default for Registry<T> {
 impl<T: Clone> Registry<T> {
     /// The node is to look after a lease, on these terms.
     pub fn want(&mut self, number: u64, terms: Terms, subject: T) {
+        if self
+            .wanted
+            .get(&number)
+            .is_some_and(|(wanted, _)| *wanted == terms)
+        {
+            return;
+        }
         self.beat = self.beat.min(terms.beat());
         self.wanted.insert(number, (terms, subject));
         self.changed.insert(number);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Ttl;
+use crate::time::{Instant, Ttl};
 
 /// What a node is to do for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,29 +11,29 @@ pub struct Terms {
     pub ttl: Ttl,
     /// After which silence of the client the lease is renewed for it.
     pub patience: Duration,
-    /// For how long from now on it may be renewed at most. Zero: never, it is a fixed lease.
-    pub keep: Duration,
+    /// Until when it may be renewed, by the clock of whoever has these terms. A fixed lease never is.
+    pub keep_until: Instant,
 }
 
 impl Terms {
     /// The shortest patience: below it, a client would do little else than say that it lives.
     pub const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
-    /// The longest time that means something: nobody waits for longer.
-    pub const KEEP_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+    /// The end of a lease that may be renewed for ever.
+    pub const NO_END: Instant = Instant::from_nanos(u64::MAX);
 
     /// Terms for a lease that its client renews itself every `interval`, and tries again after `retry`.
     ///
     /// When the client falls silent, its last renewal may be an interval and a retry old. Of what is left
     /// then, half is waited: the other half is for the node's own renewal, and its second try.
     #[must_use]
-    pub fn new(ttl: Ttl, interval: Duration, retry: Duration, keep: Duration) -> Self {
+    pub fn new(ttl: Ttl, interval: Duration, retry: Duration, keep_until: Instant) -> Self {
         let span = ttl.as_duration();
         let left = span.saturating_sub(interval + retry);
         Self {
             ttl,
             patience: (left / 2).min(span / 3).max(Self::PATIENCE_MIN),
-            keep: keep.min(Self::KEEP_MAX),
+            keep_until,
         }
     }
 

@@ -11,13 +11,13 @@ fn ttl() -> Ttl {
     Ttl::checked(TTL).unwrap()
 }
 
-fn terms(keep: Duration) -> Terms {
-    Terms::new(ttl(), TTL / 3, TTL / 30, keep)
+fn terms(keep_until: Instant) -> Terms {
+    Terms::new(ttl(), TTL / 3, TTL / 30, keep_until)
 }
 
 fn charge(evidence: Evidence) -> Charge<()> {
     let mut charge = Charge::new(evidence, MAX_PAUSE, at(0));
-    charge.register(1, terms(Duration::MAX), (), at(0));
+    charge.register(1, terms(Terms::NO_END), (), at(0));
     charge
 }
 
@@ -75,8 +75,8 @@ fn who_is_silent_is_renewed_in_time_until_too_much_is_too_much() {
 #[test]
 fn nothing_is_renewed_longer_than_it_may_be_kept() {
     let mut charge = Charge::new(Evidence::Processes, MAX_PAUSE, at(0));
-    charge.register(1, terms(Duration::from_secs(60)), (), at(0));
-    charge.register(2, terms(Duration::ZERO), (), at(0));
+    charge.register(1, terms(at(60)), (), at(0));
+    charge.register(2, terms(at(0)), (), at(0));
     let deeds = watch_until(&mut charge, at(0), at(1_000));
     let last = deeds.last().unwrap().0;
     assert!(last < at(60) && last > at(40), "{last:?}");
@@ -86,7 +86,7 @@ fn nothing_is_renewed_longer_than_it_may_be_kept() {
 #[test]
 fn the_dead_are_released_until_that_is_told() {
     let mut charge = charge(Evidence::Processes);
-    charge.register(2, terms(Duration::ZERO), (), at(0));
+    charge.register(2, terms(at(0)), (), at(0));
     charge.disconnected();
     assert_eq!(charge.condition(at(1)), Condition::Well);
     charge.died(at(2));

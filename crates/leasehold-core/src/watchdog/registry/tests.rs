@@ -8,7 +8,7 @@ fn at(millis: u64) -> Instant {
 fn terms(millis: u64) -> Terms {
     let ttl = Ttl::from_millis(millis).unwrap();
     let span = ttl.as_duration();
-    Terms::new(ttl, span / 3, span / 30, Duration::MAX)
+    Terms::new(ttl, span / 3, span / 30, Terms::NO_END)
 }
 
 fn connected() -> Registry<&'static str> {

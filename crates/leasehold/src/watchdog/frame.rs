@@ -1,0 +1,179 @@
+//! Frames: how words lie in a stream of bytes.
+//!
+//! ```text
+//! length: u32, big-endian    what follows, version included: 1 to 65,536
+//! version: u8                1
+//! word                       postcard, to the last byte
+//! ```
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of the words.
+pub const VERSION: u8 = 1;
+
+/// The longest frame, without its length.
+pub const FRAME_MAX: usize = 64 * 1024;
+
+const LENGTH: usize = 4;
+
+/// Why a stream makes no sense. Nothing after it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// A frame without anything in it.
+    Empty,
+    /// A frame of so many bytes is too long.
+    TooLong(usize),
+    /// A frame of another version.
+    Version(u8),
+    /// Not a word that may be said here, or more than one.
+    Word,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("an empty frame"),
+            Self::TooLong(length) => write!(f, "a frame of {length} bytes, at most {FRAME_MAX}"),
+            Self::Version(version) => {
+                write!(f, "a frame of version {version}, this is version {VERSION}")
+            }
+            Self::Word => f.write_str("a frame that is no word"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+/// The frame of a word.
+///
+/// # Errors
+///
+/// [`FrameError::TooLong`] if it does not fit.
+pub fn encode(word: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    let mut frame = vec![0; LENGTH];
+    frame.push(VERSION);
+    let mut frame = postcard::to_extend(word, frame).map_err(|_| FrameError::Word)?;
+    let length = frame.len() - LENGTH;
+    match u32::try_from(length) {
+        Ok(short) if length <= FRAME_MAX => {
+            frame[..LENGTH].copy_from_slice(&short.to_be_bytes());
+            Ok(frame)
+        }
+        _ => Err(FrameError::TooLong(length)),
+    }
+}
+
+/// Finds the frames in what was read. Keeps one frame at most.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    read: Vec<u8>,
+    /// How much of it was answered.
+    done: usize,
+}
+
+impl Decoder {
+    /// Takes in what was read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.read.drain(..self.done);
+        self.done = 0;
+        self.read.extend_from_slice(bytes);
+    }
+
+    /// The next word, if it is there to its end. After an error there is no sense in any more.
+    ///
+    /// # Errors
+    ///
+    /// As it says.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let rest = self.read.get(self.done..).unwrap_or_default();
+        let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > FRAME_MAX {
+            return Err(FrameError::TooLong(length));
+        }
+        if let Some(version) = rest.first().filter(|version| **version != VERSION) {
+            return Err(FrameError::Version(*version));
+        }
+        let Some(frame) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let (_, word) = frame.split_first().ok_or(FrameError::Empty)?;
+        let (word, rest) = postcard::take_from_bytes(word).map_err(|_| FrameError::Word)?;
+        if !rest.is_empty() {
+            return Err(FrameError::Word);
+        }
+        self.done += LENGTH + length;
+        Ok(Some(word))
+    }
+
+    /// Whether a frame has begun and not ended.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.done < self.read.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(words: &[&str]) -> Vec<u8> {
+        words
+            .iter()
+            .flat_map(|word| encode(word).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn words_are_found_however_they_arrive() {
+        let words = ["", "a", "many words"];
+        let bytes = frames(&words);
+        for step in 1..bytes.len() {
+            let mut decoder = Decoder::default();
+            let mut found = Vec::new();
+            for part in bytes.chunks(step) {
+                decoder.push(part);
+                while let Some(word) = decoder.next::<String>().unwrap() {
+                    found.push(word);
+                }
+            }
+            assert_eq!(found, words);
+            assert!(!decoder.is_inside());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_as_soon_as_it_is_seen() {
+        let refused = |bytes: &[u8]| {
+            let mut decoder = Decoder::default();
+            decoder.push(bytes);
+            decoder.next::<String>()
+        };
+        assert_eq!(refused(&[0, 0, 0]), Ok(None));
+        assert_eq!(refused(&[0, 0, 0, 0]), Err(FrameError::Empty));
+        assert_eq!(refused(&[0, 1, 0, 1]), Err(FrameError::TooLong(65_537)));
+        assert_eq!(refused(&[0, 0, 0, 9, 2]), Err(FrameError::Version(2)));
+        assert_eq!(
+            refused(b"GET / HTTP/1.1"),
+            Err(FrameError::TooLong(0x4745_5420))
+        );
+        // A text of five bytes that has one, and one that has a byte too many.
+        assert_eq!(
+            refused(&[0, 0, 0, 3, VERSION, 5, b'a']),
+            Err(FrameError::Word)
+        );
+        assert_eq!(
+            refused(&[0, 0, 0, 4, VERSION, 1, b'a', b'b']),
+            Err(FrameError::Word)
+        );
+        assert_eq!(
+            encode(&"a".repeat(FRAME_MAX)),
+            Err(FrameError::TooLong(FRAME_MAX + 4))
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! What a client and a node say to each other.
+//!
+//! Words carry plain values, which whoever hears them checks: lengths of names, ttls, whose lease it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is said to a node. The first is a [`ToNode::Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// Who it is.
+    Hello(Hello),
+    /// What has changed with the leases of a client.
+    Changes(Changes),
+    /// A client lives, and renews its leases.
+    Beat,
+    /// A further process that must be gone before the client is dead. Its pidfd is sent along.
+    Process,
+    /// The client ends in good order: it has no lease any more, or wants none to be looked after.
+    Farewell,
+    /// Until when does the node know a lease to be kept?
+    Ask {
+        /// The id of its client.
+        client: [u8; 16],
+        /// Its number.
+        number: u64,
+    },
+    /// Who is there?
+    Status,
+}
+
+/// The first word to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// What lets one in where not everybody is.
+    pub token: Option<Secret>,
+    /// What for.
+    pub role: Role,
+}
+
+/// What somebody wants of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// To be looked after.
+    Client(Introduction),
+    /// To look only.
+    Observer,
+}
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// The id of its leases.
+    pub client: [u8; 16],
+    /// Drawn by each program when it starts: another in the same process has taken its place (exec).
+    pub image: [u8; 16],
+    /// The store, by its URL without a password, or by the name that the node gave it.
+    pub store: String,
+    /// The namespace of its locks.
+    pub namespace: String,
+    /// The tenant.
+    pub tenant: String,
+    /// The name of its machine.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// The program it runs.
+    pub program: String,
+    /// A text of the user's choice.
+    pub label: String,
+}
+
+/// What has changed with the leases of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// The number of this batch on this connection.
+    pub batch: u64,
+    /// Leases to look after, or on other terms.
+    pub register: Vec<Registration>,
+    /// Leases to look after no more.
+    pub unregister: Vec<u64>,
+}
+
+/// A lease to look after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its number.
+    pub number: u64,
+    /// The name of the lock.
+    pub name: String,
+    /// The ttl of its renewals.
+    pub ttl_ms: u32,
+    /// After which silence it is renewed.
+    pub patience_ms: u32,
+    /// For how long it may be renewed. `None`: without end. Zero: it is a fixed lease.
+    pub keep_ms: Option<u64>,
+}
+
+/// What a node says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// It is let in.
+    Welcome {
+        /// The name of the node.
+        node: String,
+        /// For how long a silent client is kept.
+        max_pause_ms: u64,
+    },
+    /// It is not, or not any more. The connection ends.
+    Refused(Refusal),
+    /// A batch of changes was taken in.
+    Acknowledged {
+        /// Its number.
+        batch: u64,
+        /// What was not taken, by lease.
+        refused: Vec<(u64, Refusal)>,
+    },
+    /// A further process was taken in, or not.
+    Joined(Option<Refusal>),
+    /// Until when a lease is kept, by this machine's clock since it was started, in nanoseconds.
+    Kept(Option<u64>),
+    /// Those who are there, or the next of them.
+    Status {
+        /// Some of them.
+        clients: Vec<ClientStatus>,
+        /// Whether there are more to come.
+        more: bool,
+    },
+    /// The node is about to stop, and has renewed what it keeps alive.
+    Closing,
+}
+
+/// Why a node refuses something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It does not know this token, or none was given.
+    Token,
+    /// It has no such store.
+    Store,
+    /// The lease is of another client, or the client of another process.
+    Foreign,
+    /// A process of somebody else, or not a process.
+    Process,
+    /// There are too many clients.
+    Clients,
+    /// The client has too many leases.
+    Leases,
+    /// A name, ttl or other value that cannot be.
+    Value,
+    /// A word that may not be said here, or a frame that is none.
+    Word,
+    /// It is too slow to read what it is told.
+    Slow,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Token => "the token is missing or wrong",
+            Self::Store => "it does not serve this store",
+            Self::Foreign => "the client or lease belongs to another process",
+            Self::Process => "not a process of this user",
+            Self::Clients => "it has as many clients as it may",
+            Self::Leases => "it looks after as many leases as it may",
+            Self::Value => "a value that cannot be",
+            Self::Word => "a word that may not be said here",
+            Self::Slow => "answers were not read in time",
+        })
+    }
+}
+
+/// A client, for people who look.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its id.
+    pub client: [u8; 16],
+    /// The name of its machine.
+    pub host: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// Its label.
+    pub label: String,
+    /// The store.
+    pub store: String,
+    /// How many leases it has.
+    pub leases: u32,
+    /// How many processes must be gone before it is dead. Zero: it is on another machine.
+    pub processes: u32,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// For how long the node has known it.
+    pub known_ms: u64,
+    /// When it was heard of last.
+    pub silent_ms: u64,
+    /// How it is about it.
+    pub condition: Condition,
+    /// Why it is silent, as far as the machine tells.
+    pub why: String,
+    /// The names of some locks that are kept alive for it.
+    pub kept: Vec<String>,
+}
+
+/// How it is about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Condition {
+    /// It renews its leases itself.
+    Well,
+    /// It is silent and alive: the node renews its leases.
+    HeldUp,
+    /// It was silent for too long, and its leases end.
+    GivenUp,
+    /// Nobody knows whether it lives.
+    Unseen,
+    /// It is dead, and its leases are released.
+    Dead,
+}
+
+/// A text that nobody must see.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it is the same as another text. Takes as long whatever they are, but for their length.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
+        let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
+        a.len() == b.len() && differ == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
