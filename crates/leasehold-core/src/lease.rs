@@ -9,6 +9,11 @@
 //! The machine is told the time and the answers of the store; it never asks for them. What it says
 //! depends on the time alone if no answer comes, so a process that was stopped reads `Lost` before
 //! it does anything else.
+//!
+//! Unless somebody else keeps the lease alive meanwhile: a lease that is [watched](Lease::watch) is in
+//! jeopardy after a pause, until the store has said whether it is still its own.
+
+use std::time::Duration;
 
 use crate::holds::{HoldId, Holds, Term};
 use crate::policy::{Pace, Policy};
@@ -41,7 +46,12 @@ pub struct Lease {
     confirmed: Instant,
     /// When to try the next renewal, if none is under way.
     due: Instant,
-    under_way: bool,
+    /// When the renewal was asked for that is under way.
+    under_way: Option<Instant>,
+    /// Whether somebody else keeps it alive while this process cannot.
+    watched: bool,
+    /// When this process was seen to go on after a pause, in which the lease would have been given up.
+    woken: Option<Instant>,
     /// Since when there is a doubt that only an answer to a later request ends.
     doubted: Option<Instant>,
     /// When it was last asked because of a hint.
@@ -94,7 +104,9 @@ impl Lease {
             deadline,
             confirmed,
             due: confirmed,
-            under_way: false,
+            under_way: None,
+            watched: false,
+            woken: None,
             doubted: None,
             checked: None,
             trouble: None,
@@ -132,9 +144,44 @@ impl Lease {
         }
     }
 
+    /// Somebody else keeps it alive from now on while this process cannot, or does not any more.
+    pub fn watch(&mut self, watched: bool, now: Instant) {
+        if self.is_open(now) && !watched {
+            self.wake(now);
+        }
+        self.watched = watched;
+    }
+
+    /// This process was stopped, or too busy to look at the lease for long. If it is watched, the time
+    /// alone does not end it: the store is asked.
+    pub fn wake(&mut self, now: Instant) {
+        if self.is_open(now) {
+            self.woken = Some(now);
+            self.trouble = Some(Cause::Paused);
+            self.doubt(now, now);
+        }
+    }
+
+    /// How much too late a look at the lease must be to show that this process was stopped.
+    #[must_use]
+    pub fn late(&self) -> Duration {
+        self.pace().interval() / 4
+    }
+
+    /// Whether it would be given up by the time alone, and may have been kept alive by somebody else: only
+    /// the store knows.
+    fn is_open(&self, now: Instant) -> bool {
+        let watched = self.woken.is_some() || self.watched && now >= self.renewed_end();
+        let renewed = self.holds.renewed() && self.given_up.is_none();
+        watched && renewed && self.lost.is_none() && !self.is_held_too_long(now)
+    }
+
     /// What the lease is worth at `now`: as much as the hold of it that lasts longest.
     #[must_use]
     pub fn state(&self, now: Instant) -> State {
+        if self.is_open(now) {
+            return self.open_state(now);
+        }
         let silence = self.silence(now);
         self.state_until(self.end(), now, self.given_up.or(self.trouble).or(silence))
     }
@@ -143,6 +190,9 @@ impl Lease {
     /// renewed is given up a margin before the deadline.
     #[must_use]
     pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
+        if self.holds.term(hold) == Some(Term::Renewed) && self.is_open(now) {
+            return self.open_state(now);
+        }
         let (until, cause) = match self.holds.term(hold) {
             Some(Term::Fixed(end)) => (end.min(self.deadline), self.trouble.filter(|_| now < end)),
             Some(Term::Renewed) if self.given_up.is_some() => (now, self.given_up),
@@ -150,6 +200,14 @@ impl Lease {
             None => return self.state(now),
         };
         self.state_until(until, now, cause)
+    }
+
+    /// Nothing may be relied on beyond the deadline, and the end is not known.
+    fn open_state(&self, now: Instant) -> State {
+        State::Jeopardy {
+            until: self.deadline.max(now),
+            cause: Cause::Paused,
+        }
     }
 
     fn state_until(&self, until: Instant, now: Instant, cause: Option<Cause>) -> State {
@@ -170,8 +228,8 @@ impl Lease {
             return Some(Cause::HeldTooLong);
         }
         let cause = match self.under_way {
-            true => Cause::Unreachable,
-            false => Cause::Paused,
+            Some(_) => Cause::Unreachable,
+            None => Cause::Paused,
         };
         (now >= self.overdue().min(self.renewed_end())).then_some(cause)
     }
@@ -217,24 +275,31 @@ impl Lease {
     /// When [`Lease::poll`] must be called next. `None`: never again.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
-        let change = self.next_change(now)?;
-        if self.wants_renewal(now) && !self.under_way {
+        let change = match self.is_open(now) {
+            // How late that is shows whether it was a pause; after one, an answer decides.
+            true if self.woken.is_none() => self.overdue().min(self.renewed_end()),
+            true => now.after(self.late()),
+            false => self.next_change(now)?,
+        };
+        if self.wants_renewal(now) && self.under_way.is_none() {
             return Some(change.min(self.due));
         }
         Some(change)
     }
 
-    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final.
+    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final, or waits for
+    /// an answer.
     #[must_use]
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
-        if self.state(now).is_lost() {
+        if self.state(now).is_lost() || self.is_open(now) {
             return None;
         }
         let end = self.end();
         self.renewed_changes(now).chain([end]).min()
     }
 
-    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final.
+    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final, or waits
+    /// for an answer.
     #[must_use]
     pub fn next_hold_change(&self, hold: HoldId, now: Instant) -> Option<Instant> {
         if self.hold_state(hold, now).is_lost() {
@@ -242,6 +307,7 @@ impl Lease {
         }
         match self.holds.term(hold) {
             Some(Term::Fixed(end)) => Some(end.min(self.deadline)),
+            Some(Term::Renewed) if self.is_open(now) => None,
             Some(Term::Renewed) => self.renewed_changes(now).min(),
             None => self.next_change(now),
         }
@@ -262,14 +328,29 @@ impl Lease {
     /// Whether a renewal that [`Lease::poll`] asked for is not answered.
     #[must_use]
     pub const fn under_way(&self) -> bool {
-        self.under_way
+        self.under_way.is_some()
+    }
+
+    /// Until when an answer to a renewal that is sent now would be of use.
+    #[must_use]
+    pub fn answer_by(&self, now: Instant) -> Instant {
+        match self.is_open(now) {
+            true => now.after(self.ttl.as_duration()),
+            false => self.deadline,
+        }
     }
 
     /// Tells the machine the time; it answers what to do.
     pub fn poll(&mut self, now: Instant) -> Action {
-        self.settle(now);
-        if self.lost.is_none() && self.wants_renewal(now) && !self.under_way && now >= self.due {
-            self.under_way = true;
+        if self.woken.is_none() {
+            // In time: this process runs, and somebody else has no need to keep it alive.
+            let watched = std::mem::replace(&mut self.watched, false);
+            self.settle(now);
+            self.watched = watched;
+        }
+        let idle = self.lost.is_none() && self.under_way.is_none();
+        if idle && self.wants_renewal(now) && now >= self.due {
+            self.under_way = Some(now);
             return Action::Renew(self.ttl(now));
         }
         Action::Wait
@@ -277,15 +358,26 @@ impl Lease {
 
     /// The renewal that [`Lease::poll`] asked for was confirmed.
     pub fn renewed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
-        self.under_way = false;
+        self.under_way = None;
         self.confirmed(sent, ttl, now);
     }
 
     /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
     pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
-        self.under_way = false;
+        let asked = self.under_way.take();
         self.due = now.after(self.pace().retry());
         self.trouble.get_or_insert(cause);
+        if let Some(woken) = self.woken {
+            match asked {
+                // It was to say whether the lease is still its own, and nobody has.
+                Some(asked) if asked >= woken => self.woken = None,
+                _ => self.due = now,
+            }
+            if self.woken.is_none() && now >= self.renewed_end() {
+                self.given_up = Some(cause);
+                self.watched = false;
+            }
+        }
         self.settle(now);
     }
 
@@ -305,6 +397,7 @@ impl Lease {
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
                 self.trouble = None;
+                self.woken = None;
                 self.due = self.whole.due(sent, self.due);
             }
         }
@@ -352,7 +445,9 @@ impl Lease {
         if let State::Lost(cause) = self.state(now) {
             self.lost = Some(cause);
         }
-        if self.holds.renewed() && self.given_up.is_none() && now >= self.renewed_end() {
+        let open = self.is_open(now);
+        let renewed = self.holds.renewed() && self.given_up.is_none();
+        if renewed && !open && now >= self.renewed_end() {
             self.given_up = self.trouble.or(self.silence(now));
         }
     }
@@ -379,8 +474,8 @@ impl Lease {
     fn overdue(&self) -> Instant {
         let pace = self.pace();
         let patience = match self.under_way {
-            true => pace.interval() / 2,
-            false => pace.retry(),
+            Some(_) => pace.interval() / 2,
+            None => pace.retry(),
         };
         self.confirmed.after(pace.interval()).after(patience)
     }

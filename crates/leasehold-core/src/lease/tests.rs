@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod watched;
+
 fn at(seconds: f64) -> Instant {
     Instant::from_nanos((seconds * 1e9) as u64)
 }

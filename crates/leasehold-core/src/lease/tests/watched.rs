@@ -1,0 +1,145 @@
+//! Leases that somebody else keeps alive while this process cannot.
+
+use super::*;
+
+fn watched() -> Lease {
+    let mut lease = renewed();
+    lease.watch(true, at(0.0));
+    lease
+}
+
+fn is_open(lease: &Lease, now: Instant) -> bool {
+    matches!(lease.state(now), State::Jeopardy { cause: Cause::Paused, until } if until >= now)
+}
+
+/// Told the time much later than it asked for.
+fn wake(lease: &mut Lease, now: Instant) {
+    let planned = lease.next_event(now).unwrap();
+    assert!(now.since(planned) >= lease.late(), "{planned:?}");
+    lease.wake(now);
+}
+
+#[test]
+fn after_a_pause_only_the_store_says_whether_it_is_held() {
+    let mut lease = watched();
+    // Before anything else runs, and however late that is.
+    assert!(is_open(&lease, at(95.0)));
+    wake(&mut lease, at(95.0));
+    assert!(is_open(&lease, at(95.1)));
+    assert_eq!(lease.poll(at(95.1)), Action::Renew(ttl(30)));
+    assert!(lease.answer_by(at(95.1)) > at(120.0));
+    assert_eq!(lease.poll(at(95.2)), Action::Wait);
+    lease.renewed(at(95.1), ttl(30), at(95.3));
+    assert!(lease.state(at(95.4)).is_held());
+
+    let mut lease = watched();
+    wake(&mut lease, at(95.0));
+    lease.poll(at(95.0));
+    lease.lose(Cause::TakenOver);
+    assert_eq!(lease.state(at(95.1)), State::Lost(Cause::TakenOver));
+}
+
+#[test]
+fn nobody_watched_is_lost_after_a_pause() {
+    let mut lease = renewed();
+    lease.wake(at(95.0));
+    assert_eq!(lease.state(at(95.0)), State::Lost(Cause::Paused));
+    lease.poll(at(95.0));
+    lease.watch(true, at(95.0));
+    assert_eq!(lease.state(at(95.0)), State::Lost(Cause::Paused));
+}
+
+#[test]
+fn an_answer_to_what_was_asked_before_the_pause_says_nothing() {
+    let mut lease = watched();
+    assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
+    wake(&mut lease, at(95.0));
+    assert_eq!(lease.poll(at(95.0)), Action::Wait);
+    lease.renewed(at(10.0), ttl(30), at(95.1));
+    assert!(is_open(&lease, at(95.1)));
+    assert!(matches!(lease.poll(at(95.1)), Action::Renew(_)));
+    lease.renewed(at(95.1), ttl(30), at(95.2));
+    assert!(lease.state(at(95.2)).is_held());
+}
+
+#[test]
+fn nor_does_its_failure() {
+    let mut lease = watched();
+    assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
+    wake(&mut lease, at(95.0));
+    lease.renewal_failed(at(95.1), Cause::Unreachable);
+    assert!(is_open(&lease, at(95.1)));
+    assert!(matches!(lease.poll(at(95.1)), Action::Renew(_)));
+    lease.renewal_failed(at(97.0), Cause::Unreachable);
+    assert_eq!(lease.state(at(97.0)), State::Lost(Cause::Unreachable));
+}
+
+#[test]
+fn a_second_pause_while_it_asks_is_one_more_to_ask_about() {
+    let mut lease = watched();
+    wake(&mut lease, at(95.0));
+    assert!(matches!(lease.poll(at(95.0)), Action::Renew(_)));
+    lease.wake(at(200.0));
+    lease.renewal_failed(at(200.0), Cause::Unreachable);
+    assert!(is_open(&lease, at(200.0)));
+    assert!(matches!(lease.poll(at(200.0)), Action::Renew(_)));
+    lease.renewed(at(200.0), ttl(30), at(200.1));
+    assert!(lease.state(at(200.1)).is_held());
+}
+
+#[test]
+fn who_runs_and_does_not_reach_the_store_loses_it_in_time() {
+    let mut lease = watched();
+    let mut now = at(10.0);
+    while let Action::Renew(_) = lease.poll(now) {
+        lease.renewal_failed(now, Cause::Unreachable);
+        now = lease.next_event(now).unwrap();
+    }
+    assert_eq!(lease.state(now), State::Lost(Cause::Unreachable));
+    assert!(now < at(20.0));
+
+    // The same with a renewal that is never answered.
+    let mut lease = watched();
+    lease.poll(at(10.0));
+    let mut now = at(10.0);
+    while !lease.state(now).is_lost() {
+        now = lease.next_event(now).unwrap();
+        lease.poll(now);
+    }
+    assert!(now < at(20.0), "{now:?}");
+}
+
+#[test]
+fn the_watch_may_end_before_it_has_asked() {
+    let mut lease = watched();
+    lease.watch(false, at(95.0));
+    assert!(is_open(&lease, at(95.0)));
+    assert!(matches!(lease.poll(at(95.0)), Action::Renew(_)));
+    lease.renewed(at(95.0), ttl(30), at(95.1));
+    // From now on it is as any other.
+    assert_eq!(lease.state(at(200.0)), State::Lost(Cause::Paused));
+}
+
+#[test]
+fn who_held_it_too_long_lost_it() {
+    let policy = Policy {
+        max_hold: Some(seconds(60.0)),
+        ..Policy::of(ttl(30))
+    };
+    let (mut lease, _) = Lease::granted(policy, ttl(30), Term::Renewed, at(0.0));
+    lease.watch(true, at(0.0));
+    assert!(is_open(&lease, at(59.0)));
+    assert!(lease.state(at(61.0)).is_lost());
+}
+
+#[test]
+fn a_fixed_hold_ends_at_its_end() {
+    let (mut lease, fixed) =
+        Lease::granted(Policy::of(ttl(30)), ttl(30), Term::Fixed(at(20.0)), at(0.0));
+    lease.watch(true, at(0.0));
+    assert_eq!(
+        lease.hold_state(fixed, at(95.0)),
+        State::Lost(Cause::Expired)
+    );
+    assert_eq!(lease.state(at(95.0)), State::Lost(Cause::Expired));
+}
