@@ -19,6 +19,7 @@ use crate::holds::{HoldId, Holds, Term};
 use crate::policy::{Pace, Policy};
 use crate::state::{Cause, State};
 use crate::time::{self, Instant, Ttl};
+use crate::watchdog::Terms;
 
 /// What the machine wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +160,28 @@ impl Lease {
             self.woken = Some(now);
             self.trouble = Some(Cause::Paused);
             self.doubt(now, now);
+        }
+    }
+
+    /// What somebody else is to do for it while this process cannot.
+    #[must_use]
+    pub fn watch_terms(&self, now: Instant) -> Terms {
+        let (ttl, pace) = (self.short.unwrap_or(self.ttl), self.pace());
+        let keep_until = match self.holds.renewed() {
+            true => self.max_hold.unwrap_or(Terms::NO_END),
+            false => Instant::default(),
+        };
+        let terms = Terms::new(ttl, pace.interval(), pace.retry(), keep_until);
+        match self.holds.renewed() {
+            true => Terms {
+                ttl: self.ttl,
+                ..terms
+            },
+            // As long as it has.
+            false => Terms {
+                ttl: self.ttl(now),
+                ..terms
+            },
         }
     }
 

@@ -8,9 +8,12 @@ use leasehold_core::{ClientId, Policy};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
+use crate::driver::watch::Watch;
 use crate::driver::{Driver, Runtime};
 use crate::store::survey::survey;
 use crate::store::{self, About, Space, Store, not_replicated};
+#[cfg(feature = "watchdog")]
+use crate::watchdog::Watchdog;
 use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
@@ -93,6 +96,34 @@ impl Client {
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
+    /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
+    /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] if there is no such process, [`ErrorKind::Unsupported`] where processes
+    /// cannot be watched.
+    #[cfg(all(feature = "watchdog", target_os = "linux"))]
+    pub fn watch_process(&self, pid: u32) -> Result<bool> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+        let none = || {
+            Error::new(
+                ErrorKind::InvalidConfig,
+                format!("there is no process {pid}"),
+            )
+        };
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        match pidfd_open(number.ok_or_else(none)?, PidfdFlags::empty()) {
+            Ok(process) => Ok(self.driver.watch.add_process(process)),
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Err(none()),
+            Err(error) => {
+                let message = "this system does not watch processes";
+                Err(Error::new(ErrorKind::Unsupported, message).with_source(error))
+            }
+        }
+    }
+
     /// The store, as its URL without a password.
     #[must_use]
     pub fn store(&self) -> &dyn fmt::Display {
@@ -164,6 +195,8 @@ pub struct Shutdown {
 pub struct ClientBuilder {
     config: Config,
     clock: Option<Arc<dyn Clock>>,
+    #[cfg(feature = "watchdog")]
+    watchdog: Option<Watchdog>,
 }
 
 impl ClientBuilder {
@@ -267,6 +300,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Who keeps leases alive while this process cannot, and releases them when it is dead. Nobody, if not
+    /// set. See [`watchdog`](crate::watchdog).
+    #[cfg(feature = "watchdog")]
+    pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
+        self.watchdog = Some(watchdog);
+        self
+    }
+
     /// A clock of the caller's, for tests that drive the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -292,7 +333,10 @@ impl ClientBuilder {
         config::check_durability(self.config.durability, &self.config.policy()?)?;
         let store = store::open(url, &options).await?;
         store.check(self.config.durability).await?;
-        self.build(store)
+        let client = self.build(store)?;
+        #[cfg(feature = "watchdog")]
+        client.driver.watch.ready(options.connect_timeout).await?;
+        Ok(client)
     }
 
     /// Looks at the store that the URL names, for what would lose locks: see [`doctor`]. Nothing in
@@ -350,14 +394,25 @@ impl ClientBuilder {
             Error::new(ErrorKind::InvalidConfig, message).with_source(error)
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
+        let (client, about) = (client_id()?, about(&self.config));
+        #[cfg(feature = "watchdog")]
+        let watch = match self.watchdog {
+            Some(watchdog) => {
+                Watch::start(watchdog, &store, &clock, &runtime, (client, &space, &about))?
+            }
+            None => Watch::default(),
+        };
+        #[cfg(not(feature = "watchdog"))]
+        let watch = Watch::default();
         let driver = Driver::start(
             store,
             clock,
             runtime,
-            client_id()?,
+            client,
             space.clone(),
-            about(&self.config),
+            about,
             self.config.handoff,
+            watch,
         );
         Ok(Client {
             driver,

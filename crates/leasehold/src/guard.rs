@@ -146,6 +146,11 @@ impl Guard {
         let now = self.hold.driver.clock.now();
         match self.hold.held.state(self.hold.id, now) {
             State::Lost(cause) => Err(self.hold.lost(cause)),
+            // After a pause only the store knows.
+            State::Jeopardy {
+                cause: Cause::Paused,
+                ..
+            } => Ok(false),
             State::Held { until } | State::Jeopardy { until, .. } => Ok(now.until(until) >= span),
         }
     }

@@ -97,6 +97,12 @@ impl<T: Clone> Registry<T> {
         matches!(self.told.get(&number), Some((_, true)))
     }
 
+    /// What is told of a lease that is wanted.
+    #[must_use]
+    pub fn subject(&self, number: u64) -> Option<&T> {
+        self.wanted.get(&number).map(|(_, subject)| subject)
+    }
+
     /// Whether there is something to tell.
     #[must_use]
     pub fn has_news(&self) -> bool {

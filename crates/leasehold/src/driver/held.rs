@@ -40,6 +40,9 @@ pub(crate) struct Inner {
     pub(crate) front: Option<Front<Mutexes>>,
     /// Whether a renewal is on its way to the store or back.
     renewing: bool,
+    /// How many nodes of the watchdog look after it.
+    #[cfg(feature = "watchdog")]
+    watchers: u16,
     /// The state that was last reported.
     seen: StateKind,
 }
@@ -74,6 +77,8 @@ impl Held {
                 echo,
                 front: None,
                 renewing: false,
+                #[cfg(feature = "watchdog")]
+                watchers: 0,
                 seen: StateKind::Held,
             }),
             changed: Notify::new(),
@@ -178,14 +183,23 @@ impl Held {
                     () = changed => {}
                     () = clock.sleep_until(next) => {}
                 },
-                None => std::future::pending().await,
+                // For an answer, or for nothing any more.
+                None => changed.await,
             }
         }
     }
 
-    /// Tells the lease the time. Answers what to do, when to look again, and what to report.
-    pub(super) fn poll(&self, now: Instant) -> (Action, Option<Instant>, Option<StateKind>) {
+    /// Tells the lease the time, that wanted to be told at `due`. Answers what to do, when to look again,
+    /// and what to report.
+    pub(super) fn poll(
+        &self,
+        due: Instant,
+        now: Instant,
+    ) -> (Action, Option<Instant>, Option<StateKind>) {
         let ((action, next), news) = self.change_quietly(now, |inner| {
+            if now.since(due) >= inner.lease.late() {
+                inner.lease.wake(now);
+            }
             let action = inner.lease.poll(now);
             (action, inner.lease.next_event(now))
         });
@@ -199,6 +213,19 @@ impl Held {
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |inner| inner.lease.lose(cause));
+    }
+
+    /// A node of the watchdog looks after the lease from now on, or does not any more.
+    #[cfg(feature = "watchdog")]
+    pub(super) fn watched_by(&self, more: bool, now: Instant) {
+        self.change(now, |inner| {
+            inner.watchers = match more {
+                true => inner.watchers.saturating_add(1),
+                false => inner.watchers.saturating_sub(1),
+            };
+            let watched = inner.watchers > 0;
+            inner.lease.watch(watched, now);
+        });
     }
 
     /// The store hinted that the lease may be over.
@@ -219,7 +246,7 @@ impl Held {
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
             return None;
         }
-        let (ttl, end) = (lease.ttl(now), lease.deadline());
+        let (ttl, end) = (lease.ttl(now), lease.answer_by(now));
         inner.renewing = true;
         drop(inner);
         Some((self.renewal(ttl), end))

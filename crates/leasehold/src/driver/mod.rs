@@ -22,6 +22,8 @@ mod release;
 mod renewer;
 mod slot;
 pub(crate) mod submitter;
+#[cfg_attr(not(feature = "watchdog"), path = "unwatched.rs")]
+pub(crate) mod watch;
 
 mod announcer;
 
@@ -42,6 +44,7 @@ pub(crate) use self::primitives::{Runtime, tell};
 use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
+use self::watch::Watch;
 use crate::store::{About, Key, Reach, Shard, Space, Store};
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -54,6 +57,8 @@ pub(crate) struct Driver {
     pub(crate) submitter: Submitter,
     pub(crate) renewer: Renewer,
     pub(crate) announcer: Announcer,
+    /// Who looks after the leases while this process cannot.
+    pub(crate) watch: Watch,
     pub(crate) owners: Owners,
     pub(crate) lines: Lines<Mutexes>,
     pub(crate) handoff: Handoff,
@@ -74,10 +79,17 @@ impl Driver {
         space: Space,
         about: About,
         handoff: Handoff,
+        watch: Watch,
     ) -> Arc<Self> {
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             submitter: Submitter::new(Arc::clone(&store), runtime.clone()),
-            renewer: Renewer::start(Arc::clone(&store), Arc::clone(&clock), &runtime),
+            renewer: Renewer::start(
+                Arc::clone(&store),
+                Arc::clone(&clock),
+                &runtime,
+                watch.clone(),
+            ),
+            watch,
             announcer: Announcer::new(space.clone(), client, about),
             owners: Owners::default(),
             lines: Lines::default(),
@@ -173,6 +185,7 @@ fn shard_of(store: &Arc<dyn Store>, key: &Key) -> Shard {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.watch.close();
         self.store.forget(self.client);
         let left = self.pending.left().into_iter();
         farewell::say(&self.store, left.map(|(release, _)| release).collect());

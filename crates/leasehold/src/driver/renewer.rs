@@ -28,6 +28,7 @@ use self::lane::Lanes;
 use super::clock::Clock;
 use super::held::Held;
 use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock, tell};
+use super::watch::Watch;
 use super::{Route, concerns};
 use crate::store::{Reach, Store};
 
@@ -49,6 +50,8 @@ struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     runtime: Runtime,
+    /// Told of what is looked after.
+    watch: Watch,
     lanes: Lanes,
     table: Mutex<Table>,
     /// What was interrupted since the task looked last.
@@ -65,11 +68,17 @@ struct Table {
 }
 
 impl Renewer {
-    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: &Runtime) -> Self {
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        runtime: &Runtime,
+        watch: Watch,
+    ) -> Self {
         let shared = Arc::new(Shared {
             store,
             clock,
             runtime: runtime.clone(),
+            watch,
             lanes: Lanes::default(),
             table: Mutex::default(),
             interrupted: Mutex::default(),
@@ -112,6 +121,7 @@ impl Renewer {
     /// Forgets a lease: no renewal of it is begun any more.
     pub(crate) fn remove(&self, held: &Held) {
         self.shared.table().remove(held);
+        self.shared.watch.unmark(held);
     }
 
     /// The leases it looks after.
@@ -211,15 +221,16 @@ impl Shared {
             {
                 looks += 1;
                 let due = Instant::from_nanos(held.scheduled.swap(0, Ordering::Relaxed));
-                let (action, next, told) = held.poll(now);
+                let (action, next, told) = held.poll(due, now);
                 news.extend(told.map(|kind| (Arc::clone(&held), kind)));
                 if let Action::Renew(_) = action {
                     let route = Route::of(&self.store, &held.key, held.durability());
                     let batch = batches.entry(route).or_insert_with(|| Batch::new(self));
                     batch.push(Arc::clone(&held), due);
                 }
-                if let Some(next) = next {
-                    table.insert(held, next);
+                match next {
+                    Some(next) => table.insert(held, next),
+                    None => self.watch.unmark(&held),
                 }
             }
             table.schedule.len()
@@ -279,6 +290,10 @@ impl Shared {
             self.wake_for(&mut table, due);
         }
         drop(table);
+        match next {
+            Some(_) => self.watch.mark(&held, now),
+            None => self.watch.unmark(&held),
+        }
         if let Some(kind) = news {
             held.report(kind);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Op, Outcome, OwnerId, Policy, State};
+use leasehold_core::{Cause, Op, Outcome, OwnerId, Policy, State, StateKind};
 
 use crate::driver::contender::{Ask, Wait};
 use crate::driver::hold;
@@ -249,11 +249,16 @@ impl Mutex {
             let mut lost = pin!(guard.lost());
             std::future::poll_fn(|context| {
                 // Look before every step: after a pause the lease may be over.
-                if let State::Lost(cause) = guard.state() {
+                let state = guard.state();
+                if let State::Lost(cause) = state {
                     return Poll::Ready(Err(cause));
                 }
                 if let Poll::Ready(cause) = lost.as_mut().poll(context) {
                     return Poll::Ready(Err(cause));
+                }
+                // Or only the store knows. What is waited for here tells of its answer.
+                if state.kind() == StateKind::Jeopardy(Cause::Paused) {
+                    return Poll::Pending;
                 }
                 let Poll::Ready(value) = work.as_mut().poll(context) else {
                     return Poll::Pending;
@@ -365,6 +370,12 @@ impl Mutex {
             .map(|owner| self.driver.owners.place(&self.key, owner));
         let asked = self.driver.clock.now();
         let hold = hold::acquire(&self.driver, place, &ask).await?;
+        #[cfg(feature = "watchdog")]
+        if let Some(hold) = &hold {
+            let patience = self.terms.policy.interval;
+            let taken = self.driver.watch.taken(&hold.held, patience).await;
+            taken.map_err(|error| self.driver.name_error(error, &self.key))?;
+        }
         if hold.is_some() {
             let waited = self.driver.clock.now().since(asked);
             tell(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));

@@ -28,6 +28,7 @@ use super::super::contender::{Ask, Wait};
 use super::super::held::Held;
 use super::super::hold::{self, Hold};
 use super::super::primitives::Runtime;
+use super::super::watch::Watch;
 use super::super::{Driver, Terms};
 use super::Renewer;
 use crate::clock::Clock;
@@ -141,6 +142,7 @@ impl World {
                 since_ms: 0,
             },
             NO_HANDOFF,
+            Watch::default(),
         );
         Arc::new(Self {
             clock,
@@ -288,6 +290,7 @@ impl Bare {
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::clone(&clock) as Arc<dyn Clock>,
             &Runtime,
+            Watch::default(),
         );
         Arc::new(Self {
             clock,
