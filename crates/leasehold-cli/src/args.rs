@@ -9,6 +9,7 @@ use leasehold::ReplicaCount;
 
 use crate::bench::BenchArgs;
 use crate::duration;
+use crate::watched::WatchArgs;
 
 /// Run a command under a lock that knows when it is lost.
 #[derive(Debug, Parser)]
@@ -153,6 +154,9 @@ pub(crate) struct RunArgs {
     /// Keep the lock until the background processes of the command have ended, too
     #[arg(long)]
     pub(crate) wait_all: bool,
+
+    #[command(flatten)]
+    pub(crate) watchdog: WatchArgs,
 
     /// A text for those who ask who holds the lock
     #[arg(

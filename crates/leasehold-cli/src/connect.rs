@@ -65,7 +65,8 @@ fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-fn first_line(file: &Path) -> Result<String, Failure> {
+/// A secret: the first line of its file.
+pub(crate) fn first_line(file: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::own(
             format!("the password file {} cannot be read", file.display()),

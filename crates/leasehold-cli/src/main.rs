@@ -18,6 +18,7 @@ mod output;
 mod release;
 mod run;
 mod show;
+mod watched;
 
 use std::process::ExitCode;
 

@@ -408,9 +408,7 @@ impl ClientBuilder {
             store,
             clock,
             runtime,
-            client,
-            space.clone(),
-            about,
+            (client, space.clone(), about),
             self.config.handoff,
             watch,
         );

@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::process::ExitStatus;
+use std::time::Duration;
 
+use leasehold::watchdog::Watchdog;
 use leasehold::{Instant, LeaseId};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::tcgetpgrp;
@@ -35,6 +37,7 @@ impl Child {
         command: &[OsString],
         environment: &[(&'static str, String)],
         lease: LeaseId,
+        watchdog: Option<&Watchdog>,
     ) -> Result<Self, Failure> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::usage("there is no command to run"));
@@ -48,7 +51,7 @@ impl Child {
             child.process_group(0);
         }
         die_with_parent(&mut child);
-        let guardian = Guardian::start(lease);
+        let guardian = Guardian::start(lease, watchdog);
         let process = child.spawn().map_err(|error| {
             let program = program.to_string_lossy();
             let code = match error.kind() {
@@ -79,18 +82,25 @@ impl Child {
         self.process.wait().await
     }
 
+    /// The processes that work under the lock, or see to it that none does.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        let guardian = self.guardian.as_ref().map(Guardian::pid);
+        self.process.id().into_iter().chain(guardian)
+    }
+
     /// All processes of the command.
     pub(crate) fn family(&self) -> &Family {
         &self.family
     }
 
-    /// Tells the guardian until when the command may live if nothing more is heard of us.
-    pub(crate) fn allow(&mut self, until: Instant) {
+    /// Tells the guardian until when the command may live if nothing more is heard of us, and how long that
+    /// is before the end of the lease.
+    pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
         // Elsewhere the clocks of two processes have nothing in common.
         if cfg!(target_os = "linux")
             && let Some(guardian) = &mut self.guardian
         {
-            guardian.allow(until);
+            guardian.allow(until, reserve);
         }
     }
 

@@ -64,13 +64,24 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     }
     let begun = Instant::now();
     let environment = environment::of(&guard, client.store());
-    let mut child = match Child::start(&args.command, &environment, guard.lease_id()) {
+    let watchdog = args.watchdog.settings()?;
+    let child = Child::start(
+        &args.command,
+        &environment,
+        guard.lease_id(),
+        watchdog.as_ref(),
+    );
+    let mut child = match child {
         Ok(child) => child,
         Err(failure) => {
             let _ = release(guard).await;
             return Err(failure);
         }
     };
+    for pid in child.pids() {
+        // One that has ended needs no watching.
+        let _ = client.watch_process(pid);
+    }
     let outcome = supervise::supervise(&mut child, &guard, &mut signals, args).await;
     let held = begun.elapsed();
     let to_the_end = release(guard).await;
@@ -99,6 +110,10 @@ async fn connect_for(args: &RunArgs, store: &StoreArgs) -> Result<Client, Failur
             count,
             timeout: args.replicas_timeout,
         }),
+        None => builder,
+    };
+    let builder = match args.watchdog.settings()? {
+        Some(watchdog) => builder.watchdog(watchdog),
         None => builder,
     };
     connect(store, builder).await

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Guard, Instant, State};
+use leasehold::{Cause, Guard, Instant, State, StateKind};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 
@@ -37,7 +37,7 @@ pub(crate) async fn supervise(
     let pulse = (args.lease.unwrap_or(args.ttl) / PULSE_DIVISOR).clamp(LOOK, PULSE_MAX);
     let status = loop {
         if !ignore {
-            child.allow(last_moment(guard, args));
+            child.allow(last_moment(guard, args), reserve(args));
         }
         tokio::select! {
             biased;
@@ -51,7 +51,7 @@ pub(crate) async fn supervise(
             status = child.wait() => {
                 break status.map_err(|error| Failure::own("the command cannot be waited for", error))?;
             }
-            signal = signals.any() => pass_on(child, guard, signal),
+            signal = signals.any() => pass_on(child, guard, signal).await,
             () = tokio::time::sleep(pulse) => {}
         }
     };
@@ -72,8 +72,12 @@ fn say(guard: &Guard, text: &str) {
 
 /// The moment before the end of the lease at which the last process must be killed.
 fn last_moment(guard: &Guard, args: &RunArgs) -> Instant {
-    let reserve = args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR;
-    guard.deadline().before(reserve)
+    guard.deadline().before(reserve(args))
+}
+
+/// How long before the end of the lease that is.
+fn reserve(args: &RunArgs) -> Duration {
+    args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR
 }
 
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
@@ -129,7 +133,7 @@ async fn end_all(child: &mut Child, kill_at: Instant) {
 }
 
 /// Passes a signal on to the command.
-fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
+async fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
     let family = child.family();
     if signal.from_terminal && !family.own_group {
         return;
@@ -139,9 +143,9 @@ fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
             family.forward(Signal::STOP);
             // A lock whose runner is stopped is not renewed, so the command stops with it.
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-            resume(family, guard);
+            resume(family, guard).await;
         }
-        SIGCONT => resume(family, guard),
+        SIGCONT => resume(family, guard).await,
         number => {
             if let Some(signal) = Signal::from_named_raw(number) {
                 family.forward(signal);
@@ -150,10 +154,16 @@ fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
     }
 }
 
-/// Lets the command go on, unless its lock is gone: then it is about to be stopped for good.
-fn resume(family: &Family, guard: &Guard) {
-    if !guard.state().is_lost() {
-        family.forward(Signal::CONT);
+/// Lets the command go on, unless its lock is gone: then it is about to be stopped for good. Where a
+/// watchdog may have kept it, only the store knows, and is asked first.
+async fn resume(family: &Family, guard: &Guard) {
+    let mut states = guard.states();
+    while let Some(state) = states.next().await {
+        match state.kind() {
+            StateKind::Jeopardy(Cause::Paused) => {}
+            StateKind::Lost(_) => return,
+            StateKind::Held | StateKind::Jeopardy(_) => return family.forward(Signal::CONT),
+        }
     }
 }
 
@@ -176,7 +186,7 @@ async fn leftovers(child: &mut Child, guard: &Guard, args: &RunArgs) -> Option<u
     }
     while !family.members().is_empty() {
         if args.on_lost != OnLost::Ignore {
-            child.allow(last_moment(guard, args));
+            child.allow(last_moment(guard, args), reserve(args));
         }
         tokio::time::sleep(LOOK).await;
         if let (State::Lost(cause), true) = (guard.state(), args.on_lost != OnLost::Ignore) {

@@ -128,6 +128,12 @@ impl ClientBuilder {
         Self(self.0.sentinel_password(password))
     }
 
+    /// See [`crate::ClientBuilder::watchdog`].
+    #[cfg(feature = "watchdog")]
+    pub fn watchdog(self, watchdog: crate::watchdog::Watchdog) -> Self {
+        Self(self.0.watchdog(watchdog))
+    }
+
     /// See [`crate::ClientBuilder::connect_timeout`].
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self(self.0.connect_timeout(timeout))

@@ -75,9 +75,7 @@ impl Driver {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         runtime: Runtime,
-        client: ClientId,
-        space: Space,
-        about: About,
+        (client, space, about): (ClientId, Space, About),
         handoff: Handoff,
         watch: Watch,
     ) -> Arc<Self> {

@@ -45,7 +45,7 @@ pub fn kept_until(socket: &Path, lease: LeaseId) -> io::Result<Option<Instant>> 
 fn next(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<ToClient> {
     let mut buffer = [0; 4096];
     loop {
-        if let Some(word) = decoder.next().map_err(io::Error::other)? {
+        if let Some(word) = decoder.word().map_err(io::Error::other)? {
             return Ok(word);
         }
         match stream.read(&mut buffer)? {

@@ -87,7 +87,7 @@ impl Decoder {
     /// # Errors
     ///
     /// As it says.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn word<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = self.read.get(self.done..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else {
             return Ok(None);
@@ -138,7 +138,7 @@ mod tests {
             let mut found = Vec::new();
             for part in bytes.chunks(step) {
                 decoder.push(part);
-                while let Some(word) = decoder.next::<String>().unwrap() {
+                while let Some(word) = decoder.word::<String>().unwrap() {
                     found.push(word);
                 }
             }
@@ -152,7 +152,7 @@ mod tests {
         let refused = |bytes: &[u8]| {
             let mut decoder = Decoder::default();
             decoder.push(bytes);
-            decoder.next::<String>()
+            decoder.word::<String>()
         };
         assert_eq!(refused(&[0, 0, 0]), Ok(None));
         assert_eq!(refused(&[0, 0, 0, 0]), Err(FrameError::Empty));

@@ -83,12 +83,21 @@ impl Watchdog {
     /// # Errors
     ///
     /// As [`Watchdog::at`].
-    pub fn and(mut self, address: &str) -> Result<Self> {
-        let node = address.parse()?;
+    pub fn and(self, address: &str) -> Result<Self> {
+        Ok(self.with(address.parse()?))
+    }
+
+    /// The node on this machine, too.
+    #[must_use]
+    pub fn and_local(self) -> Self {
+        self.with(Address::Unix(default_socket()))
+    }
+
+    fn with(mut self, node: Address) -> Self {
         if !self.nodes.contains(&node) {
             self.nodes.push(node);
         }
-        Ok(self)
+        self
     }
 
     /// Nobody holds a lock before a node looks after it: an acquisition waits for that, and fails if it

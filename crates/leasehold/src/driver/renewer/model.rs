@@ -132,15 +132,7 @@ impl World {
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::clone(&clock) as Arc<dyn Clock>,
             Runtime,
-            CLIENT,
-            key(0).space,
-            About {
-                host: String::new(),
-                pid: 0,
-                program: String::new(),
-                label: String::new(),
-                since_ms: 0,
-            },
+            (CLIENT, key(0).space, About::default()),
             NO_HANDOFF,
             Watch::default(),
         );

@@ -82,7 +82,7 @@ impl Ear {
     pub(super) async fn next(&mut self) -> io::Result<ToClient> {
         let mut buffer = [0; READ];
         loop {
-            if let Some(word) = self.decoder.next().map_err(io::Error::other)? {
+            if let Some(word) = self.decoder.word().map_err(io::Error::other)? {
                 return Ok(word);
             }
             match self.stream.read(&mut buffer).await? {

@@ -182,11 +182,10 @@ impl Node {
                 .set(0.0);
             let source = std::error::Error::source(&error).map(ToString::to_string);
             let why = source.unwrap_or_default();
-            match known && !was_there {
-                true => tracing::debug!(node = %self, why, "still no watchdog"),
-                false => {
-                    tracing::warn!(node = %self, why, "no watchdog; leases are renewed as without")
-                }
+            if known && !was_there {
+                tracing::debug!(node = %self, why, "still no watchdog");
+            } else {
+                tracing::warn!(node = %self, why, "no watchdog; leases are renewed as without");
             }
         });
     }

@@ -1,0 +1,73 @@
+//! Which watchdog looks after a run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leasehold::watchdog::Watchdog;
+
+use crate::connect::first_line;
+use crate::exit::Failure;
+
+/// The node of this machine, where it listens if nothing else is said.
+const LOCAL: &str = "local";
+
+/// Who keeps the lock while this run cannot.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Watchdog")]
+pub(crate) struct WatchArgs {
+    /// A watchdog keeps the lock while this run is stopped, and frees it when the run is dead: the one on
+    /// this machine, or those at unix:PATH or tcp://HOST:PORT
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = LOCAL,
+        value_delimiter = ',',
+        env = "LEASEHOLD_WATCHDOG"
+    )]
+    watchdog: Vec<String>,
+    /// Do not run the command before a watchdog looks after the lock
+    #[arg(long, requires = "watchdog")]
+    watchdog_required: bool,
+    /// What the watchdog calls the store, if not by its URL
+    #[arg(long, value_name = "NAME", env = "LEASEHOLD_WATCHDOG_STORE")]
+    watchdog_store: Option<String>,
+    /// A file whose first line lets us in at watchdogs on other machines
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_TOKEN_FILE")]
+    watchdog_token_file: Option<PathBuf>,
+    /// The certificates that watchdogs on other machines are signed with; the system's if not set
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_CA_FILE")]
+    watchdog_ca_file: Option<PathBuf>,
+}
+
+impl WatchArgs {
+    /// The watchdog, if there is to be one.
+    pub(crate) fn settings(&self) -> Result<Option<Watchdog>, Failure> {
+        let mut watchdog: Option<Watchdog> = None;
+        for address in &self.watchdog {
+            watchdog = Some(match (watchdog, address.as_str()) {
+                (None, LOCAL) => Watchdog::local(),
+                (None, address) => Watchdog::at(address)?,
+                (Some(watchdog), LOCAL) => watchdog.and_local(),
+                (Some(watchdog), address) => watchdog.and(address)?,
+            });
+        }
+        let Some(mut watchdog) = watchdog else {
+            return Ok(None);
+        };
+        if self.watchdog_required {
+            watchdog = watchdog.required();
+        }
+        if let Some(name) = &self.watchdog_store {
+            watchdog = watchdog.store_name(name);
+        }
+        if let Some(file) = &self.watchdog_token_file {
+            watchdog = watchdog.token(first_line(file)?);
+        }
+        if let Some(file) = &self.watchdog_ca_file {
+            watchdog = watchdog.ca_file(file);
+        }
+        Ok(Some(watchdog))
+    }
+}
