@@ -55,7 +55,7 @@ pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
 }
 
 /// The password in a variable.
-fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
+pub(crate) fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
     match env::var(variable) {
         Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
         Err(env::VarError::NotPresent) => Ok(None),
@@ -83,8 +83,8 @@ pub(crate) fn first_line(file: &Path) -> Result<String, Failure> {
 }
 
 /// Everybody on the machine can read the arguments of a process.
-fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
-    let in_argv = env::args().any(|arg| arg == url || arg == format!("--store={url}"));
+pub(crate) fn refuse_password_in_argv(url: &str) -> Result<(), Failure> {
+    let in_argv = env::args().any(|arg| arg == url || arg.ends_with(&format!("={url}")));
     if in_argv && has_password(url) {
         return Err(Failure::usage(
             "a password in --store can be read by everybody on this machine; \

@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::watchdog::{Watchdog, kept_until};
+use leasehold::watchdog::{Observer, Watchdog};
 use leasehold::{Instant, LeaseId};
 use rustix::process::Signal;
 
@@ -202,7 +202,8 @@ impl Watched {
     /// Asks the watchdog until when it has kept the lease of a runner that is stopped.
     fn ask(&mut self) {
         if let (Some(socket), Some(lease)) = (&self.socket, self.lease)
-            && let Ok(Some(kept)) = kept_until(socket, lease)
+            && let Ok(mut node) = Observer::connect(socket)
+            && let Ok(Some(kept)) = node.kept_until(lease)
         {
             self.until = self.until.max(Some(kept.before(self.reserve)));
         }

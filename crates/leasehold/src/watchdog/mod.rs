@@ -30,15 +30,15 @@
 //! [`Mutex::run`]: crate::Mutex::run
 
 mod address;
-mod ask;
 pub mod frame;
+mod observer;
 pub mod wire;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
-pub use self::ask::kept_until;
+pub use self::observer::Observer;
 use self::wire::Secret;
 use crate::Result;
 

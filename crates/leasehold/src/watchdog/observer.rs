@@ -1,0 +1,115 @@
+//! Questions to a node on this machine, by who is no client.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold_core::{Instant, LeaseId};
+
+use super::frame::{self, Decoder};
+use super::wire::{ClientStatus, Hello, Role, ToClient, ToNode};
+
+/// How long a node has for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A connection to a node on this machine, to look. Its calls block, for two seconds at most for each
+/// answer.
+#[derive(Debug)]
+pub struct Observer {
+    stream: UnixStream,
+    decoder: Decoder,
+    node: String,
+}
+
+impl Observer {
+    /// Connects to the node at a socket.
+    ///
+    /// # Errors
+    ///
+    /// As the system's; [`io::ErrorKind::PermissionDenied`] if the node refuses.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut observer = Self {
+            stream,
+            decoder: Decoder::default(),
+            node: String::new(),
+        };
+        let (role, token) = (Role::Observer, None);
+        match observer.ask(&ToNode::Hello(Hello { token, role }))? {
+            ToClient::Welcome { node, .. } => Ok(Self { node, ..observer }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The name of the node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Until when the node is sure that the store keeps a lease, because it renewed it itself. `None`: it
+    /// has not.
+    ///
+    /// # Errors
+    ///
+    /// As the system's; [`io::ErrorKind::InvalidData`] for an answer that is none.
+    pub fn kept_until(&mut self, lease: LeaseId) -> io::Result<Option<Instant>> {
+        let ask = ToNode::Ask {
+            client: lease.client.to_bytes(),
+            number: lease.number,
+        };
+        match self.ask(&ask)? {
+            ToClient::Kept(until) => Ok(until.map(Instant::from_nanos)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The clients that the node looks after.
+    ///
+    /// # Errors
+    ///
+    /// As [`Observer::kept_until`].
+    pub fn status(&mut self) -> io::Result<Vec<ClientStatus>> {
+        let mut all = Vec::new();
+        let mut answer = self.ask(&ToNode::Status)?;
+        loop {
+            let ToClient::Status { clients, more } = answer else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            all.extend(clients);
+            if !more {
+                return Ok(all);
+            }
+            answer = self.hear()?;
+        }
+    }
+
+    fn ask(&mut self, word: &ToNode) -> io::Result<ToClient> {
+        let frame = frame::encode(word).map_err(io::Error::other)?;
+        self.stream.write_all(&frame)?;
+        self.hear()
+    }
+
+    fn hear(&mut self) -> io::Result<ToClient> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.decoder.word().map_err(io::Error::other)? {
+                Some(ToClient::Refused(why)) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::PermissionDenied,
+                        why.to_string(),
+                    ));
+                }
+                Some(word) => return Ok(word),
+                None => {}
+            }
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => self.decoder.push(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+    }
+}
