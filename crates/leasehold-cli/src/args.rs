@@ -227,6 +227,9 @@ pub(crate) struct DoctorArgs {
     /// The ttl of the locks that will be kept there
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
+    /// So many replicas of the store, or all, must have them, as with run: needs another right
+    #[arg(long, value_name = "N|all")]
+    pub(crate) replicas: Option<ReplicaCount>,
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

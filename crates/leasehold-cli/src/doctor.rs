@@ -1,7 +1,7 @@
 //! `leasehold doctor`.
 
-use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
+use leasehold::{Client, Durability};
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, StoreArgs};
@@ -21,8 +21,13 @@ const TEXT_WIDTH: usize = 78;
 
 pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let builder = connect::with_passwords(store, Client::builder())?;
+    let durability = args.replicas.map(|count| Durability::Replicas {
+        count,
+        timeout: args.ttl / 30,
+    });
     let report = connect::in_namespace(store, builder)
         .ttl(args.ttl)
+        .durability(durability.unwrap_or(Durability::None))
         .examine(&connect::url(store)?)
         .await?;
     if args.json {

@@ -1,12 +1,15 @@
 //! Certificates of an authority that only a test trusts.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
 
-/// The files of an authority, a server and a client, in PEM.
+/// The files of an authority, a server and a client, in PEM. They go when it is dropped.
+#[derive(Debug)]
 pub(crate) struct Certs {
+    _folder: TempDir,
     pub(crate) ca: PathBuf,
     pub(crate) server: PathBuf,
     pub(crate) server_key: PathBuf,
@@ -16,7 +19,8 @@ pub(crate) struct Certs {
 
 impl Certs {
     /// Makes them for a server on `localhost` and `127.0.0.1`.
-    pub(crate) fn make(folder: &Path) -> Self {
+    pub(crate) fn make() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         // OpenSSL takes a certificate that names itself as its issuer for self-signed, and by
         // default all have the same name.
@@ -26,11 +30,12 @@ impl Certs {
         let key = KeyPair::generate().expect("a key");
         let ca = CertifiedIssuer::self_signed(params, key).expect("a certificate");
         let certs = Self {
-            ca: folder.join("ca.pem"),
-            server: folder.join("server.pem"),
-            server_key: folder.join("server.key"),
-            client: folder.join("client.pem"),
-            client_key: folder.join("client.key"),
+            ca: folder.path().join("ca.pem"),
+            server: folder.path().join("server.pem"),
+            server_key: folder.path().join("server.key"),
+            client: folder.path().join("client.pem"),
+            client_key: folder.path().join("client.key"),
+            _folder: folder,
         };
         fs::write(&certs.ca, ca.pem()).expect("a file");
         for (names, cert, key) in [

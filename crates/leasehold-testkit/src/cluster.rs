@@ -26,7 +26,8 @@ pub struct Cluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     id: String,
-    port: u16,
+    /// At which the nodes talk to each other: the other depends on who asks, if there is TLS.
+    bus_port: u16,
     master: Option<String>,
     flags: String,
     /// Whether it is the master of any slot.
@@ -47,7 +48,7 @@ impl Cluster {
     /// If it does not come up.
     #[must_use]
     pub fn start_with(options: &RedisOptions) -> Self {
-        let options = options.clone().cluster_node(NODE_TIMEOUT_MS);
+        let options = options.clone().together().cluster_node(NODE_TIMEOUT_MS);
         let nodes: Vec<_> = (0..2 * MASTERS)
             .map(|_| {
                 std::thread::spawn({
@@ -105,9 +106,24 @@ impl Cluster {
     /// The URL of the cluster with these of its nodes.
     #[must_use]
     pub fn url_of_nodes(&self, nodes: &[usize]) -> String {
+        self.url_with("", nodes)
+    }
+
+    /// The URL of the cluster for one of the users of its nodes.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        self.url_with(&format!("{user}:{password}@"), &[0, 1, 2])
+    }
+
+    fn url_with(&self, credentials: &str, nodes: &[usize]) -> String {
+        let query = self.nodes[0].query();
+        let (scheme, host) = match query.is_empty() {
+            false => ("rediss+cluster", "localhost"),
+            true => ("redis+cluster", "127.0.0.1"),
+        };
         let hosts = nodes.iter().map(|nth| self.nodes[*nth].port());
-        let hosts: Vec<_> = hosts.map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let hosts: Vec<_> = hosts.map(|port| format!("{host}:{port}")).collect();
+        format!("{scheme}://{credentials}{}{query}", hosts.join(","))
     }
 
     /// The nodes: at first three masters, then their replicas in the same order.
@@ -280,13 +296,11 @@ impl Cluster {
 
     fn nth(&self, id: &str) -> usize {
         let nodes = seen(self.living());
-        let port = nodes
-            .iter()
-            .find(|seen| seen.id == id)
-            .map(|seen| seen.port);
+        let seen = nodes.iter().find(|seen| seen.id == id);
+        let port = seen.map(|seen| seen.bus_port);
         let mut nodes = self.nodes.iter();
         nodes
-            .position(|node| Some(node.port()) == port)
+            .position(|node| Some(node.bus_port()) == port)
             .expect("a node of ours")
     }
 }
@@ -355,10 +369,11 @@ fn seen(node: &RedisServer) -> Vec<Seen> {
         let (id, address, flags, master) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
         let slots = words.nth(4);
-        let (_, port) = address.split_once('@')?.0.rsplit_once(':')?;
+        let bus_port = address.split_once('@')?.1;
+        let bus_port = bus_port.split(',').next()?;
         Some(Seen {
             id: id.to_owned(),
-            port: port.parse().ok()?,
+            bus_port: bus_port.parse().ok()?,
             master: (master != "-").then(|| master.to_owned()),
             flags: flags.to_owned(),
             serves: slots.is_some(),

@@ -134,6 +134,17 @@ impl Proxy {
         self.rules.deliver();
     }
 
+    /// Counts the requests that contain `word`, from now on.
+    pub fn count(&self, word: &str) {
+        self.rules.count(word);
+    }
+
+    /// How many requests came that contain a word that is counted.
+    #[must_use]
+    pub fn counted(&self, word: &str) -> usize {
+        self.rules.counted(word)
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn tally(&self) -> Tally {

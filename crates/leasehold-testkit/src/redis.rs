@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -30,6 +31,8 @@ pub struct RedisOptions {
     lines: String,
     password: Option<String>,
     tls: bool,
+    /// The certificates that it shares with others.
+    certs: Option<Arc<Certs>>,
     unix_socket: bool,
     clock_shim: bool,
     behind_ms: i64,
@@ -44,7 +47,7 @@ pub struct RedisServer {
     process: Option<Supervised>,
     options: RedisOptions,
     folder: TempDir,
-    certs: Option<Certs>,
+    certs: Option<Arc<Certs>>,
     clock: Option<ClockShim>,
     port: u16,
     bus_port: u16,
@@ -72,6 +75,28 @@ impl RedisOptions {
     pub fn tls_clients(mut self) -> Self {
         self.tls = true;
         self.config("tls-auth-clients yes")
+    }
+
+    /// Servers that talk to each other: over TLS, too, if that is what they speak, by certificates of one
+    /// authority.
+    #[must_use]
+    pub(crate) fn together(mut self) -> Self {
+        if !self.tls {
+            return self;
+        }
+        self.certs = Some(Arc::new(Certs::make()));
+        self.config("tls-replication yes")
+    }
+
+    /// Speaks TLS if another server does, which is one of [`RedisOptions::together`].
+    #[must_use]
+    pub(crate) fn alike(self, other: &RedisServer) -> Self {
+        if !other.options.tls {
+            return self;
+        }
+        let mut alike = self.tls().config("tls-replication yes");
+        alike.certs.clone_from(&other.certs);
+        alike
     }
 
     /// Makes [`RedisServer::url`] name the server's unix socket.
@@ -194,7 +219,10 @@ impl RedisOptions {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut server = RedisServer {
             process: None,
-            certs: self.tls.then(|| Certs::make(folder.path())),
+            certs: self.tls.then(|| {
+                let shared = self.certs.clone();
+                shared.unwrap_or_else(|| Arc::new(Certs::make()))
+            }),
             clock: self.clock_shim.then(|| ClockShim::build(folder.path())),
             options: self,
             folder,
@@ -245,6 +273,12 @@ impl RedisServer {
         }
         let password = self.options.password.as_ref();
         self.url_with(&password.map_or(String::new(), |password| format!(":{password}@")))
+    }
+
+    /// The parameters of its URL, with their question mark.
+    pub(crate) fn query(&self) -> String {
+        let certs = self.certs.as_ref();
+        certs.map_or(String::new(), |certs| format!("?ca={}", certs.ca.display()))
     }
 
     /// The URL of the server for one of its users.
@@ -375,12 +409,10 @@ impl RedisServer {
     }
 
     fn url_with(&self, credentials: &str) -> String {
+        let (port, query) = (self.port, self.query());
         match &self.certs {
-            Some(certs) => {
-                let (port, ca) = (self.port, certs.ca.display());
-                format!("rediss://{credentials}localhost:{port}/0?ca={ca}")
-            }
-            None => format!("redis://{credentials}127.0.0.1:{}/0", self.port),
+            Some(_) => format!("rediss://{credentials}localhost:{port}/0{query}"),
+            None => format!("redis://{credentials}127.0.0.1:{port}/0"),
         }
     }
 
@@ -462,6 +494,9 @@ impl RedisServer {
         }
         if self.options.cluster {
             let _ = writeln!(config, "cluster-port {}", self.bus_port);
+            if self.certs.is_some() {
+                config.push_str("tls-cluster yes\n");
+            }
         }
         config + &self.options.lines
     }

@@ -58,7 +58,7 @@ impl SentinelOptions {
     #[must_use]
     pub fn start(self) -> SentinelSet {
         // Told to follow when they run, they come up at once again whoever is there.
-        let server = self.servers.replicates();
+        let server = self.servers.together().replicates();
         let master = server.clone().start();
         let replica = || {
             let replica = server.clone().start();
@@ -68,6 +68,7 @@ impl SentinelOptions {
         let replicas: Vec<_> = (0..REPLICAS).map(|_| replica()).collect();
         let sentinel = self
             .sentinels
+            .alike(&master)
             .sentinel_of(NAME, &master)
             .config(&format!(
                 "sentinel down-after-milliseconds {NAME} {}",
@@ -244,22 +245,16 @@ impl SentinelSet {
     }
 
     fn url_with(&self, credentials: &str) -> String {
-        let tls = self.servers[0].url().starts_with("rediss");
-        let (scheme, host) = match tls {
-            true => ("rediss+sentinel", "localhost"),
-            false => ("redis+sentinel", "127.0.0.1"),
+        let (scheme, host) = match self.servers[0].query().is_empty() {
+            false => ("rediss+sentinel", "localhost"),
+            true => ("redis+sentinel", "127.0.0.1"),
         };
         let sentinels = self.sentinels.iter();
         let hosts: Vec<_> = sentinels
             .map(|sentinel| format!("{host}:{}", sentinel.port()))
             .collect();
-        let query = self.servers[0].url();
-        let query = query.split_once('?').map_or("", |(_, query)| query);
-        let mark = if query.is_empty() { "" } else { "?" };
-        format!(
-            "{scheme}://{credentials}{}/{NAME}/0{mark}{query}",
-            hosts.join(",")
-        )
+        let (hosts, query) = (hosts.join(","), self.servers[0].query());
+        format!("{scheme}://{credentials}{hosts}/{NAME}/0{query}")
     }
 
     /// Waits until all know of all. The sentinels are asked to talk more for that time, if they can.

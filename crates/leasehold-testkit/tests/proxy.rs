@@ -265,3 +265,18 @@ fn a_request_is_held_back_until_it_is_late() {
     assert_eq!(server.cli(&["GET", "a"]), "late");
     eventually(SOON, || connections(&server) == 0);
 }
+
+#[test]
+fn requests_are_counted_by_a_word() {
+    let (_server, proxy) = scene();
+    let mut line = Line::to(&proxy);
+    line.is_answered("ECHO counted", "$7\r\ncounted\r\n");
+    proxy.count("counted");
+    for _ in 0..3 {
+        line.is_answered("ECHO counted", "$7\r\ncounted\r\n");
+        line.is_answered("ECHO other", "$5\r\nother\r\n");
+    }
+    Line::to(&proxy).is_answered("SET a counted", "+OK\r\n");
+    assert_eq!(proxy.counted("counted"), 4);
+    assert_eq!(proxy.counted("other"), 0);
+}

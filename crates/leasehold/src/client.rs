@@ -370,7 +370,7 @@ impl ClientBuilder {
     pub async fn examine(self, url: &str) -> Result<doctor::Report> {
         let policy = self.config.policy()?;
         let (options, space) = (self.config.open_options()?, self.config.space()?);
-        let survey = survey(url, &options, &space).await?;
+        let survey = survey(url, &options, &space, self.config.durability).await?;
         Ok(doctor::Report::of(&survey, policy.ttl))
     }
 

@@ -49,6 +49,7 @@ struct State {
     there: LaneRules,
     back: LaneRules,
     plans: Vec<Plan>,
+    counts: Vec<Count>,
     refusing: bool,
     closed: bool,
     /// Connections up to this number are reset.
@@ -92,6 +93,13 @@ struct Plan {
     count: usize,
     /// `None`: they are held back.
     lose: Option<Then>,
+}
+
+/// How many requests came that contain a word.
+#[derive(Debug)]
+struct Count {
+    word: String,
+    requests: usize,
 }
 
 impl Default for LaneRules {
@@ -145,6 +153,19 @@ impl Rules {
         let word = word.to_owned();
         let plan = Plan { word, count, lose };
         self.0.send_modify(|state| state.plans.push(plan));
+    }
+
+    pub(super) fn count(&self, word: &str) {
+        let word = word.to_owned();
+        let count = Count { word, requests: 0 };
+        self.0.send_modify(|state| state.counts.push(count));
+    }
+
+    pub(super) fn counted(&self, word: &str) -> usize {
+        let state = self.0.borrow();
+        let mut counts = state.counts.iter();
+        let count = counts.find(|count| count.word == word);
+        count.map_or(0, |count| count.requests)
     }
 
     pub(super) fn deliver(&self) {
@@ -203,6 +224,9 @@ impl Rules {
     pub(super) fn decide(&self, request: &[u8]) -> Fate {
         let mut fate = Fate::Pass;
         self.0.send_if_modified(|state| {
+            for count in &mut state.counts {
+                count.requests += usize::from(frames::contains(request, &count.word));
+            }
             let concerns =
                 |plan: &&mut Plan| plan.count > 0 && frames::contains(request, &plan.word);
             let Some(plan) = state.plans.iter_mut().find(concerns) else {

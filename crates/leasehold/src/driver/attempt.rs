@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::held::Held;
-use super::release::Echo;
+use super::release::{Behind, Echo};
 use super::slot::{Slot, Told};
 use super::{shard_of, submitter};
 use crate::store::{Key, Reply, Request, Shard};
@@ -207,7 +207,6 @@ impl Attempt {
                 });
                 self.open = before.is_some() || place.is_some();
                 self.start_over();
-                self.start_over();
                 Answer::Refused { left, place }
             }
             Outcome::Exhausted => failed(self.error(Error::new(
@@ -234,7 +233,8 @@ impl Attempt {
         let ttl = self.terms.ttl();
         let durability = self.terms.durability;
         let key = self.key.clone();
-        self.driver.abandon(key, lost, ttl, durability, echo);
+        let past = Behind::Nothing;
+        self.driver.abandon(key, lost, ttl, durability, echo, past);
     }
 
     /// The lease of a grant that was the answer to a question. `None`: it came too late to be of use.
@@ -321,8 +321,10 @@ impl Drop for Attempt {
             let ttl = self.terms.ttl();
             let key = self.key.clone();
             let durability = self.terms.durability;
+            // Its question may still be in the queue.
+            let behind = Behind::Everything;
             self.driver
-                .abandon(key, self.id, ttl, durability, self.echo());
+                .abandon(key, self.id, ttl, durability, self.echo(), behind);
         }
     }
 }

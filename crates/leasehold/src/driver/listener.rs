@@ -4,6 +4,7 @@ use leasehold_core::{Cause, Grant, Notice};
 
 use super::contender::Busy;
 use super::primitives::tell;
+use super::release::Behind;
 use super::{Driver, concerns};
 use crate::Durability;
 use crate::store::{Event, Key, Listener, Reach};
@@ -82,7 +83,8 @@ impl Driver {
         tell(|| tracing::debug!(lock, %lease, "granted to nobody"));
         if let Some(driver) = self.me.upgrade() {
             // Of whatever durability it was: that is nobody's now.
-            driver.abandon(key, grant.lease, grant.ttl, Durability::None, None);
+            let none = Durability::None;
+            driver.abandon(key, grant.lease, grant.ttl, none, None, Behind::Everything);
         }
     }
 }

@@ -30,6 +30,15 @@ pub(crate) struct Echo {
     pub(crate) single: bool,
 }
 
+/// What a release is sent behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// All that was handed in before it: the acquisition may be among that.
+    Everything,
+    /// Nothing: all that was asked of the lease is answered.
+    Nothing,
+}
+
 /// The releases that are still to be told to the store, in the order in which they were begun.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
@@ -70,6 +79,7 @@ impl Driver {
         ttl: Ttl,
         durability: Durability,
         echo: Option<Echo>,
+        behind: Behind,
     ) {
         let over = self.clock.now().after(ttl.as_duration());
         let request = Request {
@@ -81,7 +91,10 @@ impl Driver {
             },
             durability,
         };
-        let reply = self.submitter.post(request.clone());
+        let reply = match behind {
+            Behind::Everything => self.submitter.post(request.clone()),
+            Behind::Nothing => self.submitter.give_back(request.clone()),
+        };
         self.finish_release(request, reply, over, echo);
     }
 
@@ -105,7 +118,7 @@ impl Driver {
                 }
                 ticket.failed(error);
                 driver.pause(RETRY).await;
-                answer = driver.submitter.submit(request.clone()).await;
+                answer = driver.release_again(request.clone()).await;
             }
             ticket.told();
             if let Some(echo) = echo.filter(|echo| !(echo.single && was_held(&answer))) {
@@ -113,10 +126,20 @@ impl Driver {
                 let driver = Arc::downgrade(&{ driver });
                 clock.sleep_until(echo.at).await;
                 if let Some(driver) = driver.upgrade() {
-                    driver.submitter.submit(request).await;
+                    driver.release_again(request).await;
                 }
             }
         });
+    }
+
+    /// Releases once more. If nothing is left of the lease, nothing that is under way concerns it.
+    async fn release_again(&self, request: Request) -> Reply {
+        match request.op {
+            Op::Release { count: 0, .. } => {
+                submitter::answer(self.submitter.give_back(request)).await
+            }
+            _ => self.submitter.submit(request).await,
+        }
     }
 
     /// Releases every lease that is looked after, ends all waiting, and waits until the store knows.

@@ -41,6 +41,8 @@ pub(crate) struct Submitter {
     first: Arc<Way>,
     /// The ways to those others that were ever needed.
     others: Mutex<HashMap<Route, Arc<Way>>>,
+    /// The ways of what is given back past everything else.
+    back: Mutex<HashMap<Route, Arc<Way>>>,
 }
 
 /// The way to one shard. If a record moves to another while its operations are under way, those that
@@ -73,6 +75,7 @@ impl Submitter {
         Self {
             first: Way::new(&store, &runtime),
             others: Mutex::default(),
+            back: Mutex::default(),
             store,
             runtime,
         }
@@ -98,11 +101,18 @@ impl Submitter {
     /// Puts an operation into the queue without waiting: what is handed in after it reaches the
     /// store after it.
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
-        let way = self.way(&request);
-        let mut queue = way.queue();
-        let reply = queue.push(request);
-        way.see_to(queue);
-        reply
+        self.way(&request).post(request)
+    }
+
+    /// Puts a release into a queue without waiting. It may reach the store before what was handed in
+    /// earlier, if that is a store of which a majority decides: there a release waits longer for those who
+    /// are silent than an acquisition, which must not stand behind it.
+    pub(crate) fn give_back(&self, request: Request) -> oneshot::Receiver<Reply> {
+        let way = match self.store.asks_again() {
+            true => self.way(&request),
+            false => self.other_way(&self.back, self.route(&request)),
+        };
+        way.post(request)
     }
 
     /// Puts two operations on one record into the queue that travel together, if they go one way.
@@ -118,14 +128,19 @@ impl Submitter {
     }
 
     fn way(&self, request: &Request) -> Arc<Way> {
-        match Route::of(&self.store, &request.key, request.durability) {
+        match self.route(request) {
             Route::FIRST => Arc::clone(&self.first),
-            route => {
-                let mut others = lock(&self.others);
-                let new = || Way::new(&self.store, &self.runtime);
-                Arc::clone(others.entry(route).or_insert_with(new))
-            }
+            route => self.other_way(&self.others, route),
         }
+    }
+
+    fn other_way(&self, ways: &Mutex<HashMap<Route, Arc<Way>>>, route: Route) -> Arc<Way> {
+        let new = || Way::new(&self.store, &self.runtime);
+        Arc::clone(lock(ways).entry(route).or_insert_with(new))
+    }
+
+    fn route(&self, request: &Request) -> Route {
+        Route::of(&self.store, &request.key, request.durability)
     }
 }
 
@@ -173,6 +188,13 @@ impl Way {
             way: Arc::clone(self),
             replies,
         })
+    }
+
+    fn post(self: &Arc<Self>, request: Request) -> oneshot::Receiver<Reply> {
+        let mut queue = self.queue();
+        let reply = queue.push(request);
+        self.see_to(queue);
+        reply
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

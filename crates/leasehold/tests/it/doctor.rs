@@ -1,5 +1,6 @@
 //! What would lose locks, found in real stores.
 
+mod allowed;
 mod files;
 mod rights;
 mod servers;

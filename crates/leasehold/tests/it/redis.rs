@@ -16,6 +16,7 @@ mod rights;
 mod rule;
 mod sentinel;
 mod stopped;
+mod tls;
 mod wakes;
 
 use std::num::NonZeroU32;

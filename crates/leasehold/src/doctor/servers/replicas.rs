@@ -46,12 +46,13 @@ fn promoted(count: usize, wanted: u64) -> Finding {
     let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
     let mend = match wanted {
         0 => {
-            "take locks only if replicas have acknowledged them (durability), and bound what a \
-             master that is cut off may still grant: CONFIG SET min-replicas-to-write 1, \
+            "take locks only if replicas have acknowledged them (durability, which needs the right \
+             +wait), and bound what a master that is cut off may still grant: CONFIG SET min-replicas-to-write 1, \
              CONFIG SET min-replicas-max-lag 2; check fencing tokens"
         }
         _ => {
-            "take locks only if replicas have acknowledged them (durability); check fencing tokens"
+            "take locks only if replicas have acknowledged them (durability, which needs the right \
+             +wait); check fencing tokens"
         }
     };
     Finding::warning(CHECK, seen)

@@ -18,14 +18,15 @@ pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 /// Who a client is: `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
 
-/// The channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
+/// A channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
 ///
 /// A cluster brings each message to all its nodes. With the node in its name the channel is that of
-/// the connection to this node, and a client that has one to each hears a message once.
+/// the connection to this node, and a client that has one to each hears a message once. Without it the
+/// channel is that of all its connections: on it comes what nobody heard on the other.
 pub(super) struct Channel<'a> {
     pub(super) space: &'a Space,
     pub(super) client: ClientId,
-    /// The node's id. Empty: there is no cluster.
+    /// The node's id. Empty: there is no cluster, or all nodes.
     pub(super) node: &'a str,
 }
 

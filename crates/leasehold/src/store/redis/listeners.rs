@@ -53,15 +53,16 @@ impl Listeners {
         &self.node
     }
 
-    /// The channel on which a client is told.
-    pub(super) fn channel(&self, space: &Space, client: ClientId) -> String {
-        let node = &self.node;
-        let channel = Channel {
+    /// The channels on which a client is told: its own, and in a cluster that of all nodes.
+    pub(super) fn channels(&self, space: &Space, client: ClientId) -> Vec<String> {
+        let own = self.node.as_str();
+        let nodes = std::iter::once(own).chain((!own.is_empty()).then_some(""));
+        let channels = nodes.map(|node| Channel {
             space,
             client,
             node,
-        };
-        channel.to_string()
+        });
+        channels.map(|channel| channel.to_string()).collect()
     }
 
     pub(super) fn add(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
@@ -133,23 +134,31 @@ impl Listeners {
         if message.is_empty() {
             return None;
         }
-        let told = parse_channel(channel, &self.node).and_then(|(namespace, client)| {
+        let own = parse_channel(channel, &self.node);
+        let told = own.or_else(|| parse_channel(channel, ""));
+        let told = told.and_then(|(namespace, client)| {
             let space = self.table().get(&client).map(|(space, _)| space.clone())?;
             let ours = space.namespace().as_str() == namespace;
             parse_notice(&space, client, message).filter(|_| ours)
         });
-        match told {
-            Some((key, notice)) => {
-                let lease = notice.lease();
-                self.tell(lease.client, Event::Told(key.clone(), notice));
-                matches!(notice, Notice::Granted(_)).then_some((key, lease))
-            }
-            None => {
-                let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
-                tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
-                None
-            }
-        }
+        let Some((key, notice)) = told else {
+            let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
+            tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
+            return None;
+        };
+        let lease = notice.lease();
+        let granted = match notice {
+            Notice::Granted(_) if own.is_some() => Some((key.clone(), lease)),
+            _ => None,
+        };
+        self.tell(
+            lease.client,
+            match own {
+                Some(_) => Event::Told(key, notice),
+                None => unheard(key, notice),
+            },
+        );
+        granted
     }
 
     /// Tells whoever may be concerned that a key was changed.
@@ -210,6 +219,15 @@ impl Listeners {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No panic can leave it half changed: each change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is news in a notice that its client did not hear where the record is: it looks in the wrong
+/// place. A grant was taken back.
+fn unheard(key: Key, notice: Notice) -> Event {
+    match notice {
+        Notice::Granted(_) | Notice::Next { .. } => Event::Moved(Reach::Record(key)),
+        Notice::Revoked { .. } => Event::Changed(key),
     }
 }
 

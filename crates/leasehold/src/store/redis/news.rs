@@ -49,9 +49,12 @@ struct Beside {
     reader: JoinHandle<()>,
 }
 
+/// The channels of those who listen.
+type Channels = HashMap<ClientId, Vec<String>>;
+
 #[derive(Debug, Default)]
 struct State {
-    channels: HashMap<ClientId, String>,
+    channels: Channels,
     /// What has the server watch records. `None`: it was not asked yet, or does not.
     watcher: Option<JoinHandle<()>>,
     /// Why there is no queue for us. Sticks to the connection.
@@ -152,8 +155,8 @@ impl News {
         let clients = listeners.clients();
         let heard = !clients.is_empty();
         let clients = clients.into_iter().filter(|_| told == Told::All);
-        let wanted: HashMap<_, _> = clients
-            .map(|(client, space)| (client, listeners.channel(&space, client)))
+        let wanted: Channels = clients
+            .map(|(client, space)| (client, listeners.channels(&space, client)))
             .collect();
         let (new, old) = self.state().compared_with(&wanted);
         let mut no_queue = None;
@@ -258,26 +261,26 @@ impl News {
     /// Ends a subscription without waiting for it. If it cannot be sent at once, it is sent before
     /// the next batch.
     pub(super) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
-        let Some(channel) = self.state().channels.remove(&client) else {
+        let Some(channels) = self.state().channels.remove(&client) else {
             return;
         };
         let sent = match &self.way {
-            Way::Within => {
+            Way::Within => channels.iter().all(|channel| {
                 let mut cmd = redis::cmd("UNSUBSCRIBE");
-                cmd.arg(&channel).set_no_response(true);
+                cmd.arg(channel).set_no_response(true);
                 let mut connection = connection.clone();
                 poll_once(async move { connection.send_packed_command(&cmd).await })
-            }
+            }),
             Way::Beside(beside) => {
-                let (mut sink, channel) = (beside.sink.clone(), channel.clone());
+                let (mut sink, channels) = (beside.sink.clone(), channels.clone());
                 // It is under way with the first poll; what follows is the wait for the answer.
-                poll_once(async move { sink.unsubscribe(channel).await });
+                poll_once(async move { sink.unsubscribe(channels).await });
                 true
             }
             Way::None => true,
         };
         if !sent {
-            self.state().channels.insert(client, channel);
+            self.state().channels.insert(client, channels);
         }
     }
 
@@ -288,12 +291,12 @@ impl News {
 
 impl State {
     /// The channels that are wanted and missing, and those that are there and not wanted.
-    fn compared_with(&self, wanted: &HashMap<ClientId, String>) -> (Vec<String>, Vec<String>) {
-        let without = |all: &HashMap<ClientId, String>, others: &HashMap<ClientId, String>| {
+    fn compared_with(&self, wanted: &Channels) -> (Vec<String>, Vec<String>) {
+        let without = |all: &Channels, others: &Channels| {
             let left = all
                 .iter()
                 .filter(|(client, _)| !others.contains_key(client));
-            left.map(|(_, channel)| channel.clone()).collect()
+            left.flat_map(|(_, channels)| channels.clone()).collect()
         };
         (
             without(wanted, &self.channels),

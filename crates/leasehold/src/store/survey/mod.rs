@@ -13,7 +13,7 @@ pub(crate) use self::servers::{
     Topology, Watch,
 };
 use super::{OpenOptions, Space};
-use crate::Result;
+use crate::{Durability, Result};
 
 /// What was seen of a store.
 #[derive(Clone, Debug)]
@@ -33,13 +33,18 @@ pub(crate) enum Survey {
     not(feature = "redis"),
     expect(unused_variables, reason = "only servers have spaces to look at")
 )]
-pub(crate) async fn survey(url: &str, options: &OpenOptions, space: &Space) -> Result<Survey> {
+pub(crate) async fn survey(
+    url: &str,
+    options: &OpenOptions,
+    space: &Space,
+    durability: Durability,
+) -> Result<Survey> {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {
         #[cfg(feature = "sqlite")]
         "sqlite" => super::sqlite::survey(url, options).await.map(Survey::File),
         #[cfg(feature = "redis")]
         scheme if super::is_redis(scheme) => {
-            let servers = super::redis::survey(url, options, space).await;
+            let servers = super::redis::survey(url, options, space, durability).await;
             servers.map(Survey::Servers)
         }
         // It also says what is wrong with a URL.

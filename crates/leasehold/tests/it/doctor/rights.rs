@@ -3,7 +3,7 @@
 //! The whole conformance suite runs for a user with exactly this line: `conformance::allowed`.
 
 use leasehold::doctor::{Report, Severity};
-use leasehold::{Client, ErrorKind};
+use leasehold::{Client, Durability, ErrorKind, ReplicaCount};
 use leasehold_testkit::{RedisOptions, RedisServer};
 
 use super::{examine, found, healthy};
@@ -16,6 +16,16 @@ pub(crate) fn allow(server: &RedisServer, without: &str) {
     let line = line(&server.url()).replace("PASSWORD", PASSWORD);
     let words: Vec<_> = line.split(' ').filter(|word| *word != without).collect();
     server.cli(&words);
+}
+
+/// Makes the user of a line on servers that belong together.
+pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, line: &str) {
+    let line = line.replace("PASSWORD", PASSWORD);
+    let words: Vec<_> = line.split(' ').collect();
+    for server in servers {
+        server.cli(&words);
+        server.cli(&["ACL", "LOG", "RESET"]);
+    }
 }
 
 /// Asked on a thread of its own: some who want it have a runtime already.
@@ -119,4 +129,41 @@ async fn another_database_needs_another_right() {
     let url = format!("{}3", server.url().trim_end_matches('0'));
     let line = line(&url);
     assert!(line.ends_with(" +select"), "{line}");
+}
+
+/// The right to wait for replicas is named, and missed, where locks are to have them.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wants_replicas_to_acknowledge_needs_another_right() {
+    let server = healthy().start();
+    let _replica = RedisServer::options().replica_of(&server).start();
+    super::in_step(&server, 1);
+    let replicated = || {
+        Client::builder().durability(Durability::Replicas {
+            count: ReplicaCount::All,
+            timeout: std::time::Duration::from_secs(5),
+        })
+    };
+    let plain = line(&server.url());
+    let line = replicated().examine(&server.url()).await.unwrap();
+    let line = line.acl.unwrap();
+    assert_eq!(line, format!("{plain} +wait"));
+
+    let url = server.url_of("leasehold", PASSWORD);
+    for (line, severity) in [(&plain, Severity::Danger), (&line, Severity::Ok)] {
+        allow_line([&server], line);
+        let report = replicated().examine(&url).await.unwrap();
+        let finding = found(&report, "rights");
+        assert_eq!(finding.severity, severity, "{report:#?}");
+        let mend = finding.mend.as_deref();
+        assert_eq!(
+            mend.is_some_and(|mend| mend.ends_with(" +wait")),
+            line == &plain
+        );
+        // Whoever wants none does not need it.
+        let report = examine_allowed(&server).await;
+        assert_eq!(found(&report, "rights").severity, Severity::Ok);
+    }
+    let client = replicated().connect(&url).await.unwrap();
+    let guard = client.mutex("replicated").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
 }

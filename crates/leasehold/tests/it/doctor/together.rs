@@ -6,7 +6,7 @@ use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 
-use super::{PASSWORD, examine, found, healthy, in_step, line, only};
+use super::{examine, found, healthy, in_step, only};
 
 /// All that is not as it should be.
 fn wrong(report: &Report) -> Vec<&Finding> {
@@ -129,56 +129,6 @@ async fn a_cluster() {
         says(&report, "cluster", Severity::Danger, "single server"),
         "{report:#?}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rights_for_a_cluster_are_enough() {
-    let cluster = Cluster::start_with(&healthy());
-    let line = line(&cluster.url()).replace("PASSWORD", PASSWORD);
-    for node in cluster.nodes() {
-        node.cli(&line.split(' ').collect::<Vec<_>>());
-    }
-    let url = cluster
-        .url()
-        .replace("://", &format!("://leasehold:{PASSWORD}@"));
-    let report = examine(&url).await;
-    assert_eq!(
-        found(&report, "rights").severity,
-        Severity::Ok,
-        "{report:#?}"
-    );
-    assert!(
-        says(&report, "cluster", Severity::Note, "do not show"),
-        "{report:#?}"
-    );
-    for node in cluster.nodes() {
-        node.cli(&["ACL", "LOG", "RESET"]);
-    }
-    for right in ["cluster|myid", "asking"] {
-        for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {
-            cluster.nodes()[0].cli(&["ACL", "SETUSER", "leasehold", &format!("{sign}{right}")]);
-            let report = examine(&url).await;
-            assert_eq!(found(&report, "rights").severity, severity, "{sign}{right}");
-        }
-    }
-    for node in cluster.nodes() {
-        node.cli(&["ACL", "LOG", "RESET"]);
-    }
-    let [a, b] = [
-        Client::connect(&url).await.unwrap(),
-        Client::connect(&url).await.unwrap(),
-    ];
-    for at in 0..20 {
-        let name = format!("allowed/{at}");
-        let guard = a.mutex(&name).unwrap().lock().await.unwrap();
-        let mutex = b.mutex(&name).unwrap();
-        let waits = tokio::spawn(async move { mutex.lock().await });
-        guard.release().await.unwrap();
-        waits.await.unwrap().unwrap().release().await.unwrap();
-    }
-    for node in cluster.nodes() {
-        assert_eq!(node.cli(&["ACL", "LOG"]), "");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

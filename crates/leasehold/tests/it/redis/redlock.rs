@@ -2,6 +2,7 @@
 
 mod clocks;
 mod contended;
+mod far;
 mod forgotten;
 mod late;
 mod lost;
@@ -11,7 +12,7 @@ mod refused;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, State};
-use leasehold_testkit::{Masters, RedisServer, eventually_async};
+use leasehold_testkit::{Masters, Proxy, RedisServer, eventually_async};
 
 use super::*;
 
@@ -34,6 +35,35 @@ fn records(masters: &[&RedisServer], name: &str) -> usize {
 
 fn all(masters: &Masters) -> Vec<&RedisServer> {
     masters.servers().iter().collect()
+}
+
+/// Three or five masters, each behind a proxy.
+struct Far {
+    masters: Masters,
+    proxies: Vec<Proxy>,
+}
+
+impl Far {
+    fn start(count: usize) -> Self {
+        let masters = Masters::aged(count);
+        let proxies = masters.servers().iter().map(Proxy::before).collect();
+        Self { masters, proxies }
+    }
+
+    fn url(&self) -> String {
+        let host = |proxy: &Proxy| {
+            let url = proxy.url();
+            let host = url.trim_start_matches("redis://");
+            host.split('/').next().unwrap().to_owned()
+        };
+        let hosts: Vec<_> = self.proxies.iter().map(host).collect();
+        format!("redlock://{}", hosts.join(","))
+    }
+
+    /// Nobody has a record of it any more, long before it would end by itself.
+    async fn is_gone(&self, name: &str) {
+        eventually_async(LONG, async || records(&all(&self.masters), name) == 0).await;
+    }
 }
 
 async fn client(url: &str, ttl: Duration) -> Client {

@@ -93,6 +93,34 @@ fn who_is_the_next_is_told_without_a_token() {
     assert_eq!(heard(&ear), [Event::Told(key(&space), next)]);
 }
 
+/// What a node says on the channel of all nodes, nobody heard on its own.
+#[test]
+fn what_comes_for_all_nodes_is_no_grant() {
+    let listeners = Listeners::of_node("4f0c".to_owned());
+    let space = space("app", "t");
+    let ear = add(&listeners, &space, 1);
+    let channels = listeners.channels(&space, client(1));
+    let common = format!("app:client:{}", client(1));
+    assert_eq!(channels, [format!("{common}:4f0c"), common.clone()]);
+    let told = |channel: &str, message: &str| {
+        let granted = listeners.hear_message(channel.as_bytes(), message.as_bytes());
+        (granted.is_some(), heard(&ear))
+    };
+    let grant = "7 1 3000 1 app:{t:n}";
+    let (granted, events) = told(&channels[0], grant);
+    assert!(granted && matches!(events[..], [Event::Told(_, Notice::Granted(_))]));
+    let moved = Event::Moved(Reach::Record(key(&space)));
+    assert_eq!(told(&common, grant), (false, vec![moved.clone()]));
+    assert_eq!(told(&common, "7 0 3000 1 app:{t:n}"), (false, vec![moved]));
+    let changed = Event::Changed(key(&space));
+    assert_eq!(told(&common, "7 0 0 1 app:{t:n}"), (false, vec![changed]));
+    assert_eq!(told(&common, ""), (false, vec![]));
+    assert_eq!(told(&format!("{common}:4f0d"), grant), (false, vec![]));
+    // Without a cluster there is one channel.
+    let one = Listeners::default().channels(&space, client(1));
+    assert_eq!(one, [common]);
+}
+
 #[test]
 fn what_is_no_grant_is_nobodys_news() {
     let listeners = Listeners::default();

@@ -19,7 +19,8 @@
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
 -- nobody else would notice. A holder that is revoked is told the same with 0 for token and ttl.
--- In a cluster the channel ends with :<node id>, because messages go to all its nodes.
+-- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
+-- there is said on the channel without it, too, for a client that has not heard of a failover.
 --
 -- One of many masters also has its mark, a hash with the run of its process for which it is armed, its
 -- floor and the largest token that it knows: <namespace>:master.
@@ -81,9 +82,17 @@ local function tell(record, lease, first, ttl, now)
     if not client then
         return 0
     end
-    local heard = run('PUBLISH', match(record, '^[^:]*') .. ':client:' .. client .. node,
-        format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record))
-    return type(heard) == 'number' and heard or 0
+    local channel = match(record, '^[^:]*') .. ':client:' .. client
+    local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
+    local heard = run('PUBLISH', channel .. node, words)
+    if type(heard) == 'number' and heard > 0 then
+        return heard
+    elseif node ~= '' then
+        -- It may be listening at another node, as at the one whose place this one took. What it hears
+        -- there is no grant: it asks again, and so learns where the record is.
+        run('PUBLISH', channel, words)
+    end
+    return 0
 end
 
 local time = run('TIME')

@@ -15,9 +15,9 @@ use super::connection::Link;
 use super::deployment;
 use super::deployment::Deployment;
 use super::read::Reader as _;
-use crate::Result;
 use crate::store::survey::{NodeFacts, Servers, Topology};
 use crate::store::{OpenOptions, Space};
+use crate::{Durability, Result};
 
 /// Looks at the servers that a URL names.
 ///
@@ -29,15 +29,16 @@ pub(in crate::store) async fn survey(
     url: &str,
     options: &OpenOptions,
     space: &Space,
+    durability: Durability,
 ) -> Result<Servers> {
     let deployment = deployment(url, options)?;
     let name = deployment.to_string();
     let look = Look {
         options: options.clone(),
         space: space.clone(),
-        extras: rights::extras(&deployment),
+        extras: rights::extras(&deployment, durability),
     };
-    let acl = rights::line(space, &deployment);
+    let acl = rights::line(space, &deployment, &look.extras);
     let (topology, looked) = match deployment {
         Deployment::Single(address) => {
             let node = node(address, name.clone(), &look).await?;
@@ -72,7 +73,7 @@ struct Look {
     options: OpenOptions,
     space: Space,
     /// What our user must be allowed to do there beside the usual.
-    extras: &'static [&'static str],
+    extras: Vec<&'static str>,
 }
 
 enum Looked {

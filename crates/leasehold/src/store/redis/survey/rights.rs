@@ -14,7 +14,7 @@ use crate::store::redis::errors::{self, Refused};
 use crate::store::redis::keys::{ClientKey, QueueKey, RecordKey, RecordPattern};
 use crate::store::survey::{Lack, Need, Rights};
 use crate::store::{Key, Space};
-use crate::{Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result};
 
 /// What the commands are needed for. In the order in which the line for a user names them.
 const RIGHTS: [(Need, &[&str]); 6] = [
@@ -55,33 +55,37 @@ const PROBE: &str = include_str!("probe.lua");
 const NAMES_MAX: u32 = 650;
 
 /// The line that makes a user who may do all of it and nothing else.
-pub(super) fn line(space: &Space, deployment: &Deployment) -> String {
+pub(super) fn line(space: &Space, deployment: &Deployment, extras: &[&str]) -> String {
     let any = match deployment {
         Deployment::Single(address) => Some(address),
         Deployment::Sentinel(set) => set.sentinels.first(),
         Deployment::Cluster(seeds) => seeds.first(),
         Deployment::Masters(masters) => masters.nodes.first(),
     };
-    let (db, more) = (any.map_or(0, |any| any.db), extras(deployment));
+    let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
     let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.iter());
     let mut line =
         format!("ACL SETUSER leasehold reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Whoever wants another database than the first has to choose it.
-    for command in commands.chain(more).chain((db != 0).then_some(&"select")) {
+    for command in commands.chain(extras).chain((db != 0).then_some(&"select")) {
         line.push_str(" +");
         line.push_str(command);
     }
     line
 }
 
-/// What a deployment needs to grant a lock beside that.
-pub(super) fn extras(deployment: &Deployment) -> &'static [&'static str] {
-    match deployment {
-        Deployment::Single(_) | Deployment::Sentinel(_) => &[],
-        Deployment::Cluster(_) => &["cluster|slots", "cluster|myid", "asking"],
-        Deployment::Masters(_) => &["hmget", "info"],
+/// What a deployment needs to grant a lock beside that, of this durability.
+pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'static str> {
+    let mut extras = match deployment {
+        Deployment::Single(_) | Deployment::Sentinel(_) => vec![],
+        Deployment::Cluster(_) => vec!["cluster|slots", "cluster|myid", "asking"],
+        Deployment::Masters(_) => vec!["hmget", "info"],
+    };
+    if durability.is_replicated() {
+        extras.push("wait");
     }
+    extras
 }
 
 /// Tries what our user may do, these commands among it.
@@ -127,6 +131,8 @@ pub(super) async fn ask(
     for &extra in extras {
         let words: Vec<_> = match extra {
             "hmget" => vec!["HMGET", &record, "f"],
+            // For nobody, so it does not wait.
+            "wait" => vec!["WAIT", "0", "1"],
             other => other.split('|').collect(),
         };
         try_out(extra, &words);
@@ -234,15 +240,22 @@ impl Rights {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use leasehold_core::Scope;
 
     use super::*;
+    use crate::ReplicaCount;
 
     #[test]
     fn the_line_names_every_right_once() {
         let scope = |text| Scope::parse(text).unwrap();
         let space = Space::new(scope("app"), scope("t"));
-        let of = |url: &str| line(&space, &Deployment::parse(url).unwrap());
+        let line_of = |url: &str, durability| {
+            let deployment = Deployment::parse(url).unwrap();
+            line(&space, &deployment, &extras(&deployment, durability))
+        };
+        let of = |url: &str| line_of(url, Durability::None);
         let line = of("redis://host");
         assert!(line.contains(" ~app:* &app:* +eval "), "{line}");
         let mut words: Vec<_> = line.split(' ').collect();
@@ -254,5 +267,10 @@ mod tests {
         assert!(of("redis+sentinel://host/m/3").ends_with(" +select"));
         assert!(of("redis+cluster://host").ends_with(" +cluster|myid +asking"));
         assert!(of("redlock://a,b,c").ends_with(" +hmget +info"));
+        let replicated = Durability::Replicas {
+            count: ReplicaCount::All,
+            timeout: Duration::from_secs(1),
+        };
+        assert!(line_of("redis://host", replicated).ends_with(" +wait"));
     }
 }

@@ -4,35 +4,6 @@ use leasehold_testkit::{Proxy, Way};
 
 use super::*;
 
-/// Three or five masters, each behind a proxy.
-struct Far {
-    masters: Masters,
-    proxies: Vec<Proxy>,
-}
-
-impl Far {
-    fn start(count: usize) -> Self {
-        let masters = Masters::aged(count);
-        let proxies = masters.servers().iter().map(Proxy::before).collect();
-        Self { masters, proxies }
-    }
-
-    fn url(&self) -> String {
-        let host = |proxy: &Proxy| {
-            let url = proxy.url();
-            let host = url.trim_start_matches("redis://");
-            host.split('/').next().unwrap().to_owned()
-        };
-        let hosts: Vec<_> = self.proxies.iter().map(host).collect();
-        format!("redlock://{}", hosts.join(","))
-    }
-
-    /// Nobody has a record of it any more, long before it would end by itself.
-    async fn is_gone(&self, name: &str) {
-        eventually_async(LONG, async || records(&all(&self.masters), name) == 0).await;
-    }
-}
-
 /// Longer than all that is waited for here: no record ends by itself.
 const NEVER: Duration = Duration::from_secs(55);
 

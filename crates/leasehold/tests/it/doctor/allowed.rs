@@ -1,0 +1,145 @@
+//! Users with the rights that `doctor` names and no others, where servers belong together. On a single
+//! server the whole conformance suite runs for one: `conformance::allowed`.
+
+use leasehold::{Client, Guard};
+use leasehold_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
+
+use super::rights::{PASSWORD, allow_line, line};
+use super::*;
+use crate::waiters::{in_line, soon};
+
+/// What a failover may take on a slow machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Each failover is over long before a lease of this ttl is given up.
+const TTL: Duration = Duration::from_secs(60);
+
+async fn client(url: &str) -> Client {
+    Client::builder().ttl(TTL).connect(url).await.unwrap()
+}
+
+/// A lock that is held, and somebody else who waits for it.
+struct Scene {
+    guard: Guard,
+    waiter: tokio::task::JoinHandle<Guard>,
+}
+
+impl Scene {
+    async fn new([a, b]: &[Client; 2], name: &str) -> Self {
+        let guard = a.mutex(name).unwrap().lock().await.unwrap();
+        let waiter = in_line(&b.mutex(name).unwrap());
+        Self { guard, waiter }
+    }
+
+    /// The lease is confirmed and looked at, the lock goes to who waits, and is taken from him.
+    async fn ends(self, [a, b]: &[Client; 2]) {
+        let Self { guard, waiter } = self;
+        let before = guard.deadline();
+        eventually_async(LONG, async || {
+            guard.ensure(TTL * 3 / 5).await.is_ok() && guard.deadline() > before
+        })
+        .await;
+        let held = a.locks().await.unwrap();
+        assert!(
+            held.iter().any(|lock| lock.lease == guard.lease_id()),
+            "{held:?}"
+        );
+        let mutex = a.mutex(guard.name()).unwrap();
+        guard.release().await.unwrap();
+        let guard = soon(waiter).await;
+        let holder = mutex.holder().await.unwrap().unwrap();
+        assert_eq!(holder.lease, guard.lease_id());
+        mutex.force_release().await.unwrap();
+        tokio::time::timeout(LONG, guard.lost()).await.unwrap();
+        let again = b.mutex(guard.name()).unwrap();
+        again
+            .try_lock()
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+}
+
+/// Nothing was refused to anybody.
+fn is_enough<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) {
+    for server in servers {
+        assert_eq!(server.cli(&["ACL", "LOG"]), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_for_a_cluster_are_enough() {
+    let cluster = Cluster::start_with(&healthy());
+    let line = line(&cluster.url());
+    allow_line(cluster.nodes(), &line);
+    let url = cluster.url_of("leasehold", PASSWORD);
+    let report = examine(&url).await;
+    let rights = found(&report, "rights").severity;
+    assert_eq!(rights, Severity::Ok, "{report:#?}");
+    let hidden = found(&report, "cluster");
+    assert_eq!(hidden.severity, Severity::Note, "{report:#?}");
+    assert!(hidden.seen.contains("do not show"), "{report:#?}");
+    for right in ["cluster|myid", "asking"] {
+        for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {
+            cluster.nodes()[0].cli(&["ACL", "SETUSER", "leasehold", &format!("{sign}{right}")]);
+            let report = examine(&url).await;
+            assert_eq!(found(&report, "rights").severity, severity, "{sign}{right}");
+        }
+    }
+    allow_line(cluster.nodes(), &line);
+
+    let clients = [client(&url).await, client(&url).await];
+    for at in 0..6 {
+        let scene = Scene::new(&clients, &format!("allowed/{at}")).await;
+        scene.ends(&clients).await;
+    }
+    let slot = |name: &str| cluster.slot_of(&format!("leasehold:{{default:{name}}}"));
+    // Half of a slot's names are asked for behind ASKING.
+    let scene = Scene::new(&clients, "moves").await;
+    let moves = slot("moves");
+    let moving = cluster.begin_to_move(moves, (cluster.master_of(moves) + 1) % 3);
+    while moving.move_keys(1) > 0 {}
+    assert!(
+        clients[0]
+            .mutex("moves")
+            .unwrap()
+            .is_locked()
+            .await
+            .unwrap()
+    );
+    tokio::task::block_in_place(|| moving.end());
+    scene.ends(&clients).await;
+
+    let scene = Scene::new(&clients, "fails over").await;
+    let master = cluster.master_of(slot("fails over"));
+    tokio::task::block_in_place(|| {
+        cluster.fail_over(cluster.replica_of(master));
+        cluster.settled();
+    });
+    scene.ends(&clients).await;
+    is_enough(cluster.nodes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_for_a_set_are_enough() {
+    let set = SentinelSet::options().servers(healthy()).start();
+    allow_line(set.servers(), &line(&set.url()));
+    let url = set.url_of("leasehold", PASSWORD);
+    let report = examine(&url).await;
+    let rights = found(&report, "rights").severity;
+    assert_eq!(rights, Severity::Ok, "{report:#?}");
+    allow_line(set.servers(), &line(&set.url()));
+
+    let clients = [client(&url).await, client(&url).await];
+    let scene = Scene::new(&clients, "before").await;
+    scene.ends(&clients).await;
+    let scene = Scene::new(&clients, "over").await;
+    set.until_in_sync();
+    let old = set.order_failover();
+    set.master_after(old);
+    scene.ends(&clients).await;
+    is_enough(set.servers());
+}

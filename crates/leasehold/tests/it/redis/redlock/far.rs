@@ -1,0 +1,140 @@
+//! Masters that are far away: what counts is how often somebody waits for an answer.
+
+use std::ops::{AddAssign, Range};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use leasehold_testkit::Way;
+use redis::aio::MultiplexedConnection;
+
+use super::*;
+
+const EACH_WAY: Duration = Duration::from_millis(5);
+
+/// A grant and the writing of its token: twice there and back.
+const PAIR: Duration = EACH_WAY.saturating_mul(4);
+
+/// How many acquisitions in a row, with all masters or with one less.
+const BLOCK: usize = 15;
+
+/// How many such rows of each kind, one kind after the other: what the machine does beside concerns both.
+const BLOCKS: usize = 4;
+
+/// With this ttl a phase may take a quarter of a second.
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// What acquisitions took, and what it took meanwhile to have a majority answer twice.
+#[derive(Default)]
+struct Times {
+    took: Vec<Duration>,
+    pairs: Vec<Duration>,
+}
+
+impl Times {
+    /// The median of the acquisitions, in pairs.
+    fn in_pairs(&mut self) -> f64 {
+        let median = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        let (took, pair) = (median(&mut self.took), median(&mut self.pairs));
+        println!("an acquisition {took:?}, a pair {pair:?}");
+        took.as_secs_f64() / pair.max(PAIR).as_secs_f64()
+    }
+}
+
+impl AddAssign for Times {
+    fn add_assign(&mut self, other: Self) {
+        self.took.extend(other.took);
+        self.pairs.extend(other.pairs);
+    }
+}
+
+/// Until a majority of five has answered something short twice.
+async fn pair(lines: &[MultiplexedConnection]) -> Duration {
+    let begun = Instant::now();
+    for _ in 0..2 {
+        let asked = lines.iter().cloned().map(|mut line| async move {
+            let answer: String = redis::cmd("PING").query_async(&mut line).await.unwrap();
+            answer
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        for _ in 0..3 {
+            asked.next().await.unwrap();
+        }
+    }
+    begun.elapsed()
+}
+
+async fn take(mutex: &leasehold::Mutex, lines: &[MultiplexedConnection]) -> Times {
+    let mut times = Times::default();
+    for _ in 0..BLOCK {
+        times.pairs.push(pair(lines).await);
+        let begun = Instant::now();
+        let guard = mutex.lock().await.unwrap();
+        times.took.push(begun.elapsed());
+        guard.release().await.unwrap();
+    }
+    times
+}
+
+/// The acquisitions that each master was asked for.
+fn asked(far: &Far) -> Vec<usize> {
+    let proxies = far.proxies.iter();
+    proxies.map(|proxy| proxy.counted("acquire")).collect()
+}
+
+/// Each of some masters was asked for every acquisition since then, and hardly ever twice.
+async fn are_asked_once(far: &Far, some: Range<usize>, since: &[usize]) {
+    let rounds = || -> Vec<_> {
+        let counted = asked(far).into_iter().zip(since);
+        let rounds: Vec<_> = counted.map(|(now, since)| now - since).collect();
+        rounds[some.clone()].to_vec()
+    };
+    // A majority is enough to go on.
+    eventually_async(LONG, async || rounds().iter().all(|asked| *asked >= BLOCK)).await;
+    let rounds = rounds();
+    let few = BLOCK + BLOCK / 10;
+    assert!(rounds.iter().all(|asked| *asked <= few), "{rounds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
+    let far = Far::start(5);
+    let client = client(&far.url(), PATIENT).await;
+    let mutex = client.mutex("far").unwrap();
+    let mut lines = Vec::new();
+    for proxy in &far.proxies[1..] {
+        let client = redis::Client::open(proxy.url()).unwrap();
+        lines.push(client.get_multiplexed_async_connection().await.unwrap());
+    }
+    for proxy in &far.proxies {
+        proxy.delay(Way::Both, EACH_WAY..=EACH_WAY);
+        proxy.count("acquire");
+    }
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let (mut all, mut less) = (Times::default(), Times::default());
+    for _ in 0..BLOCKS {
+        let before = asked(&far);
+        all += take(&mutex, &lines).await;
+        are_asked_once(&far, 0..5, &before).await;
+
+        // As one that was killed: nobody is there.
+        far.proxies[0].refuse();
+        far.proxies[0].cut();
+        let before = asked(&far);
+        less += take(&mutex, &lines).await;
+        are_asked_once(&far, 1..5, &before).await;
+        far.proxies[0].go_on();
+        // Until it is used again.
+        eventually_async(LONG, async || {
+            let before = far.proxies[0].counted("acquire");
+            mutex.lock().await.unwrap().release().await.unwrap();
+            far.proxies[0].counted("acquire") > before
+        })
+        .await;
+    }
+    let (all, less) = (all.in_pairs(), less.in_pairs());
+    assert!(all < 1.6, "{all}");
+    assert!(less < all * 1.1, "{all}, without one {less}");
+}
