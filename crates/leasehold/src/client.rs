@@ -96,6 +96,20 @@ impl Client {
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
+    /// Waits until a node of the watchdog has let this client in. Returns at once if there is to be none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unreachable`], with the reason, if none has within `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    #[cfg(feature = "watchdog")]
+    pub async fn watched(&self, patience: Duration) -> Result<()> {
+        self.driver.watch.ready(patience).await
+    }
+
     /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
     /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
     ///
@@ -333,9 +347,16 @@ impl ClientBuilder {
         config::check_durability(self.config.durability, &self.config.policy()?)?;
         let store = store::open(url, &options).await?;
         store.check(self.config.durability).await?;
+        #[cfg(feature = "watchdog")]
+        let required = self
+            .watchdog
+            .as_ref()
+            .is_some_and(|watchdog| watchdog.required);
         let client = self.build(store)?;
         #[cfg(feature = "watchdog")]
-        client.driver.watch.ready(options.connect_timeout).await?;
+        if required {
+            client.watched(options.connect_timeout).await?;
+        }
         Ok(client)
     }
 

@@ -64,6 +64,9 @@ pub(crate) struct BenchArgs {
     /// renew: the ttl of these locks; 30s if not given
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
+    /// watched: where the watchdog is, unix:PATH or tcp://HOST:PORT; the one on this machine if not given
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) watchdog: Option<String>,
     /// How long to measure; 5 if not given. wakeup takes six seconds more. renew watches renewals
     /// for that long, two thirds of the ttl if not given, so that every lease is renewed twice; the
     /// whole of it takes two and a half times that, and the time to take and release the locks
@@ -96,6 +99,9 @@ pub(crate) enum Scenario {
     /// One process holds very many locks: what it costs to renew their leases, and what becomes
     /// slower meanwhile
     Renew,
+    /// Each task has a lock of its own, with a watchdog that looks after it and without, in turn: what
+    /// it costs to be looked after
+    Watched,
 }
 
 const EXAMPLES: &str = "\
@@ -104,7 +110,8 @@ EXAMPLES
   leasehold bench --scenario contended --section 1ms --seconds 10 --json
   leasehold bench --scenario wakeup --waiters 100
   leasehold bench --scenario many --names 10000
-  leasehold bench --scenario renew --leases 1000000";
+  leasehold bench --scenario renew --leases 1000000
+  leasehold watchdog & leasehold bench --scenario watched";
 
 /// Measures the store of `place`.
 pub(crate) fn run(args: &BenchArgs, place: &Place) -> Result<u8, Failure> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::watchdog::Watchdog;
+
 use super::alone::Alone;
 use super::crowd::Crowd;
 use super::drawing::name_of;
@@ -55,11 +57,12 @@ pub(super) fn plan(args: &BenchArgs, place: &Place) -> Result<Plan, Failure> {
         ));
     }
     Ok(match scenario {
-        Scenario::Uncontended | Scenario::Independent => Plan::Alone(Alone {
+        Scenario::Uncontended | Scenario::Independent | Scenario::Watched => Plan::Alone(Alone {
             scenario,
             tasks: tasks(args, place)?,
             threads,
             span,
+            watchdog: watchdog(args)?,
         }),
         Scenario::Contended | Scenario::Many => Plan::Crowd(Crowd {
             scenario,
@@ -106,9 +109,9 @@ fn renew(args: &BenchArgs, place: &Place) -> Result<Renew, Failure> {
 
 /// An option that would change nothing is a mistake.
 fn refuse_foreign(args: &BenchArgs) -> Result<(), Failure> {
-    use Scenario::{Contended, Independent, Many, Renew, Uncontended};
-    let with_tasks = [Uncontended, Independent, Contended, Many, Renew];
-    let given: [(&str, bool, &[Scenario]); 8] = [
+    use Scenario::{Contended, Independent, Many, Renew, Uncontended, Watched};
+    let with_tasks = [Uncontended, Independent, Contended, Many, Renew, Watched];
+    let given: [(&str, bool, &[Scenario]); 9] = [
         ("--tasks", args.tasks.is_some(), &with_tasks),
         ("--threads", args.threads.is_some(), &with_tasks),
         ("--processes", args.processes.is_some(), &[Contended, Many]),
@@ -117,6 +120,7 @@ fn refuse_foreign(args: &BenchArgs) -> Result<(), Failure> {
         ("--waiters", args.waiters.is_some(), &[Scenario::Wakeup]),
         ("--leases", args.leases.is_some(), &[Renew]),
         ("--ttl", args.ttl.is_some(), &[Renew]),
+        ("--watchdog", args.watchdog.is_some(), &[Watched]),
     ];
     for (option, given, scenarios) in given {
         if given && !scenarios.contains(&args.scenario) {
@@ -138,8 +142,18 @@ fn tasks(args: &BenchArgs, place: &Place) -> Result<u16, Failure> {
             "uncontended is one task; measure many with --scenario independent",
         )),
         (_, Some(tasks)) => Ok(tasks),
+        (Scenario::Watched, None) => Ok(1),
         (Scenario::Independent | Scenario::Renew, None) if !place.is_on_disk() => Ok(INDEPENDENT),
         (_, None) => Ok(TASKS),
+    }
+}
+
+/// Who looks after the locks, where that is measured.
+fn watchdog(args: &BenchArgs) -> Result<Option<Watchdog>, Failure> {
+    match (args.scenario, &args.watchdog) {
+        (Scenario::Watched, None) => Ok(Some(Watchdog::local())),
+        (Scenario::Watched, Some(address)) => Ok(Some(Watchdog::at(address)?)),
+        _ => Ok(None),
     }
 }
 
@@ -167,6 +181,7 @@ mod tests {
             ttl: None,
             seconds: None,
             threads: None,
+            watchdog: None,
             json: false,
         }
     }

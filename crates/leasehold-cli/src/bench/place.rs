@@ -4,11 +4,16 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::store::OpenOptions;
 use leasehold::store::yardstick::Yardstick;
-use leasehold::{Client, Mutex};
+use leasehold::watchdog::Watchdog;
+use leasehold::{Client, ClientBuilder, Mutex};
 use serde::{Deserialize, Serialize};
+
+/// How long a watchdog has to let us in.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store, a part of it, and names there that nobody else uses.
 ///
@@ -73,9 +78,26 @@ impl Place {
         self.client(Arc::clone(&desk.yardstick))
     }
 
+    /// Another client on the connection of the first, that a watchdog looks after.
+    pub(super) async fn watched(
+        &self,
+        desk: &Desk,
+        watchdog: &Watchdog,
+    ) -> leasehold::Result<Desk> {
+        let yardstick = Arc::clone(&desk.yardstick);
+        let builder = Client::builder().watchdog(watchdog.clone());
+        let watched = self.of(builder, yardstick)?;
+        watched.client.watched(PATIENCE).await?;
+        Ok(watched)
+    }
+
     fn client(&self, yardstick: Arc<Yardstick>) -> leasehold::Result<Desk> {
-        let builder = Client::builder().namespace(&self.namespace);
-        let client = builder.tenant(&self.tenant).build(yardstick.store())?;
+        self.of(Client::builder(), yardstick)
+    }
+
+    fn of(&self, builder: ClientBuilder, yardstick: Arc<Yardstick>) -> leasehold::Result<Desk> {
+        let builder = builder.namespace(&self.namespace).tenant(&self.tenant);
+        let client = builder.build(yardstick.store())?;
         Ok(Desk {
             yardstick,
             client,

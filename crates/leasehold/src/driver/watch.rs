@@ -108,45 +108,26 @@ impl Watch {
         }
     }
 
-    /// Waits, where that is required, until a node is there.
+    /// Waits until a node is there, if there is to be one.
     pub(crate) async fn ready(&self, patience: Duration) -> Result<()> {
         let is_there = |node: &Node| node.is_connected();
-        self.required(patience, is_there, "no watchdog lets us in")
-            .await
+        match &self.0 {
+            Some(nodes) => {
+                nodes
+                    .any(patience, is_there, "no watchdog lets us in")
+                    .await
+            }
+            None => Ok(()),
+        }
     }
 
     /// Waits, where that is required, until a node looks after a lease.
     pub(crate) async fn taken(&self, held: &Held, patience: Duration) -> Result<()> {
         let is_taken = |node: &Node| node.is_watched(held.id.number);
         let message = "no watchdog looks after the lease";
-        self.required(patience, is_taken, message).await
-    }
-
-    async fn required(
-        &self,
-        patience: Duration,
-        enough: impl Fn(&Node) -> bool,
-        message: &str,
-    ) -> Result<()> {
-        let Some(nodes) = self.0.as_ref().filter(|nodes| nodes.required) else {
-            return Ok(());
-        };
-        let end = nodes.clock.now().after(patience);
-        let any = async {
-            let waits = nodes.nodes.iter().map(|node| Box::pin(node.wait(&enough)));
-            first(waits.collect()).await;
-        };
-        tokio::select! {
-            biased;
-            () = any => Ok(()),
-            () = nodes.clock.sleep_until(end) => {
-                let why = nodes.nodes.iter().find_map(|node| node.trouble());
-                let error = Error::new(ErrorKind::Unreachable, message);
-                Err(match why {
-                    Some(why) => error.with_source(why),
-                    None => error,
-                })
-            }
+        match self.0.as_ref().filter(|nodes| nodes.required) {
+            Some(nodes) => nodes.any(patience, is_taken, message).await,
+            None => Ok(()),
         }
     }
 
@@ -165,6 +146,34 @@ impl Watch {
         let Some(nodes) = &self.0 else { return };
         for node in &nodes.nodes {
             node.close();
+        }
+    }
+}
+
+impl Nodes {
+    /// Waits until a node is as it should be.
+    async fn any(
+        &self,
+        patience: Duration,
+        enough: impl Fn(&Node) -> bool,
+        message: &str,
+    ) -> Result<()> {
+        let end = self.clock.now().after(patience);
+        let any = async {
+            let waits = self.nodes.iter().map(|node| Box::pin(node.wait(&enough)));
+            first(waits.collect()).await;
+        };
+        tokio::select! {
+            biased;
+            () = any => Ok(()),
+            () = self.clock.sleep_until(end) => {
+                let why = self.nodes.iter().find_map(|node| node.trouble());
+                let error = Error::new(ErrorKind::Unreachable, message);
+                Err(match why {
+                    Some(why) => error.with_source(why),
+                    None => error,
+                })
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `uncontended` and `independent`: nobody wants the lock of another.
+//! `uncontended`, `independent` and `watched`: nobody wants the lock of another.
 
 mod measure;
 mod picture;
@@ -8,6 +8,8 @@ mod tests;
 
 use std::time::Duration;
 
+use leasehold::watchdog::Watchdog;
+
 use self::measure::Worker;
 pub(super) use self::picture::draw;
 pub(super) use self::report::Report;
@@ -16,25 +18,34 @@ use super::{Scenario, runtime};
 use crate::exit::Failure;
 
 /// Tasks with a lock each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Alone {
     pub(super) scenario: Scenario,
     pub(super) tasks: u16,
     pub(super) threads: u16,
     pub(super) span: Duration,
+    /// Who looks after the locks, if that is compared with nobody.
+    pub(super) watchdog: Option<Watchdog>,
 }
 
 impl Alone {
-    /// Lets them lock and release, in turn with bare calls.
+    /// Lets them lock and release, in turn with bare calls, or with the same that nobody looks after.
     pub(super) fn measure(&self, place: &Place) -> Result<Report, Failure> {
         runtime(self.threads)?.block_on(async {
-            let desk = place.open().await?;
+            let unwatched = place.open().await?;
+            let desk = match &self.watchdog {
+                Some(watchdog) => place.watched(&unwatched, watchdog).await?,
+                None => unwatched.clone(),
+            };
             let mut ours = Vec::with_capacity(self.tasks.into());
             let mut bare = Vec::with_capacity(self.tasks.into());
             for task in 0..self.tasks {
                 ours.push(Worker::Ours(desk.mutex(task)?));
-                let mutex = desk.mutex(format_args!("bare/{task}"))?;
-                bare.push(Worker::Bare(desk.yardstick.lane(&mutex)));
+                let mutex = unwatched.mutex(format_args!("bare/{task}"))?;
+                bare.push(match &self.watchdog {
+                    Some(_) => Worker::Ours(mutex),
+                    None => Worker::Bare(desk.yardstick.lane(&mutex)),
+                });
             }
             let tallies = measure::alternate(ours, bare, self.span, &desk.yardstick).await?;
             Ok(Report::new(self, desk.store(), &tallies))

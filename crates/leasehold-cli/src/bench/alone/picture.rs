@@ -1,12 +1,17 @@
 //! The answer, for people.
 
 use super::report::Report;
+use crate::bench::Scenario;
 use crate::bench::drawing::{barred, count, heading, name_of, span, thousands};
 use crate::bench::figures::Figures;
 
 /// The report as a few lines with a bar for each side.
 pub(in crate::bench) fn draw(report: &Report) -> String {
-    let sides = [("leasehold", &report.ours), ("bare calls", &report.raw)];
+    let [we, they] = match report.scenario {
+        Scenario::Watched => ["watched", "not watched"],
+        _ => ["leasehold", "bare calls"],
+    };
+    let sides = [(we, &report.ours), (they, &report.raw)];
     let mut lines = vec![
         format!(
             "{}: {} on {}, {} s at {}",
@@ -33,13 +38,13 @@ pub(in crate::bench) fn draw(report: &Report) -> String {
     }
     lines.push(String::new());
     lines.push(format!(
-        "leasehold does {:.2} times the acquisitions of bare calls; one takes {:.2} times as long",
+        "{we} does {:.2} times the acquisitions of {they}; one takes {:.2} times as long",
         report.ratio.throughput, report.ratio.p50
     ));
     let calls = [&report.ours, &report.raw].map(|figures| figures.commands_per_acquisition);
     if let [Some(ours), Some(raw)] = calls {
         lines.push(format!(
-            "store calls for each acquisition: {ours:.2}, with bare calls {raw:.2}"
+            "store calls for each acquisition: {ours:.2}, {they} {raw:.2}"
         ));
     }
     lines.push(String::new());

@@ -17,12 +17,12 @@ pub(in crate::bench) struct Report {
     pub(super) seconds: u64,
     #[serde(flatten)]
     pub(super) ours: Figures,
-    /// The same with bare calls.
+    /// The same with bare calls, or, of `watched`, without a watchdog.
     pub(super) raw: Figures,
     pub(super) ratio: Ratio,
 }
 
-/// Ours divided by bare calls.
+/// Ours divided by the other side.
 #[derive(Debug, Serialize)]
 pub(super) struct Ratio {
     pub(super) throughput: f64,

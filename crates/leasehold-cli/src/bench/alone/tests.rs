@@ -13,6 +13,7 @@ fn bench(url: &str, scenario: Scenario, tasks: u16, threads: u16) -> Report {
         tasks,
         threads,
         span: Duration::from_secs(1),
+        watchdog: None,
     };
     alone.measure(&place).unwrap()
 }
