@@ -3,7 +3,12 @@
 use crate::metadata::Metadata;
 
 /// What users get.
-const SHIPPED: [&str; 3] = ["leasehold-core", "leasehold", "leasehold-cli"];
+const SHIPPED: [&str; 4] = [
+    "leasehold-core",
+    "leasehold",
+    "leasehold-watchdog",
+    "leasehold-cli",
+];
 
 /// What only tests and development use.
 const NEVER_SHIPPED: [&str; 4] = [

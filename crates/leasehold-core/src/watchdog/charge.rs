@@ -306,6 +306,23 @@ impl<T> Charge<T> {
         deeds
     }
 
+    /// Whether a deed that was to be done, and has waited, is still wanted. If not, it is not to be sent,
+    /// and has failed.
+    #[must_use]
+    pub fn is_wanted(&self, number: u64, deed: Deed, now: Instant) -> bool {
+        let Some(watched) = self.leases.get(&number) else {
+            return false;
+        };
+        let alive = matches!(
+            self.condition(now),
+            Condition::Well | Condition::HeldUp { .. }
+        );
+        match deed {
+            Deed::Renew(_) => alive && now < watched.terms.keep_until,
+            Deed::Release(_) => self.died.is_some(),
+        }
+    }
+
     /// What became of a deed that was sent at `sent`.
     pub fn done(&mut self, number: u64, deed: Deed, end: End, sent: Instant, now: Instant) {
         if end == End::Over {

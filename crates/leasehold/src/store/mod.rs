@@ -269,12 +269,37 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
         "sqlite" => Err(not_built_in("sqlite")),
         #[cfg(not(feature = "redis"))]
         scheme if is_redis(scheme) => Err(not_built_in("redis")),
-        _ => Err(Error::new(
-            ErrorKind::InvalidConfig,
-            "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
-             redis+sentinel://, redis+cluster:// or redlock://",
-        )),
+        _ => Err(no_store()),
     }
+}
+
+/// The URL of a store as its `Display` shows it: without a password. Opens nothing.
+///
+/// # Errors
+///
+/// As [`open`] for a URL that names no store.
+pub fn shown(url: &str) -> Result<String> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "memory" => Ok(MemoryStore::open(url)?.to_string()),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite::shown(url),
+        #[cfg(feature = "redis")]
+        scheme if is_redis(scheme) => redis::shown(url),
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(not_built_in("sqlite")),
+        #[cfg(not(feature = "redis"))]
+        scheme if is_redis(scheme) => Err(not_built_in("redis")),
+        _ => Err(no_store()),
+    }
+}
+
+fn no_store() -> Error {
+    Error::new(
+        ErrorKind::InvalidConfig,
+        "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+         redis+sentinel://, redis+cluster:// or redlock://",
+    )
 }
 
 fn is_redis(scheme: &str) -> bool {

@@ -19,6 +19,9 @@ pub const FRAME_MAX: usize = 64 * 1024;
 
 const LENGTH: usize = 4;
 
+/// What a decoder keeps of its memory when nothing is left to read: thousands may lie idle.
+const IDLE_MAX: usize = 1_024;
+
 /// Why a stream makes no sense. Nothing after it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
@@ -79,6 +82,9 @@ impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) {
         self.read.drain(..self.done);
         self.done = 0;
+        if self.read.is_empty() {
+            self.read.shrink_to(IDLE_MAX);
+        }
         self.read.extend_from_slice(bytes);
     }
 

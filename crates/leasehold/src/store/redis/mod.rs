@@ -96,6 +96,11 @@ pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Sto
     }
 }
 
+/// The URL of a store as its `Display` shows it.
+pub(super) fn shown(url: &str) -> Result<String> {
+    Ok(Deployment::parse(url)?.to_string())
+}
+
 /// Where the server of a deployment is that has one.
 fn place(deployment: Deployment, options: &OpenOptions) -> Result<Place> {
     match deployment {

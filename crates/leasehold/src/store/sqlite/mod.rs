@@ -279,9 +279,22 @@ impl Drop for SqliteStore {
     }
 }
 
+/// The URL of a store as its `Display` shows it.
+pub(super) fn shown(url: &str) -> Result<String> {
+    Ok(Shown(&path::parse(url)?).to_string())
+}
+
+struct Shown<'a>(&'a Path);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite:{}", self.0.display())
+    }
+}
+
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.path.display())
+        Shown(&self.path).fmt(f)
     }
 }
 

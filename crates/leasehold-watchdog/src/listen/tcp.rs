@@ -1,0 +1,223 @@
+//! Others, over TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::pause;
+use crate::Error;
+use crate::connection::{Connection, Link};
+use crate::dialogue::Peer;
+use crate::settings::{Listen, TlsFiles};
+use crate::shared::{Seat, Shared};
+
+const BACKLOG: i32 = 4_096;
+
+/// How long a connection may be silent before its machine is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The pause between two such questions.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// How many of them may stay without an answer. The kernel answers them, also for a process that is paused.
+const ASK_TIMES: u32 = 3;
+
+/// How long something that was sent may stay without a sign that it has arrived.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(11);
+
+/// How long the beginning of TLS may take.
+const TLS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The certificate of a node.
+#[derive(Clone)]
+pub(crate) struct Tls(TlsAcceptor);
+
+impl Tls {
+    /// Reads the files of a certificate.
+    pub(crate) fn read(files: &TlsFiles) -> Result<Self, Error> {
+        let failed = |file: &std::path::Path, what: &str| {
+            Error::new(format!("cannot use {} as {what}", file.display()))
+        };
+        let certs = CertificateDer::pem_file_iter(&files.cert)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| failed(&files.cert, "a certificate").with_source(error))?;
+        if certs.is_empty() {
+            return Err(failed(&files.cert, "a certificate: there is none in it"));
+        }
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| failed(&files.key, "a private key").with_source(error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certs, key))
+            .map_err(|error| {
+                let what = "the private key of the certificate";
+                failed(&files.key, what).with_source(error)
+            })?;
+        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+/// A TCP socket.
+pub(crate) struct TcpListener {
+    socket: tokio::net::TcpListener,
+    tls: Tls,
+    address: Listen,
+}
+
+impl TcpListener {
+    /// Begins to listen at the first address of a name that can be listened at.
+    pub(crate) async fn bind(host: &str, port: u16, tls: &Tls) -> Result<Self, Error> {
+        let listen = Listen::Tcp {
+            host: host.to_owned(),
+            port,
+        };
+        let failed = |what: &str| Error::new(format!("cannot listen at {listen}: {what}"));
+        let addresses = tokio::net::lookup_host((host, port)).await;
+        let addresses =
+            addresses.map_err(|error| failed("its name has no address").with_source(error))?;
+        let mut error = failed("its name has no address");
+        for address in addresses {
+            match open(address) {
+                Ok(socket) => {
+                    let bound = socket.local_addr().map_or(port, |bound| bound.port());
+                    let address = Listen::Tcp {
+                        host: host.to_owned(),
+                        port: bound,
+                    };
+                    let tls = tls.clone();
+                    return Ok(Self {
+                        socket,
+                        tls,
+                        address,
+                    });
+                }
+                Err(cause) => error = failed(reason(&cause)).with_source(cause),
+            }
+        }
+        Err(error)
+    }
+
+    pub(crate) fn address(&self) -> Listen {
+        self.address.clone()
+    }
+
+    pub(crate) async fn run(self, shared: Arc<Shared>) {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, from)) => {
+                    let (tls, seat) = (self.tls.clone(), shared.seat());
+                    let served = serve(stream, from, tls, seat, Arc::clone(&shared));
+                    shared.tasks.spawn(served);
+                }
+                Err(error) => pause(&self.address, &error).await,
+            }
+        }
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    from: SocketAddr,
+    tls: Tls,
+    seat: Option<Seat>,
+    shared: Arc<Shared>,
+) {
+    let Some(_seat) = seat else {
+        tracing::warn!(%from, "too many connections, sent somebody away");
+        return;
+    };
+    if let Err(error) = watch(&stream) {
+        tracing::warn!(%from, %error, "cannot have the kernel watch a connection");
+        return;
+    }
+    match tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let link = TlsLink(Box::new(stream));
+            let peer = Peer::Remote(from);
+            Connection::new(&shared, peer, link).run(shared).await;
+        }
+        Ok(Err(error)) => tracing::warn!(%from, %error, "somebody came without TLS"),
+        Err(_) => tracing::warn!(%from, "somebody came and did not begin TLS"),
+    }
+}
+
+/// Has the kernel find out whether the machine at the other end is there.
+fn watch(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(IDLE)
+        .with_interval(ASK_EVERY)
+        .with_retries(ASK_TIMES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(ARRIVES_WITHIN))?;
+    stream.set_nodelay(true)
+}
+
+fn open(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    tokio::net::TcpListener::from_std(socket.into())
+}
+
+fn reason(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is taken",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have the address",
+        io::ErrorKind::PermissionDenied => "this user may not listen at the port",
+        _ => "the socket cannot be opened",
+    }
+}
+
+/// A connection over TLS.
+struct TlsLink(Box<TlsStream<TcpStream>>);
+
+impl Link for TlsLink {
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+}
+
+impl AsyncRead for TlsLink {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for TlsLink {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,140 @@
+//! A node: what starts and stops it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::Error;
+use crate::keeper::Keeper;
+use crate::listen::{Listener, Tls};
+use crate::settings::{Listen, Settings};
+use crate::shared::Shared;
+use crate::stores;
+
+/// How long a planned stop waits for its last renewals.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a planned stop waits for those who are connected to read its last word.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// A running node. Dropped, it stops at once: its clients find out by themselves.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    addresses: Vec<Listen>,
+    metrics: Option<SocketAddr>,
+    stopped: watch::Sender<bool>,
+}
+
+impl Node {
+    /// Starts a node: when this returns, it listens. A store that is not reachable yet is tried again until
+    /// it is.
+    ///
+    /// # Errors
+    ///
+    /// If the settings make no sense, or it cannot listen where it is to: one sentence says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, nothing is left of the node.
+    pub async fn start(settings: Settings) -> Result<Self, Error> {
+        if settings.listen.is_empty() {
+            return Err(Error::new("a node needs an address to listen at"));
+        }
+        if settings.stores.is_empty() {
+            return Err(Error::new("a node needs a store to serve"));
+        }
+        let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
+        let mut node = Self {
+            shared: Shared::new(&settings)?,
+            addresses: Vec::new(),
+            metrics: None,
+            stopped: watch::Sender::new(false),
+        };
+        let mut listeners = Vec::new();
+        for listen in &settings.listen {
+            listeners.extend(Listener::bind(listen, &settings, tls.as_ref()).await?);
+        }
+        node.addresses = listeners.iter().map(Listener::address).collect();
+        node.open_stores().await;
+        let shared = &node.shared;
+        shared.tasks.spawn(Keeper::run(Arc::clone(shared)));
+        for listener in listeners {
+            tracing::info!(address = %listener.address(), "listening");
+            shared.tasks.spawn(listener.run(Arc::clone(shared)));
+        }
+        Ok(node)
+    }
+
+    /// Where it listens, with the ports that it really has.
+    #[must_use]
+    pub fn addresses(&self) -> &[Listen] {
+        &self.addresses
+    }
+
+    /// Where it tells its figures, with the port that it really has.
+    #[must_use]
+    pub const fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Stops it in good order: what it keeps alive is renewed once more, so that others have time to take
+    /// over, and all clients are told. Takes a few seconds at most.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it goes on or has stopped; call it again, or drop the node.
+    pub async fn stop(&self) {
+        let handed_over = Keeper::hand_over(&self.shared);
+        if tokio::time::timeout(HAND_OVER_WITHIN, handed_over)
+            .await
+            .is_err()
+        {
+            tracing::warn!("some leases were not renewed before the node stopped");
+        }
+        self.shared.closing.send_replace(true);
+        let left = async {
+            while self.shared.connections() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Who is paused reads nothing.
+        let _ = tokio::time::timeout(CLOSE_WITHIN, left).await;
+        self.shared.tasks.stop();
+        self.stopped.send_replace(true);
+    }
+
+    /// Waits until it was stopped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing happens.
+    pub async fn stopped(&self) {
+        let mut stopped = self.stopped.subscribe();
+        // Its sender is here.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    }
+
+    async fn open_stores(&self) {
+        let stores = &self.shared.stores;
+        for store in stores {
+            self.shared.tasks.spawn(Arc::clone(store).open());
+        }
+        let tried = async {
+            for store in stores {
+                store.tried().await;
+            }
+        };
+        // It listens all the same: the store may come later than its clients.
+        let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.tasks.stop();
+        self.stopped.send_replace(true);
+    }
+}

@@ -1,0 +1,182 @@
+//! A process, by a descriptor that stands for it and for no other.
+//!
+//! The descriptor becomes readable when the last thread of the process has ended, and never otherwise:
+//! not when it is stopped, traced or frozen, nor when its main thread alone ends. A zombie has ended.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The file system of pidfds, where their inode numbers tell processes apart.
+const PIDFS_MAGIC: i64 = 0x5049_4446;
+
+/// A process that is watched, or was.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pidfd: AsyncFd<OwnedFd>,
+    identity: Identity,
+    /// As this machine's processes see it here. 0 if they do not.
+    pid: u32,
+}
+
+/// Which process it is: equal for two descriptors of one, and never for two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// Its number among all that ever ran since the machine was started.
+    Inode(u64),
+    /// Its process id, and when it was started, in ticks. For kernels before 6.9.
+    Started(u32, u64),
+}
+
+/// Who is at the other end of a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pid: u32,
+}
+
+impl Owner {
+    pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
+        let about = rustix::net::sockopt::socket_peercred(socket)?;
+        let pid = about.pid.as_raw_nonzero().get();
+        Ok(Self {
+            uid: about.uid.as_raw(),
+            pid: u32::try_from(pid).unwrap_or(0),
+        })
+    }
+}
+
+impl Process {
+    /// The process that connected to this end of a unix socket.
+    pub(crate) fn of_peer(socket: impl AsFd, owner: Owner) -> io::Result<Self> {
+        match getsockopt(&socket.as_fd(), PeerPidfd) {
+            Ok(pidfd) => Self::new(pidfd),
+            // A kernel before 6.5.
+            Err(nix::errno::Errno::ENOPROTOOPT) => Self::by_pid(owner),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The process that has an id at this moment, if it is its owner's, and stays the same meanwhile.
+    fn by_pid(owner: Owner) -> io::Result<Self> {
+        let other = || io::Error::other("the process has ended, and another has its id");
+        let before = proc::started(owner.pid)?;
+        let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
+        let pidfd = pidfd_open(pid.ok_or_else(other)?, PidfdFlags::NONBLOCK)?;
+        let same = proc::started(owner.pid)? == before && proc::uid(owner.pid)? == owner.uid;
+        if !same {
+            return Err(other());
+        }
+        Self::new(pidfd)
+    }
+
+    /// A process whose descriptor somebody handed over who may speak for it: he has the same user, or may
+    /// do everything anyway.
+    pub(crate) fn handed_over(pidfd: OwnedFd, by: Owner) -> io::Result<Self> {
+        let process = Self::new(pidfd)?;
+        if by.uid == 0 || process.is_gone() {
+            return Ok(process);
+        }
+        let theirs = proc::uid(process.pid)? == by.uid;
+        // Whatever was read was its own only if it has not ended since.
+        match theirs || process.is_gone() {
+            true => Ok(process),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    /// The process of a descriptor.
+    pub(crate) fn new(pidfd: OwnedFd) -> io::Result<Self> {
+        let pid = proc::pid_of(&pidfd)?;
+        let identity = match inode(&pidfd)? {
+            Some(inode) => Identity::Inode(inode),
+            None => Identity::Started(pid, proc::started(pid).unwrap_or(0)),
+        };
+        Ok(Self {
+            pidfd: observed(pidfd)?,
+            identity,
+            pid,
+        })
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.get_ref().as_fd()
+    }
+
+    /// What the kernel drew for the program that it runs, if that can be seen: each has its own.
+    pub(crate) fn drawn(&self) -> Option<u64> {
+        let drawn = proc::drawn(self.pid);
+        drawn.filter(|_| !self.is_gone())
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(self.pidfd.get_ref(), PollFlags::IN)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let looked = poll(&mut fds, Some(&at_once));
+        looked.is_ok() && fds[0].revents().contains(PollFlags::IN)
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn gone(&self) {
+        loop {
+            let Ok(mut ready) = self.pidfd.readable().await else {
+                // The runtime ends. Nothing may be concluded from that.
+                return std::future::pending().await;
+            };
+            if self.is_gone() {
+                return;
+            }
+            ready.clear_ready();
+        }
+    }
+
+    /// What it is about it, for people.
+    pub(crate) fn why(&self) -> String {
+        if self.is_gone() {
+            return "it has ended".into();
+        }
+        proc::why(self.pid)
+    }
+}
+
+/// A descriptor whose readiness the runtime observes.
+#[expect(
+    unsafe_code,
+    reason = "the runtime wants to be sure that the descriptor stays the same"
+)]
+fn observed(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned descriptor is the same and stays open as long as it lives.
+    let observed = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+    Ok(observed?)
+}
+
+/// The number of a pidfd's process, if the kernel gives it one.
+fn inode(pidfd: &OwnedFd) -> io::Result<Option<u64>> {
+    let file_system = rustix::fs::fstatfs(pidfd)?;
+    if i64::from(file_system.f_type) != PIDFS_MAGIC {
+        return Ok(None);
+    }
+    Ok(Some(rustix::fs::fstat(pidfd)?.st_ino))
+}
+
+mod proc;
+
+#[cfg(test)]
+mod tests;

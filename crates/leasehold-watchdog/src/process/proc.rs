@@ -1,0 +1,101 @@
+//! What `/proc` tells of a process. Of another one, if its id was given away meanwhile.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// The id of a pidfd's process. 0 if it is not visible here, or no more.
+///
+/// # Errors
+///
+/// If the descriptor is of something else.
+pub(super) fn pid_of(pidfd: &OwnedFd) -> io::Result<u32> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let pid = line(&about, "Pid:").ok_or_else(|| invalid("the descriptor is of no process"))?;
+    // -1 has ended and was waited for.
+    Ok(pid.parse().unwrap_or(0))
+}
+
+/// When it was started, in ticks since the machine was.
+pub(super) fn started(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name of its program may contain anything, a parenthesis as well.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest);
+    let started = fields.and_then(|fields| fields.split_whitespace().nth(19));
+    let started = started.and_then(|started| started.parse().ok());
+    started.ok_or_else(|| invalid("/proc/PID/stat is not as expected"))
+}
+
+/// The user that it runs as.
+pub(super) fn uid(pid: u32) -> io::Result<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let uid = line(&status, "Uid:").and_then(|uids| uids.split_whitespace().next());
+    let uid = uid.and_then(|uid| uid.parse().ok());
+    uid.ok_or_else(|| invalid("/proc/PID/status is not as expected"))
+}
+
+/// A number for the places in memory that were drawn for the program that it runs. Only its user sees them.
+pub(super) fn drawn(pid: u32) -> Option<u64> {
+    let places = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    if places.is_empty() {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    places.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// Why it may be silent, for people.
+pub(super) fn why(pid: u32) -> String {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return "it is not visible from here".into();
+    };
+    let traced = line(&status, "TracerPid:").filter(|tracer| *tracer != "0");
+    let state = line(&status, "State:").and_then(|state| state.chars().next());
+    match (state, traced) {
+        (Some('t'), Some(tracer)) => format!("it is stopped by process {tracer}, which traces it"),
+        (Some('T'), _) => "it is stopped by a signal".into(),
+        (Some('Z'), _) => "its main thread has ended, others go on".into(),
+        _ if is_frozen(pid) => "its control group is frozen".into(),
+        (Some('D'), _) => "it waits for a disk or for memory".into(),
+        (_, Some(tracer)) => format!("it is traced by process {tracer}"),
+        (Some('R'), _) => "it runs, and says nothing".into(),
+        _ => "it sleeps, and says nothing".into(),
+    }
+}
+
+/// Whether a control group of it is frozen, in either version.
+fn is_frozen(pid: u32) -> bool {
+    let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
+        return false;
+    };
+    groups.lines().any(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, kinds, Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            return false;
+        };
+        match kinds {
+            Some("") => {
+                let events = format!("/sys/fs/cgroup{path}/cgroup.events");
+                let events = fs::read_to_string(events).unwrap_or_default();
+                events.lines().any(|event| event == "frozen 1")
+            }
+            Some("freezer") => {
+                let state = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
+                let state = fs::read_to_string(state).unwrap_or_default();
+                matches!(state.trim(), "FROZEN" | "FREEZING")
+            }
+            _ => false,
+        }
+    })
+}
+
+fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(name).map(str::trim))
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,83 @@
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Signal, getuid, kill_process};
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            uid: getuid().as_raw(),
+            pid: self.0.id(),
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_process_by_its_id_is_the_same_as_by_its_descriptor() {
+    let sleeper = Sleeper::start();
+    let by_pid = Process::by_pid(sleeper.owner()).unwrap();
+    let by_fd = pidfd_open(sleeper.pid(), PidfdFlags::empty()).unwrap();
+    let by_fd = Process::new(by_fd).unwrap();
+    assert_eq!(by_pid.identity(), by_fd.identity());
+    assert_eq!(by_pid.pid(), sleeper.0.id());
+    let other = Sleeper::start();
+    let other = Process::by_pid(other.owner()).unwrap();
+    assert_ne!(by_pid.identity(), other.identity());
+}
+
+#[tokio::test]
+async fn an_id_of_another_user_is_refused() {
+    let sleeper = Sleeper::start();
+    let owner = Owner {
+        uid: sleeper.owner().uid + 1,
+        ..sleeper.owner()
+    };
+    assert!(Process::by_pid(owner).is_err());
+    let pidfd = pidfd_open(sleeper.pid(), PidfdFlags::empty()).unwrap();
+    let refused = match owner.uid {
+        0 => return,
+        _ => Process::handed_over(pidfd, owner),
+    };
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_descriptor_of_something_else_is_refused() {
+    let file = OwnedFd::from(tempfile::tempfile().unwrap());
+    assert!(Process::new(file).is_err());
+}
+
+#[tokio::test]
+async fn stopped_is_not_gone_and_a_zombie_is() {
+    let sleeper = Sleeper::start();
+    let process = Process::by_pid(sleeper.owner()).unwrap();
+    kill_process(sleeper.pid(), Signal::STOP).unwrap();
+    leasehold_testkit::eventually(SOON, || process.why() == "it is stopped by a signal");
+    assert!(!process.is_gone());
+    kill_process(sleeper.pid(), Signal::KILL).unwrap();
+    // Nobody waits for it: it stays a zombie.
+    tokio::time::timeout(SOON, process.gone()).await.unwrap();
+    assert!(process.is_gone());
+    assert_eq!(process.why(), "it has ended");
+}

@@ -1,0 +1,124 @@
+//! Who is there, for people.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock as _};
+use leasehold::watchdog::frame::{FRAME_MAX, encode};
+use leasehold::watchdog::wire::{self, ClientStatus, ToClient};
+use leasehold_core::watchdog::Condition;
+use leasehold_core::{ClientId, Instant};
+
+use crate::client::Client;
+use crate::shared::Shared;
+
+/// How many names of locks are told of each client.
+const NAMES_MAX: usize = 3;
+
+/// How long a page may be. The rest of its frame is for what is around it.
+const PAGE_MAX: usize = FRAME_MAX / 2;
+
+/// The clients that were there when somebody asked, in pages that fit into a frame each.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    shared: Arc<Shared>,
+    left: std::vec::IntoIter<ClientId>,
+    /// One that did not fit into the page before.
+    next: Option<ClientStatus>,
+    over: bool,
+}
+
+impl Pages {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        let clients: Vec<_> = shared
+            .clients
+            .all()
+            .iter()
+            .map(|client| client.id)
+            .collect();
+        Self {
+            shared: Arc::clone(shared),
+            left: clients.into_iter(),
+            next: None,
+            over: false,
+        }
+    }
+}
+
+impl Iterator for Pages {
+    type Item = ToClient;
+
+    fn next(&mut self) -> Option<ToClient> {
+        if self.over {
+            return None;
+        }
+        let now = BootClock.now();
+        let mut clients: Vec<_> = self.next.take().into_iter().collect();
+        let mut length: usize = clients.iter().map(length).sum();
+        while let Some(id) = self.left.next() {
+            let Some(client) = self.shared.clients.find(id) else {
+                continue;
+            };
+            let status = of(&client, now);
+            length += self::length(&status);
+            if length > PAGE_MAX && !clients.is_empty() {
+                self.next = Some(status);
+                break;
+            }
+            clients.push(status);
+        }
+        let more = self.next.is_some();
+        self.over = !more;
+        Some(ToClient::Status { clients, more })
+    }
+}
+
+fn length(status: &ClientStatus) -> usize {
+    encode(status).map_or(PAGE_MAX, |frame| frame.len())
+}
+
+fn of(client: &Client, now: Instant) -> ClientStatus {
+    let state = client.lock();
+    let charge = &state.charge;
+    let condition = charge.condition(now);
+    let is_kept = |number: u64| charge.kept_until(number).is_some_and(|until| until > now);
+    let kept = match condition {
+        Condition::HeldUp { .. } => {
+            let kept = charge.leases().filter(|(number, ..)| is_kept(*number));
+            let names = kept.map(|(_, name, _)| name.to_string());
+            names.take(NAMES_MAX).collect()
+        }
+        _ => Vec::new(),
+    };
+    let why = match condition {
+        Condition::Well => String::new(),
+        _ => state.why(),
+    };
+    let about = client.about.clone();
+    ClientStatus {
+        client: client.id.to_bytes(),
+        host: about.host,
+        pid: about.pid,
+        program: about.program,
+        label: about.label,
+        store: client.store.shown().to_owned(),
+        leases: u32::try_from(charge.len()).unwrap_or(u32::MAX),
+        processes: u32::try_from(state.processes()).unwrap_or(u32::MAX),
+        connected: charge.is_connected(),
+        known_ms: millis(now.since(client.known_since)),
+        silent_ms: millis(now.since(charge.last_heard())),
+        condition: match condition {
+            Condition::Well => wire::Condition::Well,
+            Condition::HeldUp { .. } => wire::Condition::HeldUp,
+            Condition::GivenUp => wire::Condition::GivenUp,
+            Condition::Unseen => wire::Condition::Unseen,
+            Condition::Dead => wire::Condition::Dead,
+        },
+        why,
+        kept,
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,219 @@
+//! The stores that a node serves. It connects to no others.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold::store::{self, OpenOptions, Space, Store};
+use leasehold_core::{Name, Scope};
+use tokio::sync::Notify;
+
+use crate::Error;
+use crate::lanes::Lanes;
+use crate::settings::StoreSettings;
+
+/// The pause before a store is asked again that could not be opened.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long the start of a node waits for its stores. They go on opening afterwards.
+pub(crate) const OPEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// One store.
+#[derive(Debug)]
+pub(crate) struct Served {
+    name: Option<String>,
+    /// Its URL without a password.
+    shown: String,
+    url: Url,
+    options: OpenOptions,
+    opened: OnceLock<Arc<dyn Store>>,
+    /// Told when it was tried to open it.
+    tried: Notify,
+    pub(crate) lanes: Lanes,
+    trouble: Mutex<Option<ErrorKind>>,
+}
+
+/// A URL that may have a password in it.
+struct Url(String);
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Url")
+    }
+}
+
+impl Served {
+    /// # Errors
+    ///
+    /// If the URL names no store.
+    pub(crate) fn new(settings: &StoreSettings) -> Result<Self, Error> {
+        let shown = store::shown(&settings.url).map_err(|error| {
+            let which = settings.name.as_deref().unwrap_or("without a name");
+            Error::new(format!("the store {which} has no valid URL")).with_source(error)
+        })?;
+        if shown == "memory:" {
+            let message = "the store memory: lives in one process, nobody outside can serve it";
+            return Err(Error::new(message));
+        }
+        Ok(Self {
+            name: settings.name.clone(),
+            shown,
+            url: Url(settings.url.clone()),
+            options: OpenOptions {
+                password: settings.password.clone(),
+                sentinel_password: settings.sentinel_password.clone(),
+                ..OpenOptions::default()
+            },
+            opened: OnceLock::new(),
+            tried: Notify::new(),
+            lanes: Lanes::default(),
+            trouble: Mutex::default(),
+        })
+    }
+
+    /// Whether a client means this store.
+    pub(crate) fn is_called(&self, called: &str) -> bool {
+        self.name.as_deref() == Some(called) || without_user(&self.shown) == without_user(called)
+    }
+
+    /// Its URL without a password.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.opened.get()
+    }
+
+    /// Opens it, however long that takes.
+    pub(crate) async fn open(self: Arc<Self>) {
+        let mut told = None;
+        loop {
+            match store::open(&self.url.0, &self.options).await {
+                Ok(store) => {
+                    tracing::info!(store = self.shown, "serving a store");
+                    let _ = self.opened.set(store);
+                    self.tried.notify_one();
+                    return;
+                }
+                Err(error) => {
+                    if told != Some(error.kind()) {
+                        tracing::warn!(store = self.shown, %error, "cannot open a store, trying again");
+                        told = Some(error.kind());
+                    }
+                    self.tried.notify_one();
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Waits until it was tried once to open it.
+    pub(crate) async fn tried(&self) {
+        if self.store().is_none() {
+            self.tried.notified().await;
+        }
+    }
+
+    /// Whether it answers.
+    pub(crate) async fn is_reachable(&self) -> bool {
+        let Some(store) = self.store() else {
+            return false;
+        };
+        let (Ok(scope), Ok(name)) = (Scope::parse("leasehold-watchdog"), Name::parse("ready"))
+        else {
+            return false;
+        };
+        let key = Space::new(scope.clone(), scope).key(name);
+        match store.inspect(&key).await {
+            Ok(_) => true,
+            // A node may be kept from this key: who says so answers.
+            Err(error) => error.kind() != ErrorKind::Unreachable,
+        }
+    }
+
+    /// Tells once that a store makes trouble, and once that it does not any more.
+    pub(crate) fn answered(&self, error: Option<&leasehold::Error>) {
+        let kind = error.map(leasehold::Error::kind);
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *trouble == kind {
+            return;
+        }
+        match error {
+            Some(error) => tracing::warn!(store = self.shown, %error, "a store fails"),
+            None => tracing::info!(store = self.shown, "a store answers again"),
+        }
+        *trouble = kind;
+    }
+}
+
+/// A URL without its user: a node has one of its own.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let mut parts = url.splitn(2, '?');
+        let path = parts.next().unwrap_or_default();
+        let query = parts.next().unwrap_or_default().split('&');
+        let others: Vec<_> = query.filter(|part| !part.starts_with("user=")).collect();
+        return format!("{path}?{}", others.join("&"));
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(name: Option<&str>, url: &str) -> Served {
+        let settings = StoreSettings {
+            name: name.map(str::to_owned),
+            url: url.to_owned(),
+            ..StoreSettings::default()
+        };
+        Served::new(&settings).unwrap()
+    }
+
+    #[test]
+    fn a_store_is_known_by_its_name_and_its_url_whoever_comes() {
+        let store = served(Some("main"), "redis://watchdog:secret@db/3");
+        assert_eq!(store.shown(), "redis://watchdog@db:6379/3");
+        assert!(store.is_called("main"));
+        assert!(store.is_called("redis://db:6379/3"));
+        assert!(store.is_called("redis://app@db:6379/3"));
+        for other in [
+            "",
+            "Main",
+            "redis://db:6379/0",
+            "rediss://db:6379/3",
+            "redis://db2:6379/3",
+        ] {
+            assert!(!store.is_called(other), "{other}");
+        }
+        let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog");
+        assert!(socket.is_called("redis+unix:/run/redis.sock?db=1&user=app"));
+        assert!(socket.is_called("redis+unix:/run/redis.sock?db=1"));
+        assert!(!socket.is_called("redis+unix:/run/redis.sock"));
+        assert!(!socket.is_called("main"));
+    }
+
+    #[test]
+    fn no_password_is_told() {
+        let store = served(None, "redis://user:open-sesame@db");
+        assert!(!format!("{store:?}").contains("sesame"));
+        let settings = StoreSettings {
+            url: "http://user:open-sesame@db".into(),
+            ..StoreSettings::default()
+        };
+        let error = Served::new(&settings).unwrap_err();
+        assert!(!format!("{error:?}").contains("sesame"));
+        let memory = StoreSettings {
+            url: "memory:".into(),
+            ..StoreSettings::default()
+        };
+        assert!(Served::new(&memory).is_err());
+    }
+}

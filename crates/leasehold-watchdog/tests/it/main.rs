@@ -1,0 +1,5 @@
+//! The watchdog over real servers, real sockets and real processes.
+
+mod actor;
+mod bed;
+mod deaths;
