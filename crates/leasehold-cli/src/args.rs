@@ -9,6 +9,7 @@ use leasehold::ReplicaCount;
 
 use crate::bench::BenchArgs;
 use crate::duration;
+use crate::watchdog::WatchdogArgs;
 use crate::watched::WatchArgs;
 
 /// Run a command under a lock that knows when it is lost.
@@ -76,6 +77,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Release(ReleaseArgs),
     Doctor(DoctorArgs),
+    Watchdog(Box<WatchdogArgs>),
     Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),

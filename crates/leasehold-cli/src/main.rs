@@ -18,6 +18,7 @@ mod output;
 mod release;
 mod run;
 mod show;
+mod watchdog;
 mod watched;
 
 use std::process::ExitCode;
@@ -37,7 +38,10 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
         }
     };
-    log_to_stderr();
+    // A service logs in a way of its own.
+    if !matches!(cli.command, Command::Watchdog(_)) {
+        log_to_stderr();
+    }
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Bench(args) => bench(&args, &cli.store),
+        Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
         Command::BenchMember => Ok(bench::member()),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),

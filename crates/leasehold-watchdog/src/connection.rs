@@ -198,7 +198,7 @@ impl<L: Link> Connection<L> {
                 }
                 continue;
             }
-            match self.decoder.next::<ToNode>() {
+            match self.decoder.word::<ToNode>() {
                 Ok(Some(word)) => self.take_in(word),
                 Ok(None) => break,
                 Err(error) => {

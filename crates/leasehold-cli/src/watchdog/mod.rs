@@ -1,0 +1,17 @@
+//! `leasehold watchdog`: a node of the watchdog, and a look at one.
+
+mod args;
+mod serve;
+mod status;
+
+pub(crate) use self::args::WatchdogArgs;
+use self::args::WatchdogCommand;
+use crate::args::StoreArgs;
+use crate::exit::Failure;
+
+pub(crate) fn watchdog(args: &WatchdogArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    match &args.command {
+        Some(WatchdogCommand::Status(status)) => status::show(status),
+        None => serve::serve(&args.serve, store),
+    }
+}

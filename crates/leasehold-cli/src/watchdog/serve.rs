@@ -1,0 +1,138 @@
+//! A node, from its start to its end.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use leasehold::watchdog::default_socket;
+use leasehold_watchdog::{Listen, Node, Settings, StoreSettings, TlsFiles, Token};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::args::{LogForm, ServeArgs};
+use crate::args::StoreArgs;
+use crate::connect;
+use crate::exit::Failure;
+
+/// What is logged if nothing else is said.
+const LOGGED: &str = "leasehold=info,leasehold_watchdog=info";
+
+pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    log(args.log);
+    let settings = settings(args, store)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::own("the runtime could not be started", error))?;
+    runtime.block_on(run(settings))
+}
+
+async fn run(settings: Settings) -> Result<u8, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::own("no signals", error));
+    let (mut term, mut int) = (
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
+    );
+    let started = Node::start(settings).await;
+    let node = started.map_err(|error| Failure::own("the watchdog did not start", error))?;
+    for address in node.addresses() {
+        note!("leasehold: the watchdog listens at {address}");
+    }
+    if let Some(address) = node.metrics_address() {
+        note!("leasehold: its figures are at http://{address}/metrics");
+    }
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        () = node.stopped() => {}
+    }
+    // A second signal does not wait for what is handed over.
+    tokio::select! {
+        () = node.stop() => {}
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(0)
+}
+
+fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
+    let wrong = |error: leasehold_watchdog::Error| Failure::usage(error.to_string());
+    let mut settings = Settings {
+        stores: stores(args, store)?,
+        max_pause: args.max_pause,
+        metrics: args.metrics,
+        socket_mode: args.socket_mode,
+        ..Settings::default()
+    };
+    for address in &args.listen {
+        settings.listen.push(Listen::parse(address).map_err(wrong)?);
+    }
+    if settings.listen.is_empty() {
+        settings.listen.push(Listen::Unix(default_socket()));
+    }
+    if let Some(name) = &args.name {
+        settings.name.clone_from(name);
+    }
+    if let (Some(cert), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
+        settings.tls = Some(TlsFiles { cert, key });
+    }
+    if let Some(file) = &args.token_file {
+        settings.tokens = Token::parse_file(&read(file)?).map_err(wrong)?;
+    }
+    let limits = &mut settings.limits;
+    limits.clients = args.max_clients.unwrap_or(limits.clients);
+    limits.leases = args.max_leases.unwrap_or(limits.leases);
+    limits.leases_per_client = args
+        .max_leases_per_client
+        .unwrap_or(limits.leases_per_client);
+    Ok(settings)
+}
+
+/// The stores that it may connect to.
+fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Failure> {
+    let mut stores = vec![StoreSettings {
+        name: None,
+        url: connect::url(store)?,
+        password: connect::password(store)?,
+        sentinel_password: connect::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?,
+    }];
+    for named in &args.serve {
+        let Some((name, url)) = named.split_once('=').filter(|(name, _)| is_name(name)) else {
+            let message = "--serve takes NAME=URL; a name has letters, digits and _";
+            return Err(Failure::usage(message));
+        };
+        connect::refuse_password_in_argv(url)?;
+        let variable = format!("LEASEHOLD_PASSWORD_{}", name.to_ascii_uppercase());
+        stores.push(StoreSettings {
+            name: Some(name.to_owned()),
+            url: url.to_owned(),
+            password: connect::in_environment(&variable)?,
+            sentinel_password: None,
+        });
+    }
+    Ok(stores)
+}
+
+fn is_name(text: &str) -> bool {
+    let letters = text.bytes();
+    let mut letters = letters.map(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    !text.is_empty() && letters.all(|fine| fine)
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let message = || format!("the token file {} cannot be read", file.display());
+    fs::read_to_string(file).map_err(|error| Failure::own(message(), error))
+}
+
+fn log(form: LogForm) {
+    let filter =
+        EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // If there is one already, it was asked for.
+    let _ = match form {
+        LogForm::Text => subscriber.try_init(),
+        LogForm::Json => subscriber.json().try_init(),
+    };
+}

@@ -1,0 +1,136 @@
+//! A look at the node of this machine.
+
+use std::time::Duration;
+
+use comfy_table::presets;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use leasehold::watchdog::wire::{ClientStatus, Condition};
+use leasehold::watchdog::{Observer, default_socket};
+use serde_json::json;
+
+use super::args::StatusArgs;
+use crate::exit::Failure;
+use crate::{duration, output};
+
+/// There is no watchdog.
+const NONE: u8 = 1;
+
+pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
+    let socket = args.socket.clone().unwrap_or_else(default_socket);
+    let mut node = match Observer::connect(&socket) {
+        Ok(node) => node,
+        Err(error) => {
+            note!(
+                "leasehold: no watchdog at unix:{}: {error}",
+                socket.display()
+            );
+            return Ok(NONE);
+        }
+    };
+    let failed = |error| Failure::own("the watchdog gave no status", error);
+    let clients = node.status().map_err(failed)?;
+    if args.json {
+        let clients: Vec<_> = clients.iter().map(as_json).collect();
+        output::json(&json!({ "node": node.node(), "clients": clients }))?;
+        return Ok(0);
+    }
+    let leases: u32 = clients.iter().map(|client| client.leases).sum();
+    let (node, count) = (output::printable(node.node()), clients.len());
+    output::line(&format!("{node}: {count} clients, {leases} leases"))?;
+    if !clients.is_empty() {
+        output::line(&table(&clients))?;
+    }
+    Ok(0)
+}
+
+fn as_json(client: &ClientStatus) -> serde_json::Value {
+    json!({
+        "client": format!("{:032x}", u128::from_be_bytes(client.client)),
+        "host": client.host,
+        "pid": client.pid,
+        "program": client.program,
+        "label": client.label,
+        "store": client.store,
+        "leases": client.leases,
+        "processes": client.processes,
+        "connected": client.connected,
+        "known_ms": client.known_ms,
+        "silent_ms": client.silent_ms,
+        "condition": name(client.condition),
+        "why": client.why,
+        "kept": client.kept,
+    })
+}
+
+fn table(clients: &[ClientStatus]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header([
+            "CLIENT",
+            "LEASES",
+            "KNOWN FOR",
+            "SILENT FOR",
+            "CONDITION",
+            "STORE",
+        ]);
+    for client in clients {
+        table.add_row([
+            output::printable(&who(client)),
+            client.leases.to_string(),
+            ago(client.known_ms),
+            ago(client.silent_ms),
+            output::printable(&condition(client)),
+            output::printable(&client.store),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if (1..4).contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn who(client: &ClientStatus) -> String {
+    let mut text = format!("{} pid {} {}", client.host, client.pid, client.program);
+    if !client.label.is_empty() {
+        text.push_str(&format!(" ({})", client.label));
+    }
+    text
+}
+
+/// How it is about a client, why, and what is kept for it.
+fn condition(client: &ClientStatus) -> String {
+    let mut text = name(client.condition).to_owned();
+    if !client.why.is_empty() {
+        text.push_str(": ");
+        text.push_str(&client.why);
+    }
+    if !client.kept.is_empty() {
+        text.push_str("; keeps ");
+        text.push_str(&client.kept.join(", "));
+        let more = usize::try_from(client.leases).unwrap_or(usize::MAX);
+        let more = more.saturating_sub(client.kept.len());
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+    }
+    text
+}
+
+fn name(condition: Condition) -> &'static str {
+    match condition {
+        Condition::Well => "well",
+        Condition::HeldUp => "held up",
+        Condition::GivenUp => "given up",
+        Condition::Unseen => "unseen",
+        Condition::Dead => "dead",
+    }
+}
+
+fn ago(millis: u64) -> String {
+    duration::show(Duration::from_millis(millis))
+}
