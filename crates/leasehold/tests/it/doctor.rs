@@ -12,7 +12,6 @@ use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold_testkit::{RedisServer, eventually};
 
-use self::rights::line;
 pub(crate) use self::rights::{PASSWORD, allow};
 
 /// Longer than any state of these tests takes to come about.
