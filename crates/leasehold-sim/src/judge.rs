@@ -5,62 +5,23 @@
 //! be renewed, released or revoked before. And who was refused and wants to wait is served in the
 //! order of coming, by a grant that is told.
 
+mod promise;
+mod tenure;
+mod tokens;
 mod waiting;
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime, Ttl};
+use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime};
 
+use self::promise::broken;
+pub use self::promise::{Promise, Violation};
+use self::tenure::{Tenure, held_by};
 use self::waiting::{Waiter, Waiting};
-
-/// The largest number that is exact in a Lua number, and so the largest token.
-const TOKEN_MAX: u64 = (1 << 53) - 1;
 
 /// How long a waiter that was granted the lock has it until it says more, in milliseconds.
 const ACCEPTANCE_MS: u64 = 3_000;
-
-/// A promise that a judge watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Promise {
-    /// The times of two holders never overlap.
-    Exclusion,
-    /// Tokens grow in the order of grant, and one grant asked for twice has one token.
-    TokenOrder,
-    /// The hold count is the one that was asked for last.
-    HoldCount,
-    /// A lock is refused only while another holds it, and for as long as the answer says.
-    Refusal,
-    /// A lease is called lost only when it is.
-    Loss,
-    /// An answer is one that the question can have.
-    Answer,
-    /// Those who wait and can be told are served in the order of coming, and learn their place in it.
-    Order,
-    /// Whoever waits and can be told is granted the lock as soon as it is free, and is told so; and
-    /// nobody is told what concerns another.
-    Wake,
-    /// A grant that is told is for the time in which a waiter can take it, no more and no less.
-    Acceptance,
-}
-
-/// A broken promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which promise.
-    pub promise: Promise,
-    /// What happened.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} broken: {}", self.promise, self.what)
-    }
-}
-
-impl std::error::Error for Violation {}
 
 /// What a store did with one operation.
 #[derive(Clone, Copy, Debug)]
@@ -73,14 +34,6 @@ pub struct Seen<'a> {
     pub told: &'a [Notice],
     /// The store's time.
     pub now: StoreTime,
-}
-
-/// The time of one holder, as the answers tell it.
-#[derive(Clone, Copy, Debug)]
-struct Tenure {
-    lease: LeaseId,
-    count: NonZeroU32,
-    until: u64,
 }
 
 /// Reads the operations on one name in the order in which its store applied them.
@@ -389,167 +342,6 @@ impl Judge {
             }
         }
     }
-
-    fn exhausted(&self, now: u64, tokens: u64) -> bool {
-        now.max(self.last_token + 1) + tokens - 1 > TOKEN_MAX
-    }
-
-    /// Reads who is shown as the holder at `now`, and with how many holds.
-    ///
-    /// # Errors
-    ///
-    /// The promise that it breaks.
-    pub fn look(&self, shown: Option<(LeaseId, u32)>, now: StoreTime) -> Result<(), Violation> {
-        let until = |tenure: &Tenure| tenure.until;
-        let now = now.as_micros();
-        let surely = self
-            .tenure
-            .filter(|tenure| now.saturating_add(self.slack) < until(tenure));
-        let maybe = self
-            .tenure
-            .filter(|tenure| now < until(tenure).saturating_add(self.slack));
-        match (shown, maybe) {
-            (None, _) if surely.is_none() => Ok(()),
-            (Some((lease, count)), Some(tenure))
-                if (lease, count) == (tenure.lease, tenure.count.get()) =>
-            {
-                Ok(())
-            }
-            _ => broken(
-                Promise::HoldCount,
-                format!("shown {shown:?} at {now}, held {:?}", self.tenure),
-            ),
-        }
-    }
-
-    /// The tenure that surely lasts at `now`, and the one that may. One that is surely over is over
-    /// for good: setting the clock back does not bring it back.
-    fn tenures(&mut self, now: u64) -> (Option<Tenure>, Option<Tenure>) {
-        let slack = self.slack;
-        self.tenure = self
-            .tenure
-            .filter(|tenure| now < tenure.until.saturating_add(slack));
-        let surely = self
-            .tenure
-            .filter(|tenure| now.saturating_add(slack) < tenure.until);
-        (surely, self.tenure)
-    }
-
-    /// A lease begins, or is told a new ttl. That never ends it earlier.
-    fn begin(&mut self, lease: LeaseId, count: NonZeroU32, now: u64, ttl: Ttl) {
-        let until = now.saturating_add(ttl.as_millis().saturating_mul(1_000));
-        let own = self.tenure.filter(|tenure| tenure.lease == lease);
-        self.tenure = Some(Tenure {
-            lease,
-            count,
-            until: own.map_or(until, |own| own.until.max(until)),
-        });
-    }
-
-    fn exclusion(
-        &self,
-        surely: Option<Tenure>,
-        lease: LeaseId,
-        op: &Op,
-        now: u64,
-    ) -> Result<(), Violation> {
-        match surely {
-            Some(other) if other.lease != lease => broken(
-                Promise::Exclusion,
-                format!("{op:?} granted at {now}, but held: {other:?}"),
-            ),
-            _ => Ok(()),
-        }
-    }
-
-    fn own(
-        &self,
-        maybe: Option<Tenure>,
-        lease: LeaseId,
-        op: &Op,
-        now: u64,
-    ) -> Result<Tenure, Violation> {
-        match maybe {
-            Some(own) if own.lease == lease => Ok(own),
-            other => broken(
-                Promise::Exclusion,
-                format!("{op:?} accepted at {now}, but held: {other:?}"),
-            ),
-        }
-    }
-
-    fn token_order(
-        &self,
-        surely: Option<Tenure>,
-        maybe: Option<Tenure>,
-        lease: LeaseId,
-        (first, count): (u64, u64),
-    ) -> Result<(), Violation> {
-        let last = self.last_token;
-        let grown = first > last;
-        // The holder that asks again is told the end of the same block, however long it says that
-        // it is; a block longer than all tokens before it cannot be the same.
-        let repeated = first + count - 1 == last;
-        let right = if held_by(surely, lease) {
-            repeated || (grown && count > last)
-        } else {
-            grown || (repeated && held_by(maybe, lease))
-        };
-        if right && (1..=TOKEN_MAX).contains(&first) {
-            return Ok(());
-        }
-        let what = format!("{lease} got {count} tokens from {first} after {last}");
-        broken(Promise::TokenOrder, what)
-    }
-
-    /// Reads what became of a block of tokens that was chosen elsewhere.
-    fn fence(&mut self, first: u64, count: u64, outcome: Outcome) -> Result<(), Violation> {
-        let (before, last) = (self.last_token, first + count - 1);
-        let right = match outcome {
-            _ if last > TOKEN_MAX => outcome == Outcome::Exhausted,
-            Outcome::Fenced => before == last || before < first,
-            Outcome::Outdated => before != last && before >= first,
-            _ => false,
-        };
-        if outcome == Outcome::Fenced {
-            self.last_token = before.max(last);
-        }
-        if right {
-            return Ok(());
-        }
-        let what = format!("{count} tokens from {first} after {before} were {outcome:?}");
-        broken(Promise::TokenOrder, what)
-    }
-
-    fn refusal(
-        &self,
-        maybe: Option<Tenure>,
-        lease: LeaseId,
-        left: Duration,
-        now: u64,
-    ) -> Result<(), Violation> {
-        let told = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        match maybe {
-            Some(other)
-                if other.lease != lease
-                    && told.abs_diff(other.until.saturating_sub(now)) <= self.slack =>
-            {
-                Ok(())
-            }
-            held => broken(
-                Promise::Refusal,
-                format!("{lease} refused at {now} for {told} us, but held: {held:?}"),
-            ),
-        }
-    }
-}
-
-fn held_by(tenure: Option<Tenure>, lease: LeaseId) -> bool {
-    tenure.is_some_and(|tenure| tenure.lease == lease)
-}
-
-fn broken<T>(promise: Promise, what: String) -> Result<T, Violation> {
-    Err(Violation { promise, what })
 }
 
 #[cfg(test)]

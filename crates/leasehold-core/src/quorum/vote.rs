@@ -21,11 +21,8 @@ pub struct Vote {
 /// What a vote comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A majority has done it. These have lost the record, and nobody else has it there.
-    Done {
-        /// Who has nothing under the name.
-        gone: Masters,
-    },
+    /// A majority has done it.
+    Done,
     /// The lease does not hold a majority any more.
     Lost(Loss),
     /// Too few masters have answered to know.
@@ -50,7 +47,7 @@ impl Vote {
     ///
     /// Answers the verdict once it is sure, and nothing before or after.
     pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Option<Verdict> {
-        if self.over || self.heard().contains(master) {
+        if self.heard().contains(master) {
             return None;
         }
         let side = match answer {
@@ -62,9 +59,18 @@ impl Vote {
             _ => &mut self.failed,
         };
         side.insert(master);
+        if self.over {
+            return None;
+        }
         let verdict = self.verdict();
         self.over = verdict.is_some();
         verdict
+    }
+
+    /// Who has said that nothing is left of the record there, the verdict before or after it.
+    #[must_use]
+    pub fn gone(&self) -> Masters {
+        self.gone
     }
 
     fn verdict(&self) -> Option<Verdict> {
@@ -73,7 +79,7 @@ impl Vote {
         let open = self.size.masters() - heard;
         let lost = self.gone.len() + self.taken.len();
         if self.done.len() >= majority {
-            return Some(Verdict::Done { gone: self.gone });
+            return Some(Verdict::Done);
         }
         if lost >= majority {
             // Who is not known to hold a majority may not have taken the lock, but does keep us from it.
@@ -114,26 +120,29 @@ mod tests {
 
     #[test]
     fn a_majority_renews() {
-        let none = Masters::default();
         assert_eq!(verdict(3, &[RENEWED]), None);
-        let done = Some(Verdict::Done { gone: none });
+        let done = Some(Verdict::Done);
         assert_eq!(verdict(3, &[RENEWED, RENEWED]), done);
         assert_eq!(verdict(3, &[RENEWED, None, RENEWED]), done);
         assert_eq!(verdict(5, &[RENEWED, None, RENEWED, None]), None);
         assert_eq!(verdict(5, &[RENEWED, None, RENEWED, None, RENEWED]), done);
     }
 
+    /// Also who says so when it is decided already.
     #[test]
     fn who_has_forgotten_is_told() {
-        let Some(Verdict::Done { gone }) = verdict(3, &[GONE, RENEWED, RENEWED]) else {
-            unreachable!()
-        };
-        assert_eq!(gone.iter().collect::<Vec<_>>(), [0]);
-        // Another holds it there.
-        let Some(Verdict::Done { gone }) = verdict(3, &[TAKEN, RENEWED, RENEWED]) else {
-            unreachable!()
-        };
-        assert!(gone.is_empty());
+        for (answers, forgotten) in [
+            ([GONE, RENEWED, RENEWED], &[0][..]),
+            ([RENEWED, RENEWED, GONE], &[2]),
+            // Another holds it there.
+            ([TAKEN, RENEWED, RENEWED], &[]),
+        ] {
+            let mut vote = Vote::new(Size::new(3).unwrap());
+            let verdicts = answers.iter().enumerate();
+            let verdicts = verdicts.filter_map(|(master, answer)| vote.hear(master, *answer));
+            assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
+            assert_eq!(vote.gone().iter().collect::<Vec<_>>(), forgotten);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The judge of waiting convicts every broken copy of the rule.
 
-use leasehold_core::{Queue, Waiter};
+use leasehold_core::{Queue, Ttl, Waiter};
 
 use super::*;
 

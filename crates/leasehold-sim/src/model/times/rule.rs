@@ -126,9 +126,8 @@ impl Setup {
             };
             vote.hear(*master, Some(answer))
         });
-        match verdicts.find_map(|verdict| verdict)? {
-            Verdict::Done { gone } => Some(gone.iter().fold(0, |all, master| all | 1 << master)),
-            _ => None,
-        }
+        let verdict = verdicts.find_map(|verdict| verdict)?;
+        let gone = || vote.gone().iter().fold(0, |all, master| all | 1 << master);
+        (verdict == Verdict::Done).then(gone)
     }
 }

@@ -12,9 +12,11 @@
 //! * `read` looks at records, for listings.
 //! * `cluster` is a store over the nodes of a cluster.
 //! * `survey` looks at servers, for those who ask what would lose locks.
-//! * `errors` is the one table of what a server's errors mean.
+//! * `announcement` writes down who a client is.
+//! * `errors` is what a server's errors mean.
 
 pub(super) mod address;
+mod announcement;
 #[cfg(feature = "__bench")]
 mod bare;
 mod batch;
@@ -48,8 +50,9 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, RedisWrite, Value, cmd};
+use redis::{RedisResult, Value, cmd};
 
+use self::announcement::{ANNOUNCE, announced, announcement};
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
@@ -77,9 +80,6 @@ use crate::{Durability, Error, ErrorKind, Result};
 
 /// The rule.
 const MUTEX: &str = include_str!("scripts/mutex.lua");
-
-/// Writes down who a client is.
-const ANNOUNCE: &str = include_str!("scripts/announce.lua");
 
 /// Opens the store that the URL of one or more Redis servers names.
 ///
@@ -423,29 +423,6 @@ impl RedisStore {
         };
         answered.map_err(|error| error.at_store(self))
     }
-}
-
-/// The call of the script that writes down who a client is.
-fn announcement(verb: &str, script: &str, key: &str, about: &About, ttl: Duration) -> Cmd {
-    let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
-    let mut cmd = Cmd::new();
-    cmd.arg(verb).arg(script).arg(1).arg(key).arg(millis);
-    cmd.arg("host").arg(&about.host);
-    cmd.arg("program").arg(&about.program);
-    cmd.arg("label").arg(&about.label);
-    cmd.write_arg(b"pid");
-    cmd.write_arg_fmt(about.pid);
-    cmd.write_arg(b"since");
-    cmd.write_arg_fmt(about.since_ms);
-    cmd
-}
-
-fn announced(key: &str, answer: Value) -> Result<()> {
-    Err(match answer {
-        Value::Int(_) => return Ok(()),
-        Value::ServerError(error) => errors::call(&error).0,
-        answer => batch::failed_command(key, &answer).unwrap_or_else(errors::strange_answer),
-    })
 }
 
 impl fmt::Display for RedisStore {

@@ -118,14 +118,13 @@ impl Armoury {
         if sight.is_armed() {
             return None;
         }
-        let others = || sights.iter().enumerate().filter(|(nth, _)| *nth != master);
-        let others: Vec<_> = others().filter_map(|(_, sight)| sight.as_ref()).collect();
         if sight.armed.is_some() && store.keeps_all().await {
             tracing::info!(master = %store, %namespace, "started again with all it had; it is taken in");
             return self.arm(master, namespace, sight, None).await;
         }
         // Nobody has ever used these masters: what was granted, was granted before they were started.
-        let new = sight.armed.is_none() && others.iter().all(|other| other.armed.is_none());
+        let new =
+            sight.armed.is_none() && others(sights, master).all(|other| other.armed.is_none());
         let known = sight
             .since
             .map_or(Duration::ZERO, |since| since.until(sight.now));
@@ -139,8 +138,7 @@ impl Armoury {
         }
         // Only now: what was written until the wait was over has to be heard.
         let sights = self.look(namespace).await;
-        let others = sights.iter().enumerate().filter(|(nth, _)| *nth != master);
-        let others: Vec<_> = others.filter_map(|(_, sight)| sight.as_ref()).collect();
+        let others: Vec<_> = others(&sights, master).collect();
         // Who has forgotten, too, knows nothing that others have to hear. Only if all are there to be
         // asked, more than a minority has forgotten: then the clocks keep the tokens growing.
         let armed = others.iter().filter(|other| other.is_armed()).count();
@@ -177,6 +175,12 @@ impl Armoury {
             }
         }
     }
+}
+
+/// The marks that were seen of the other masters.
+fn others(sights: &[Option<Sight>], master: usize) -> impl Iterator<Item = &Sight> {
+    let others = sights.iter().enumerate();
+    others.filter_map(move |(nth, sight)| sight.as_ref().filter(|_| nth != master))
 }
 
 /// Looks after a master until it is armed, as long as somebody uses the store.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Loss, Op, Outcome, Scope, StoreTime, Token};
+use leasehold_core::{LeaseId, Op, Outcome, Scope, StoreTime, Token};
 
 use crate::store::{Key, Reply, Request};
 use crate::{Error, ErrorKind};
@@ -15,8 +15,6 @@ pub(super) struct Ballot {
     request: Request,
     kind: Kind,
     heard: Masters,
-    /// Who has forgotten the lease.
-    gone: Masters,
     errors: Vec<Error>,
     now: StoreTime,
     reply: Option<Reply>,
@@ -48,7 +46,6 @@ impl Ballot {
             request,
             kind,
             heard: Masters::default(),
-            gone: Masters::default(),
             errors: Vec::new(),
             now: StoreTime::default(),
             reply: None,
@@ -75,9 +72,6 @@ impl Ballot {
         };
         if !second {
             self.heard.insert(master);
-        }
-        if outcome == Some(Outcome::Lost(Loss::Gone)) {
-            self.gone.insert(master);
         }
         let step = match &mut self.kind {
             Kind::Round(round) if second => round.hear_written(master, outcome),
@@ -115,8 +109,7 @@ impl Ballot {
                         0 => format!("the token was not written within {patience:?}"),
                         silent => format!("no answer of {silent} within {patience:?}"),
                     };
-                    let error = Error::new(ErrorKind::Unreachable, message);
-                    self.errors.push(error);
+                    self.silent(message);
                     self.step(step);
                 }
             }
@@ -134,10 +127,8 @@ impl Ballot {
         }
         self.heard = self.size.all();
         if self.reply.is_none() {
-            let message = format!("no answer of the others within {patience:?}");
-            self.errors
-                .push(Error::new(ErrorKind::Unreachable, message));
-            self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
+            self.silent(format!("no answer of the others within {patience:?}"));
+            self.undecided();
             // Whom an operator cut off is known without the others.
             self.count_revoked();
         }
@@ -177,7 +168,7 @@ impl Ballot {
                 None
             }
             Step::Lost(Defeat::NoQuorum) => {
-                self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
+                self.undecided();
                 None
             }
         }
@@ -186,10 +177,8 @@ impl Ballot {
     fn decide(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Lost(loss) => self.applied(Outcome::Lost(loss)),
-            Verdict::NoQuorum => {
-                self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
-            }
-            Verdict::Done { .. } => self.applied(match self.request.op {
+            Verdict::NoQuorum => self.undecided(),
+            Verdict::Done => self.applied(match self.request.op {
                 Op::Enter { count, .. } => Outcome::Entered { count },
                 Op::Release { count, .. } => Outcome::Released { count },
                 Op::Fence { .. } => Outcome::Fenced,
@@ -207,10 +196,11 @@ impl Ballot {
                 ..
             })
         );
-        let Op::Renew { lease, ttl } = self.request.op else {
+        let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
             return None;
         };
-        if self.gone.is_empty() || !renewed {
+        let (lease, ttl, gone) = (*lease, *ttl, vote.gone());
+        if gone.is_empty() || !renewed {
             return None;
         }
         let op = Op::Acquire {
@@ -220,7 +210,7 @@ impl Ballot {
             tokens: std::num::NonZeroU32::MIN,
             wait: false,
         };
-        Some((self.gone, self.again(op)))
+        Some((gone, self.again(op)))
     }
 
     fn count_revoked(&mut self) {
@@ -228,8 +218,7 @@ impl Ballot {
             return;
         };
         if *done < self.size.majority() {
-            self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
-            return;
+            return self.undecided();
         }
         // The one that had most of them: the others held no lock.
         let had = |lease: &LeaseId| cut_off.iter().filter(|other| *other == lease).count();
@@ -255,6 +244,16 @@ impl Ballot {
             op,
             ..self.request
         }
+    }
+
+    /// Notes that answers are missing.
+    fn silent(&mut self, message: String) {
+        let error = Error::new(ErrorKind::Unreachable, message);
+        self.errors.push(error);
+    }
+
+    fn undecided(&mut self) {
+        self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
     }
 
     fn applied(&mut self, outcome: Outcome) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use leasehold_core::{ClientId, Notice};
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
@@ -16,7 +17,7 @@ use super::super::connection::{Link, Trouble};
 use super::super::errors;
 use super::map::{Map, Place, Told};
 use super::node::Node;
-use super::{slots, together};
+use super::slots;
 use crate::store::{Event, Key, Listener, OpenOptions, Reach, Shard, Space, Wakes};
 use crate::{Error, Result};
 
@@ -102,9 +103,10 @@ impl Atlas {
                 told.map_err(|error| error.at_store(link.place()))
             }
         };
-        let asked = self.seeds.iter().map(|seed| Box::pin(ask(seed)) as _);
-        let told = together::first(asked.collect()).await;
-        self.learn(&told.unwrap_or_else(|| Err(errors::strange_answer()))?);
+        // There is one at least: a URL without a host is none.
+        let asked = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
+        let (told, _) = select_ok(asked).await?;
+        self.learn(&told);
         Ok(())
     }
 

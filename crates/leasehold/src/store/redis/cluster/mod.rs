@@ -14,13 +14,13 @@ mod map;
 mod node;
 mod route;
 mod slots;
-mod together;
 
 use std::fmt;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::{ClientId, Op, Outcome};
 use redis::Value;
 use tokio::time::Instant;
@@ -29,11 +29,12 @@ use self::atlas::Atlas;
 use self::call::{Call, Work};
 use self::route::End;
 use super::address::Address;
+use super::announcement::{ANNOUNCE, announced, announcement};
 use super::batch::{REQUESTS_MAX, text};
 use super::deployment::Deployment;
+use super::errors;
 use super::keys::ClientKey;
 use super::read::{self, Question, Reader};
-use super::{ANNOUNCE, announced, announcement, errors};
 use crate::store::{
     About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Shard, Space,
     Store, Wakes, refuse_replicated,
@@ -98,7 +99,7 @@ impl ClusterStore {
         loop {
             let map = self.atlas.map();
             let greetings = map.nodes().iter().map(|node| node.greet());
-            let greeted = together::all(greetings.collect()).await;
+            let greeted = join_all(greetings).await;
             let greeted = greeted.into_iter().zip(map.nodes());
             let trouble = greeted
                 .filter_map(|(greeted, node)| Some(greeted.err()?.at_store(node.link.place())));
@@ -242,7 +243,7 @@ impl ClusterStore {
         self.atlas.refresh(None).await;
         let map = self.atlas.map();
         let settled = map.nodes().iter().map(|node| node.link.settled());
-        drop(together::all(settled.collect()).await);
+        drop(join_all(settled).await);
         let key = ClientKey(space, client).to_string();
         let cmd = announcement("EVAL", ANNOUNCE, &key, about, ttl);
         let answers = self.read(vec![(key.clone(), cmd)]).await?;

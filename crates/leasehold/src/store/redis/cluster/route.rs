@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,6 @@ use super::atlas::Atlas;
 use super::call::Call;
 use super::map::{Place, Redirect};
 use super::node::Node;
-use super::together;
 use crate::Error;
 
 /// The pause before a call is sent again to a node that could not serve it, at first.
@@ -109,7 +109,7 @@ impl Journey<'_> {
         let visits = groups.into_iter().map(|(node, calls)| async move {
             (visit(atlas, &node, &calls, deadline).await, node, calls)
         });
-        let stops = together::all(visits.collect()).await;
+        let stops = join_all(visits).await;
         for (stops, node, calls) in stops {
             for (call, stop) in calls.into_iter().zip(stops) {
                 self.stopped(call, stop, &node, &mut left).await;

@@ -1,0 +1,130 @@
+//! Why there is no connection, or none any more.
+
+use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisError;
+
+use super::super::address::{Address, Endpoint};
+use super::known::find;
+use super::quote;
+use crate::{Error, ErrorKind};
+
+/// Why there is no connection.
+pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Address) -> Error {
+    let words = quote(&match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    });
+    let found = match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => find("WRONGPASS", ""),
+        _ => find(
+            error.code().unwrap_or_default(),
+            error.detail().unwrap_or_default(),
+        ),
+    };
+    let (kind, advice) = match found {
+        Some(known) => (known.kind, known.advice),
+        None if error.code().is_some() => (ErrorKind::Store, "the server answered with an error"),
+        None => unreachable(error, &words, &address.endpoint),
+    };
+    Error::new(kind, format!("{advice} ({words})")).with_source(error.clone())
+}
+
+/// There was no connection in time.
+pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: &Address) -> Error {
+    let check = match address.endpoint {
+        Endpoint::Tcp { .. } => "check host, port and firewall",
+        // A server without TLS waits for the end of what it takes for a line.
+        Endpoint::Tls { .. } => "check host, port and firewall, and that it speaks TLS there",
+        Endpoint::Unix { .. } => "the server is stopped or busy",
+    };
+    let message = format!("no connection within {timeout:?}; {check}");
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// No master was found, or none answered, in time.
+pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error {
+    let message = format!(
+        "no connection to the master within {timeout:?}; check hosts, ports and firewall of the \
+         sentinels and of the servers that they name"
+    );
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The server is a sentinel, which keeps no locks.
+pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
+    let masters = quote(&masters.join(", "));
+    let message = format!(
+        "this is a sentinel, not a Redis server; use redis+sentinel://HOST:PORT/MASTER (it watches: \
+         {masters})"
+    );
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
+/// Another server is the master.
+pub(in crate::store::redis) fn replaced() -> Error {
+    let message = "the sentinels name another master; what the old one does is forgotten";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The server was made a replica while we were connected.
+pub(in crate::store::redis) fn demoted(error: &Error) -> Error {
+    let message = "the server is no master any more; the sentinels are asked for the new one";
+    Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
+}
+
+/// There was no answer in time.
+pub(in crate::store::redis) fn no_answer_within(timeout: Duration) -> Error {
+    let message = format!("no answer within {timeout:?}; the server is stopped, slow or cut off");
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The connection broke before the answer came.
+pub(in crate::store::redis) fn no_answer(error: &RedisError) -> Error {
+    let message = format!(
+        "the connection broke before the answer came ({})",
+        quote(&error.to_string())
+    );
+    Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
+}
+
+/// Why nothing that speaks Redis was reached. `words` is what the error says.
+fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKind, &'static str) {
+    let tls = matches!(endpoint, Endpoint::Tls { .. });
+    let unix = matches!(endpoint, Endpoint::Unix { .. });
+    let advice = match io_kind(error) {
+        Some(io::ErrorKind::PermissionDenied) if unix => {
+            let advice = "this process may not use the socket; look at its owner and mode";
+            return (ErrorKind::Unauthorized, advice);
+        }
+        Some(io::ErrorKind::NotFound) if unix => "there is no socket at this path",
+        Some(io::ErrorKind::ConnectionRefused) => {
+            "nobody listens there; check the address and that the server runs"
+        }
+        _ if words.contains("lookup address") => "the name of the host is not known",
+        _ if words.contains("invalid peer certificate") => {
+            "the server's certificate is not to be trusted; name its authority with ?ca=FILE, and \
+             the host as it stands in the certificate"
+        }
+        _ if words.contains("fatal alert") => {
+            "the server refused the TLS handshake; it may want a certificate: ?cert=FILE&key=FILE"
+        }
+        _ if words.contains("corrupt message") => {
+            "the server does not speak TLS there; use redis://, or its TLS port"
+        }
+        _ if error.is_connection_dropped() && !tls => {
+            "the server closed the connection at once; if it wants TLS, use rediss://"
+        }
+        _ => "the server could not be reached",
+    };
+    (ErrorKind::Unreachable, advice)
+}
+
+fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+    let source = error.source()?;
+    let shared = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
+    Some(shared.downcast_ref::<io::Error>()?.kind())
+}

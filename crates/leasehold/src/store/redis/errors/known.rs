@@ -1,0 +1,100 @@
+//! The one table of what a server's errors mean.
+
+use crate::ErrorKind;
+
+/// What is known of an error.
+pub(super) struct Known {
+    /// The code before the server's words. Empty: any.
+    pub(super) code: &'static str,
+    /// What the words contain.
+    pub(super) words: &'static str,
+    pub(super) kind: ErrorKind,
+    pub(super) advice: &'static str,
+}
+
+const fn known(
+    code: &'static str,
+    words: &'static str,
+    kind: ErrorKind,
+    advice: &'static str,
+) -> Known {
+    Known {
+        code,
+        words,
+        kind,
+        advice,
+    }
+}
+
+pub(super) const NO_PASSWORD: &str =
+    "the server wants a password; give one, with a user if it has users";
+pub(super) const WRONG_PASSWORD: &str =
+    "the server does not accept this user and password; check both";
+pub(super) const NO_KEY: &str =
+    "the user may not use keys of this namespace; allow them with ~NAMESPACE:*";
+pub(super) const NO_CHANNEL: &str =
+    "the user may not use channels of this namespace; allow them with &NAMESPACE:*";
+pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; allow it";
+pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
+
+/// What a script says of a master that is not armed.
+pub(super) const UNARMED: &str = "UNARMED";
+
+/// Errors that a server gives *before* it runs anything. The first that fits counts.
+#[rustfmt::skip]
+const TABLE: &[Known] = &[
+    known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
+    known("WRONGPASS", "", ErrorKind::Unauthorized, WRONG_PASSWORD),
+    known("ERR", "invalid password", ErrorKind::Unauthorized, WRONG_PASSWORD),
+    known("", "of the channels", ErrorKind::Unauthorized, NO_CHANNEL),
+    known("", "permissions to access", ErrorKind::Unauthorized, NO_KEY),
+    known("", "script can't access", ErrorKind::Unauthorized, NO_KEY),
+    known("", "script can't run", ErrorKind::Unauthorized, NO_COMMAND),
+    known("", "no permissions to", ErrorKind::Unauthorized, NO_COMMAND),
+    known("NOPERM", "", ErrorKind::Unauthorized, NO_COMMAND),
+    known("DENIED", "", ErrorKind::Unauthorized,
+        "the server lets in nobody from other machines; set a password there, or its bind address"),
+    known("READONLY", "", ErrorKind::Store,
+        "this server is a read-only replica; connect to its master"),
+    known("", UNARMED, ErrorKind::Store,
+        "started not long ago, so it may have forgotten locks; it is kept out until the leases from \
+         before have ended, which takes as long as the longest ttl"),
+    known("LOADING", "", ErrorKind::Store,
+        "the server is still loading its data; try again when it is done"),
+    known("OOM", "", ErrorKind::Store,
+        "the server has no memory left; raise its maxmemory or free some"),
+    known("MISCONF", "", ErrorKind::Store,
+        "the server cannot save its data and refuses writes; look at its disk and its log"),
+    known("NOREPLICAS", "", ErrorKind::Store,
+        "the server has fewer replicas than its min-replicas-to-write asks for; mend them"),
+    known("MASTERDOWN", "", ErrorKind::Store,
+        "this replica has lost its master; connect to the master"),
+    known("BUSY", "", ErrorKind::Store,
+        "the server is busy with a slow script; wait, or end it with SCRIPT KILL"),
+    known("ERR", "max number of clients", ErrorKind::Store,
+        "the server takes no more connections; raise its maxclients or close some"),
+    known("WRONGTYPE", "", ErrorKind::Store,
+        "the key holds something else than a lock; choose another namespace, or delete that key"),
+    known("MOVED", "", ErrorKind::Unsupported, CLUSTER),
+    known("ASK", "", ErrorKind::Unsupported, CLUSTER),
+    known("CROSSSLOT", "", ErrorKind::Unsupported, CLUSTER),
+    known("TRYAGAIN", "", ErrorKind::Unsupported, CLUSTER),
+    known("CLUSTERDOWN", "", ErrorKind::Unsupported, CLUSTER),
+    known("", "DB index", ErrorKind::InvalidConfig,
+        "the server has no database of this number; use another, or raise its databases"),
+    known("", "unknown command 'SELECT'", ErrorKind::Unsupported,
+        "the server has no databases: it is a sentinel, for redis+sentinel://HOST:PORT/MASTER, or not a \
+         Redis server"),
+    known("", "unknown command", ErrorKind::Unsupported,
+        "the server lacks a command that locks need; it was renamed, or this is not a Redis server"),
+];
+
+pub(super) fn find(code: &str, words: &str) -> Option<&'static Known> {
+    TABLE
+        .iter()
+        .find(|known| (known.code.is_empty() || known.code == code) && words.contains(known.words))
+}
+
+pub(super) fn is_code(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_uppercase())
+}
