@@ -1,23 +1,26 @@
 //! A client in the charge of a node.
 
-use std::collections::BTreeSet;
-use std::ops::{Deref, DerefMut};
+mod members;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold::store::{Key, Space};
-use leasehold::watchdog::wire::{Changes, Introduction, Refusal, Registration};
-use leasehold_core::watchdog::{Charge, Condition, Deed, End, Evidence, Terms};
-use leasehold_core::{ClientId, Instant, LeaseId, Name, Scope, Ttl};
+use leasehold::watchdog::wire::{Changes, Introduction, Refusal};
+use leasehold_core::watchdog::{Charge, Condition, Deed, End, Evidence};
+use leasehold_core::{ClientId, Instant, LeaseId, Name, Scope};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use self::members::Members;
+pub(crate) use self::state::{Lock, State};
 use crate::clients::Tally;
+use crate::journal::{Entry, Id, Known, Lease};
+use crate::memory::Memory;
 use crate::process::{Identity, Process};
 use crate::stores::Served;
-
-/// How many processes of a client are watched.
-const PROCESSES_MAX: usize = 64;
 
 /// What is kept of a text that is for people only, in bytes.
 const TEXT_MAX: usize = 128;
@@ -33,6 +36,7 @@ pub(crate) struct Client {
     pub(crate) space: Space,
     pub(crate) store: Arc<Served>,
     pub(crate) known_since: Instant,
+    memory: Option<Arc<Memory>>,
     state: Mutex<State>,
     /// When the keeper looks at it, in nanoseconds. 0: never.
     pub(crate) scheduled: AtomicU64,
@@ -65,22 +69,6 @@ pub(crate) struct About {
     pub(crate) label: String,
 }
 
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) charge: Charge<Name>,
-    /// Its first process, which said hello, and others.
-    processes: Vec<Member>,
-    /// The program that said hello last.
-    program: Program,
-    /// The connection that speaks for it, which is told when another does.
-    speaker: Option<Arc<Notify>>,
-    /// What was registered on a connection before, and not on this one yet.
-    stale: BTreeSet<u64>,
-    tallies: Vec<Arc<Tally>>,
-    /// How it was about it when somebody looked last.
-    noted: Condition,
-}
-
 /// A program in a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
@@ -103,96 +91,66 @@ impl Program {
     }
 }
 
-/// One process of a client.
-#[derive(Debug)]
-struct Member {
-    process: Arc<Process>,
-    gone: bool,
-    watch: Option<AbortHandle>,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if let Some(watch) = &self.watch {
-            watch.abort();
-        }
-    }
-}
-
-/// The state of a client. Keeps the books when it is dropped.
-pub(crate) struct Lock<'a> {
-    state: MutexGuard<'a, State>,
-    leases_before: usize,
-}
-
-impl Deref for Lock<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl DerefMut for Lock<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl Drop for Lock<'_> {
-    fn drop(&mut self) {
-        let leases = self.state.charge.len();
-        for tally in &self.state.tallies {
-            tally.change(self.leases_before, leases);
-        }
-    }
+/// What a client is made of.
+pub(crate) struct Making {
+    pub(crate) serial: u64,
+    pub(crate) introduction: Introduction,
+    pub(crate) origin: Origin,
+    pub(crate) program: Program,
+    pub(crate) store: Arc<Served>,
+    pub(crate) charge: Charge<Name>,
+    pub(crate) tallies: Vec<Arc<Tally>>,
+    pub(crate) memory: Option<Arc<Memory>>,
 }
 
 impl Client {
-    pub(crate) fn new(
-        serial: u64,
-        introduction: Introduction,
-        origin: Origin,
-        store: Arc<Served>,
-        program: Program,
-        charge: Charge<Name>,
-        tallies: Vec<Arc<Tally>>,
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn new(making: Making) -> Result<Self, Refusal> {
+        let Making {
+            introduction,
+            origin,
+            program,
+            ..
+        } = making;
         let scope = |text: &str| Scope::parse(text).map_err(|_| Refusal::Value);
         let space = Space::new(
             scope(&introduction.namespace)?,
             scope(&introduction.tenant)?,
         );
-        Ok(Self {
+        let client = Self {
             id: ClientId::from_random(introduction.client),
-            serial,
+            serial: making.serial,
             origin,
             about: About {
-                host: shortened(introduction.host),
+                host: shortened(&introduction.host),
                 pid: introduction.pid,
-                program: shortened(introduction.program),
-                label: shortened(introduction.label),
+                program: shortened(&introduction.program),
+                label: shortened(&introduction.label),
             },
             space,
-            store,
+            store: making.store,
             known_since: program.since,
+            // Nobody but its connection tells of a remote one.
+            memory: making.memory.filter(|_| matches!(origin, Origin::Local(_))),
             state: Mutex::new(State {
-                charge,
-                processes: Vec::new(),
+                charge: making.charge,
+                members: Members::default(),
                 program,
                 speaker: None,
                 stale: BTreeSet::new(),
-                tallies,
+                tallies: making.tallies,
                 noted: Condition::Well,
             }),
             scheduled: AtomicU64::new(0),
-        })
+        };
+        client.write_all();
+        Ok(client)
     }
 
     pub(crate) fn lock(&self) -> Lock<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let leases_before = state.charge.len();
         Lock {
+            client: self,
             state,
             leases_before,
         }
@@ -211,6 +169,10 @@ impl Client {
             client: self.id,
             number,
         }
+    }
+
+    pub(crate) fn key(&self, name: &Name) -> Key {
+        self.space.key(name.clone())
     }
 
     /// Whether somebody who says that he is this client may be.
@@ -234,16 +196,14 @@ impl Client {
 
     /// A connection speaks for it from now on. It is told when another does.
     pub(crate) fn connected(&self, program: Program) -> Arc<Notify> {
-        let now = program.since;
         let mut state = self.lock();
-        let state = &mut *state;
         let speaker = Arc::new(Notify::new());
         if let Some(before) = state.speaker.replace(Arc::clone(&speaker)) {
             before.notify_one();
         }
         state.program = program;
-        state.charge.connected(now);
-        state.note(self, now);
+        state.charge.connected(program.since);
+        state.note(program.since);
         state.stale = state.charge.leases().map(|(number, ..)| number).collect();
         speaker
     }
@@ -260,10 +220,9 @@ impl Client {
     /// Takes in a sign of life. What it did not speak of on this connection, it has no more.
     pub(crate) fn beat(&self, now: Instant) {
         let mut state = self.lock();
-        state.charge.heard(now);
-        state.note(self, now);
+        state.heard(now);
         for number in std::mem::take(&mut state.stale) {
-            state.charge.unregister(number);
+            state.unregister(number);
         }
     }
 
@@ -275,16 +234,13 @@ impl Client {
         now: Instant,
     ) -> Vec<(u64, Refusal)> {
         let mut state = self.lock();
-        state.charge.heard(now);
-        state.note(self, now);
+        state.heard(now);
         for number in &changes.unregister {
-            state.charge.unregister(*number);
-            state.stale.remove(number);
+            state.unregister(*number);
         }
         let mut refused = Vec::new();
-        let before = state.leases_before;
         for registration in &changes.register {
-            if let Err(refusal) = state.register(registration, leases_max, before, now) {
+            if let Err(refusal) = state.register(registration, leases_max, now) {
                 refused.push((registration.number, refusal));
             }
         }
@@ -293,48 +249,51 @@ impl Client {
 
     /// Adds a process that must be gone before the client is dead. Answers whether it is to be watched:
     /// it was not one before.
-    pub(crate) fn join(&self, process: Arc<Process>) -> Result<bool, Refusal> {
+    pub(crate) fn join(&self, process: &Arc<Process>) -> Result<bool, Refusal> {
         let mut state = self.lock();
-        let known = |member: &Member| member.process.identity() == process.identity();
-        if state.processes.iter().any(known) {
+        if state.members.has(process.identity()) {
             return Ok(false);
         }
-        if state.processes.len() >= PROCESSES_MAX {
-            // Those that are gone need no place, but for the first.
-            let mut place = 0;
-            state.processes.retain(|member| {
-                place += 1;
-                place == 1 || !member.gone
-            });
-            if state.processes.len() >= PROCESSES_MAX {
-                return Err(Refusal::Process);
+        for place in state.members.make_room()? {
+            self.forget(place);
+        }
+        let memory = self.memory.as_ref();
+        let place = memory.map(|memory| memory.keep(process));
+        state.members.push(Arc::clone(process), place);
+        if let Some(place) = place {
+            self.write(|id| Entry::Process(id, place));
+        }
+        Ok(true)
+    }
+
+    /// Adds a process that is kept already.
+    pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
+        let mut state = self.lock();
+        state.members.push(Arc::clone(process), Some(place));
+        self.write(|id| Entry::Process(id, place));
+    }
+
+    /// Adds leases that an earlier node knew.
+    pub(crate) fn restore_leases(&self, leases: BTreeMap<u64, Lease>, heard: Instant) {
+        let mut state = self.lock();
+        for (number, lease) in leases {
+            if let Some((name, terms)) = state::restored(&lease) {
+                self.write(|id| Entry::Lease(id, number, lease));
+                state.charge.register(number, terms, name, heard);
             }
         }
-        state.processes.push(Member {
-            process,
-            gone: false,
-            watch: None,
-        });
-        Ok(true)
+        state.charge.disconnected();
     }
 
     /// Who watches one of its processes, and is to stop when the client ends.
     pub(crate) fn watched_by(&self, identity: Identity, watch: AbortHandle) {
-        let mut state = self.lock();
-        match state.member(identity) {
-            Some(member) => member.watch = Some(watch),
-            None => watch.abort(),
-        }
+        self.lock().members.watched_by(identity, watch);
     }
 
     /// A process has ended. If it was the last, the client is dead.
     pub(crate) fn process_gone(&self, identity: Identity, now: Instant) {
         let mut state = self.lock();
-        if let Some(member) = state.member(identity) {
-            member.gone = true;
-            member.watch = None;
-        }
-        if !state.processes.is_empty() && state.processes.iter().all(|member| member.gone) {
+        if state.members.gone(identity) {
             state.charge.died(now);
         }
     }
@@ -358,11 +317,11 @@ impl Client {
 
     /// What became of a deed.
     pub(crate) fn done(&self, number: u64, deed: Deed, end: End, sent: Instant, now: Instant) {
-        self.lock().charge.done(number, deed, end, sent, now);
-    }
-
-    pub(crate) fn key(&self, name: &Name) -> Key {
-        self.space.key(name.clone())
+        let mut state = self.lock();
+        if end == End::Over {
+            state.unregister(number);
+        }
+        state.charge.done(number, deed, end, sent, now);
     }
 
     /// Ends it if there is nothing to do for it any more.
@@ -377,7 +336,11 @@ impl Client {
     /// Nothing is done for it any more.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
-        state.processes.clear();
+        self.write(Entry::Over);
+        for place in state.members.places() {
+            self.forget(place);
+        }
+        state.members = Members::default();
         let numbers: Vec<_> = state.charge.leases().map(|(number, ..)| number).collect();
         for number in numbers {
             state.charge.unregister(number);
@@ -388,111 +351,62 @@ impl Client {
     pub(crate) fn is_scheduled(&self) -> bool {
         self.scheduled.load(Ordering::Relaxed) != 0
     }
-}
 
-impl State {
-    /// Whether this connection is the one that speaks for the client.
-    pub(crate) fn speaks(&self, connection: &Arc<Notify>) -> bool {
-        let speaker = self.speaker.as_ref();
-        speaker.is_some_and(|speaker| Arc::ptr_eq(speaker, connection))
-    }
-
-    /// Tells if it is another way about the client than when somebody looked last.
-    pub(crate) fn note(&mut self, client: &Client, now: Instant) {
-        let before = std::mem::replace(&mut self.noted, self.charge.condition(now));
-        if std::mem::discriminant(&before) == std::mem::discriminant(&self.noted) {
+    /// Writes down all that is known of it.
+    pub(crate) fn write_all(&self) {
+        if self.memory.is_none() {
             return;
         }
+        let state = self.lock();
+        self.write(|id| Entry::Client(id, Box::new(self.known(&state))));
+        for place in state.members.places() {
+            self.write(|id| Entry::Process(id, place));
+        }
+        for (number, name, terms) in state.charge.leases() {
+            self.write(|id| Entry::Lease(id, number, state::saved(name, terms)));
+        }
+        if let Condition::HeldUp { since } = state.noted {
+            self.write(|id| Entry::Silent(id, since.as_nanos()));
+        }
+    }
+
+    fn known(&self, state: &State) -> Known {
         let About {
             host,
             pid,
             program,
             label,
-        } = &client.about;
-        let (id, leases) = (client.id, self.charge.len());
-        match self.noted {
-            Condition::Well => {
-                tracing::info!(client = %id, host, pid, program, label, "a client renews its leases itself again");
-            }
-            Condition::HeldUp { .. } => {
-                let why = self.why();
-                tracing::warn!(client = %id, host, pid, program, label, leases, why, "a client is silent, renewing its leases");
-            }
-            Condition::GivenUp => {
-                tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, leaving its leases to end");
-            }
-            Condition::Unseen => {
-                tracing::info!(client = %id, host, pid, program, label, leases, "a client is not connected any more");
-            }
-            Condition::Dead => {
-                tracing::info!(client = %id, host, pid, program, label, leases, "a client is dead, releasing its leases");
-            }
+        } = self.about.clone();
+        Known {
+            image: state.program.image,
+            drawn: state.program.drawn,
+            store: self.store.shown().to_owned(),
+            namespace: self.space.namespace().to_string(),
+            tenant: self.space.tenant().to_string(),
+            host,
+            pid,
+            program,
+            label,
+            since: self.known_since.as_nanos(),
         }
     }
 
-    /// How many processes must be gone before it is dead.
-    pub(crate) fn processes(&self) -> usize {
-        self.processes.iter().filter(|member| !member.gone).count()
-    }
-
-    /// Why it may be silent, for people.
-    pub(crate) fn why(&self) -> String {
-        let first = self.processes.first();
-        first.map_or_else(String::new, |member| member.process.why())
-    }
-
-    fn member(&mut self, identity: Identity) -> Option<&mut Member> {
-        let mut members = self.processes.iter_mut();
-        members.find(|member| member.process.identity() == identity)
-    }
-
-    fn register(
-        &mut self,
-        registration: &Registration,
-        leases_max: usize,
-        before: usize,
-        now: Instant,
-    ) -> Result<(), Refusal> {
-        let name = Name::parse(&registration.name).map_err(|_| Refusal::Value)?;
-        let terms = terms(registration, now).ok_or(Refusal::Value)?;
-        match self.charge.lease(registration.number) {
-            // A lease holds one lock.
-            Some((known, _)) if *known != name => return Err(Refusal::Value),
-            Some(_) => {}
-            None => {
-                let leases = self.charge.len();
-                // What came with this batch is not in the books yet.
-                let full = |tally: &Arc<Tally>| !tally.has_room(before, leases);
-                if leases >= leases_max || self.tallies.iter().any(full) {
-                    return Err(Refusal::Leases);
-                }
-            }
+    /// Writes down a fact, if anybody keeps it.
+    fn write(&self, entry: impl FnOnce(Id) -> Entry) {
+        if let Some(memory) = &self.memory {
+            memory.write(&entry(self.id.to_bytes()));
         }
-        self.stale.remove(&registration.number);
-        self.charge.register(registration.number, terms, name, now);
-        Ok(())
     }
-}
 
-/// What is to be done for a lease, if that can be.
-fn terms(registration: &Registration, now: Instant) -> Option<Terms> {
-    let ttl = std::time::Duration::from_millis(registration.ttl_ms.into());
-    let patience = std::time::Duration::from_millis(registration.patience_ms.into());
-    let ttl = Ttl::checked(ttl)?;
-    let can_be = Terms::PATIENCE_MIN <= patience && patience <= ttl.as_duration();
-    let keep_until = match registration.keep_ms {
-        Some(span) => now.after(std::time::Duration::from_millis(span)),
-        None => Terms::NO_END,
-    };
-    can_be.then_some(Terms {
-        ttl,
-        patience,
-        keep_until,
-    })
+    fn forget(&self, place: u64) {
+        if let Some(memory) = &self.memory {
+            memory.forget(place);
+        }
+    }
 }
 
 /// The beginning of a text, without what would disturb a terminal.
-fn shortened(text: String) -> String {
+fn shortened(text: &str) -> String {
     let mut short = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
         if short.len() + c.len_utf8() > TEXT_MAX {

@@ -10,8 +10,9 @@ use leasehold_core::watchdog::{Charge, Evidence};
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
-use crate::client::{Client, Origin, Program};
+use crate::client::{Client, Making, Origin, Program};
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::settings::Token;
 use crate::stores::Served;
 
@@ -27,6 +28,8 @@ pub(crate) struct Clients {
     leases: Arc<Tally>,
     /// What came with each token.
     tokens: Vec<(Token, Arc<Tally>)>,
+    /// What the next node is to know.
+    memory: Option<Arc<Memory>>,
 }
 
 /// A count, and how high it may rise.
@@ -65,7 +68,12 @@ impl Tally {
 }
 
 impl Clients {
-    pub(crate) fn new(limits: Limits, max_pause: Duration, tokens: Vec<Token>) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        max_pause: Duration,
+        tokens: Vec<Token>,
+        memory: Option<Arc<Memory>>,
+    ) -> Self {
         let with_tally = |token: Token| {
             let leases = Arc::new(Tally::new(token.leases));
             (token, leases)
@@ -77,6 +85,7 @@ impl Clients {
             serials: AtomicU64::new(0),
             leases: Arc::new(Tally::new(limits.leases)),
             tokens: tokens.into_iter().map(with_tally).collect(),
+            memory,
         }
     }
 
@@ -112,39 +121,63 @@ impl Clients {
             known.is_again(&introduction, &origin, &store)?;
             return Ok((Arc::clone(known), known.connected(program)));
         }
-        let of_token = |token: usize| {
-            let clients = table.values();
-            clients
-                .filter(|client| client.token() == Some(token))
-                .count()
-        };
-        let mut tallies = vec![Arc::clone(&self.leases)];
+        if table.len() >= self.limits.clients {
+            return Err(Refusal::Clients);
+        }
+        let mut tallies = Vec::new();
         if let Origin::Remote { token, .. } = origin
             && let Some((settings, tally)) = self.tokens.get(token)
         {
-            if of_token(token) >= settings.clients {
+            let clients = table.values();
+            let of_token = clients.filter(|client| client.token() == Some(token));
+            if of_token.count() >= settings.clients {
                 return Err(Refusal::Clients);
             }
             tallies.push(Arc::clone(tally));
         }
-        if table.len() >= self.limits.clients {
-            return Err(Refusal::Clients);
-        }
-        let charge = Charge::new(origin.evidence(), self.max_pause, program.since);
-        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let client = Client::new(
-            serial,
-            introduction,
-            origin,
-            store,
-            program,
-            charge,
-            tallies,
-        )?;
-        let client = Arc::new(client);
+        let client = self.make(introduction, origin, program, store, program.since, tallies)?;
         table.insert(id, Arc::clone(&client));
         let speaker = client.connected(program);
         Ok((client, speaker))
+    }
+
+    /// A client that an earlier node knew, which was last heard of at `heard`.
+    pub(crate) fn restore(
+        &self,
+        introduction: Introduction,
+        origin: Origin,
+        program: Program,
+        store: Arc<Served>,
+        heard: Instant,
+    ) -> Option<Arc<Client>> {
+        let id = ClientId::from_random(introduction.client);
+        let client = self.make(introduction, origin, program, store, heard, Vec::new());
+        let client = client.ok()?;
+        self.table().insert(id, Arc::clone(&client));
+        Some(client)
+    }
+
+    fn make(
+        &self,
+        introduction: Introduction,
+        origin: Origin,
+        program: Program,
+        store: Arc<Served>,
+        heard: Instant,
+        mut tallies: Vec<Arc<Tally>>,
+    ) -> Result<Arc<Client>, Refusal> {
+        tallies.push(Arc::clone(&self.leases));
+        let client = Client::new(Making {
+            serial: self.serials.fetch_add(1, Ordering::Relaxed),
+            introduction,
+            origin,
+            program,
+            store,
+            charge: Charge::new(origin.evidence(), self.max_pause, heard),
+            tallies,
+            memory: self.memory.clone(),
+        })?;
+        Ok(Arc::new(client))
     }
 
     pub(crate) fn find(&self, id: ClientId) -> Option<Arc<Client>> {
@@ -182,10 +215,6 @@ impl Clients {
         let mut all: Vec<_> = self.table().values().map(Arc::clone).collect();
         all.sort_by_key(|client| client.id);
         all
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.table().len()
     }
 
     pub(crate) fn leases(&self) -> usize {

@@ -215,7 +215,7 @@ impl Dialogue {
         let clients = &self.shared.clients;
         let (client, speaker) = clients.enter(introduction, origin, program, store)?;
         if let Peer::Local(process, _) = &self.peer {
-            if let Ok(true) = client.join(Arc::clone(process)) {
+            if let Ok(true) = client.join(process) {
                 self.shared.watch(&client, process);
             }
             self.shared.tell_replaced(&client, now);
@@ -246,7 +246,7 @@ impl Dialogue {
         let descriptor = descriptor.ok_or(Refusal::Process)?;
         let process = Process::handed_over(descriptor, *owner).map_err(|_| Refusal::Process)?;
         let process = Arc::new(process);
-        if client.join(Arc::clone(&process))? {
+        if client.join(&process)? {
             self.shared.watch(client, &process);
         }
         Ok(())

@@ -99,7 +99,7 @@ impl Keeper {
         let mut errands = Errands::default();
         for client in due {
             let mut state = client.lock();
-            state.note(&client, now);
+            state.note(now);
             for (number, deed) in state.charge.poll(now) {
                 errands.add(&client, &state.charge, number, deed);
             }

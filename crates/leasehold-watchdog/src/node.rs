@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::clock::{BootClock, Clock as _};
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::http::Http;
 use crate::keeper::Keeper;
 use crate::listen::{Listener, Tls};
+use crate::manager::{Given, Manager};
+use crate::memory::Memory;
 use crate::settings::{Listen, Settings};
 use crate::shared::Shared;
 use crate::stores;
@@ -19,12 +23,16 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
 /// How long a planned stop waits for those who are connected to read its last word.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether the journal is too long.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
+
 /// A running node. Dropped, it stops at once: its clients find out by themselves.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
     addresses: Vec<Listen>,
     metrics: Option<SocketAddr>,
+    manager: Option<Arc<Manager>>,
     stopped: watch::Sender<bool>,
 }
 
@@ -47,23 +55,54 @@ impl Node {
             return Err(Error::new("a node needs a store to serve"));
         }
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
+        let mut given = match settings.service_manager {
+            true => Given::here().map_err(|error| {
+                Error::new("cannot take what the service manager gives").with_source(error)
+            })?,
+            false => Given::default(),
+        };
+        let manager = Manager::here().filter(|_| settings.service_manager);
+        let (manager, telling) = manager.unzip();
+        let manager = manager.map(Arc::new);
+        let memory = manager.as_ref().map(|manager| remember(manager, &given));
+        let memory = memory.transpose()?;
         let mut node = Self {
-            shared: Shared::new(&settings)?,
+            shared: Shared::new(&settings, memory.clone())?,
             addresses: Vec::new(),
             metrics: None,
+            manager,
             stopped: watch::Sender::new(false),
         };
         let mut listeners = Vec::new();
         for listen in &settings.listen {
-            listeners.extend(Listener::bind(listen, &settings, tls.as_ref()).await?);
+            let bound = Listener::bind(listen, &settings, tls.as_ref(), &mut given.sockets);
+            listeners.extend(bound.await?);
         }
         node.addresses = listeners.iter().map(Listener::address).collect();
-        node.open_stores().await;
         let shared = &node.shared;
+        if let Some(address) = settings.metrics {
+            let http = Http::bind(address).await?;
+            node.metrics = Some(http.address());
+            shared.tasks.spawn(http.run(Arc::clone(shared)));
+        }
+        if let Some(telling) = telling {
+            shared.tasks.spawn(telling);
+        }
+        node.open_stores().await;
+        if let Some(memory) = memory {
+            memory.take_over(shared, given, BootClock.now());
+            shared.tasks.spawn(keep_tidy(memory, Arc::clone(shared)));
+        }
         shared.tasks.spawn(Keeper::run(Arc::clone(shared)));
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
             shared.tasks.spawn(listener.run(Arc::clone(shared)));
+        }
+        node.tell("READY=1");
+        if let Some(manager) = &node.manager
+            && let Some(pause) = manager.alive_every
+        {
+            shared.tasks.spawn(say_alive(Arc::clone(manager), pause));
         }
         Ok(node)
     }
@@ -87,6 +126,7 @@ impl Node {
     ///
     /// Dropped, it goes on or has stopped; call it again, or drop the node.
     pub async fn stop(&self) {
+        self.tell("STOPPING=1");
         let handed_over = Keeper::hand_over(&self.shared);
         if tokio::time::timeout(HAND_OVER_WITHIN, handed_over)
             .await
@@ -102,6 +142,9 @@ impl Node {
         };
         // Who is paused reads nothing.
         let _ = tokio::time::timeout(CLOSE_WITHIN, left).await;
+        if let Some(manager) = &self.manager {
+            manager.flush().await;
+        }
         self.shared.tasks.stop();
         self.stopped.send_replace(true);
     }
@@ -117,6 +160,13 @@ impl Node {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
+    /// Tells the service manager, if there is one.
+    fn tell(&self, facts: &str) {
+        if let Some(manager) = &self.manager {
+            manager.tell(facts);
+        }
+    }
+
     async fn open_stores(&self) {
         let stores = &self.shared.stores;
         for store in stores {
@@ -129,6 +179,28 @@ impl Node {
         };
         // It listens all the same: the store may come later than its clients.
         let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
+    }
+}
+
+fn remember(manager: &Arc<Manager>, given: &Given) -> Result<Arc<Memory>, Error> {
+    let memory = Memory::new(manager, given);
+    let failed = |error| Error::new("cannot begin a journal for the next node").with_source(error);
+    memory.map(Arc::new).map_err(failed)
+}
+
+/// Writes the journal anew from time to time.
+async fn keep_tidy(memory: Arc<Memory>, shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(TIDY_EVERY).await;
+        memory.tidy_up(&shared);
+    }
+}
+
+/// Tells the service manager again and again that this process is alive.
+async fn say_alive(manager: Arc<Manager>, pause: Duration) {
+    loop {
+        manager.tell("WATCHDOG=1");
+        tokio::time::sleep(pause).await;
     }
 }
 

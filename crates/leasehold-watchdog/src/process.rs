@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The file system of pidfds, where their inode numbers tell processes apart.
-const PIDFS_MAGIC: i64 = 0x5049_4446;
+const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 
 /// A process that is watched, or was.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ fn observed(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// The number of a pidfd's process, if the kernel gives it one.
 fn inode(pidfd: &OwnedFd) -> io::Result<Option<u64>> {
     let file_system = rustix::fs::fstatfs(pidfd)?;
-    if i64::from(file_system.f_type) != PIDFS_MAGIC {
+    if file_system.f_type != PIDFS_MAGIC {
         return Ok(None);
     }
     Ok(Some(rustix::fs::fstat(pidfd)?.st_ino))

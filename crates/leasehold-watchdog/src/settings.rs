@@ -37,6 +37,9 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// Who may come to its unix sockets, as the mode of their files.
     pub socket_mode: u32,
+    /// Whether it speaks with the service manager that has started this process, if one has: it says when
+    /// it is ready, alive and about to stop, and has it keep what the next node is to know.
+    pub service_manager: bool,
 }
 
 impl Default for Settings {
@@ -51,6 +54,7 @@ impl Default for Settings {
             limits: Limits::default(),
             metrics: None,
             socket_mode: SOCKET_MODE,
+            service_manager: true,
         }
     }
 }

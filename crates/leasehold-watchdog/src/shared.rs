@@ -11,6 +11,7 @@ use crate::Error;
 use crate::client::{Client, Origin};
 use crate::clients::Clients;
 use crate::keeper::Keeper;
+use crate::memory::Memory;
 use crate::process::Process;
 use crate::settings::Settings;
 use crate::stores::Served;
@@ -33,7 +34,10 @@ pub(crate) struct Shared {
 pub(crate) struct Seat(Arc<Shared>);
 
 impl Shared {
-    pub(crate) fn new(settings: &Settings) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(
+        settings: &Settings,
+        memory: Option<Arc<Memory>>,
+    ) -> Result<Arc<Self>, Error> {
         let stores = settings.stores.iter().map(|store| {
             let served = Served::new(store)?;
             Ok(Arc::new(served))
@@ -41,7 +45,7 @@ impl Shared {
         let tokens = settings.tokens.clone();
         Ok(Arc::new(Self {
             name: settings.name.clone(),
-            clients: Clients::new(settings.limits, settings.max_pause, tokens),
+            clients: Clients::new(settings.limits, settings.max_pause, tokens, memory),
             stores: stores.collect::<Result<_, Error>>()?,
             keeper: Keeper::default(),
             tasks: Tasks::default(),

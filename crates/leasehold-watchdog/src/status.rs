@@ -55,7 +55,7 @@ impl Iterator for Pages {
         let now = BootClock.now();
         let mut clients: Vec<_> = self.next.take().into_iter().collect();
         let mut length: usize = clients.iter().map(length).sum();
-        while let Some(id) = self.left.next() {
+        for id in self.left.by_ref() {
             let Some(client) = self.shared.clients.find(id) else {
                 continue;
             };

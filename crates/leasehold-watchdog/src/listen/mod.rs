@@ -3,8 +3,11 @@
 mod tcp;
 mod unix;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+use socket2::Socket;
 
 use crate::Error;
 use crate::settings::{Listen, Settings};
@@ -28,6 +31,7 @@ impl Listener {
         listen: &Listen,
         settings: &Settings,
         tls: Option<&Tls>,
+        given: &mut Vec<OwnedFd>,
     ) -> Result<Vec<Self>, Error> {
         match listen {
             Listen::Unix(path) => {
@@ -39,7 +43,32 @@ impl Listener {
                 let listener = TcpListener::bind(host, *port, tls).await?;
                 Ok(vec![Self::Tcp(listener)])
             }
-            Listen::Systemd => Err(Error::new("not yet")),
+            Listen::Systemd if given.is_empty() => Err(Error::new(
+                "cannot listen at systemd: the service manager has given no socket to this process",
+            )),
+            Listen::Systemd => {
+                let sockets = given.drain(..);
+                sockets.map(|socket| Self::given(socket, tls)).collect()
+            }
+        }
+    }
+
+    /// A socket that somebody else has opened.
+    fn given(socket: OwnedFd, tls: Option<&Tls>) -> Result<Self, Error> {
+        let socket = Socket::from(socket);
+        let failed = |what: &str| Error::new(format!("cannot listen at a given socket: {what}"));
+        let address = socket.local_addr();
+        let address = address.map_err(|error| failed("it is none").with_source(error))?;
+        if !socket.is_listener().unwrap_or(false) {
+            return Err(failed("nobody can connect to it"));
+        }
+        let nonblocking = socket.set_nonblocking(true);
+        nonblocking.map_err(|error| failed("it is of no use").with_source(error))?;
+        if address.is_unix() {
+            Ok(Self::Unix(UnixListener::given(socket)?))
+        } else {
+            let tls = tls.ok_or_else(|| needs_tls(&Listen::Systemd))?;
+            Ok(Self::Tcp(TcpListener::given(socket, tls)?))
         }
     }
 

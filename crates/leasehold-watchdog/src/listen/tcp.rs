@@ -111,6 +111,23 @@ impl TcpListener {
         Err(error)
     }
 
+    /// A socket that somebody else has opened.
+    pub(super) fn given(socket: Socket, tls: &Tls) -> Result<Self, Error> {
+        let failed = |error: io::Error| {
+            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+        };
+        let socket = tokio::net::TcpListener::from_std(socket.into()).map_err(failed)?;
+        let bound = socket.local_addr().map_err(failed)?;
+        Ok(Self {
+            socket,
+            tls: tls.clone(),
+            address: Listen::Tcp {
+                host: bound.ip().to_string(),
+                port: bound.port(),
+            },
+        })
+    }
+
     pub(crate) fn address(&self) -> Listen {
         self.address.clone()
     }

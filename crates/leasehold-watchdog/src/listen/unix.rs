@@ -76,6 +76,22 @@ impl UnixListener {
         Ok(Self { socket, file })
     }
 
+    /// A socket that somebody else has opened, and whose file he looks after.
+    pub(super) fn given(socket: Socket) -> Result<Self, Error> {
+        let failed = |error: io::Error| {
+            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+        };
+        let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
+        let address = socket.local_addr().map_err(failed)?;
+        let path = address.as_pathname().unwrap_or(Path::new("(no path)"));
+        let file = File {
+            path: path.to_owned(),
+            own: None,
+        };
+        let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
+        Ok(Self { socket, file })
+    }
+
     pub(crate) fn address(&self) -> Listen {
         Listen::Unix(self.file.path.clone())
     }

@@ -65,6 +65,16 @@ impl Actor {
                     self.change(part.collect(), vec![]);
                 }
             }
+            ["register-and-die", number, name, ttl, patience] => {
+                let registration = registration(number, name, ttl, patience, "-");
+                self.send(&ToNode::Changes(Changes {
+                    batch: self.batch + 1,
+                    register: vec![registration],
+                    unregister: vec![],
+                }));
+                let signal = rustix::process::Signal::KILL;
+                rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+            }
             ["unregister", lease] => self.change(vec![], vec![number(lease)]),
             ["beat"] => self.send(&ToNode::Beat),
             ["beats", pause] => self.beats(Duration::from_millis(number(pause))),

@@ -1,5 +1,18 @@
 //! The watchdog over real servers, real sockets and real processes.
 
+// The clippy settings know the functions with #[test] as tests, but not their helpers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod actor;
 mod bed;
 mod deaths;
+mod flood;
+mod http;
+mod limits;
+mod listening;
+mod manager;
+mod raw;
+mod refusals;
+mod remote;
+mod silences;
+mod status;

@@ -1,0 +1,118 @@
+//! What a node tells over HTTP: its figures, and how it is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::figures::Figures;
+use crate::shared::Shared;
+
+/// How long an answer about the stores is good for: they are not to be asked by each who wants to know.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a store has to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where it is told.
+pub(crate) struct Http {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    figures: Figures,
+}
+
+struct Told {
+    shared: Arc<Shared>,
+    figures: Figures,
+    /// Whether a store was reachable, and when.
+    reachable: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Http {
+    pub(crate) async fn bind(address: SocketAddr) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| {
+            let why = match error.kind() {
+                std::io::ErrorKind::AddrInUse => "the port is taken",
+                std::io::ErrorKind::PermissionDenied => "this user may not listen at the port",
+                _ => "the socket cannot be opened",
+            };
+            let message = format!("cannot tell figures at {address}: {why}");
+            Error::new(message).with_source(error)
+        };
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            figures: Figures::begin()?,
+        })
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers as long as it is polled.
+    pub(crate) async fn run(self, shared: Arc<Shared>) {
+        let told = Arc::new(Told {
+            shared,
+            figures: self.figures,
+            reachable: Mutex::new(None),
+        });
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(async || "alive\n"))
+            .route("/readyz", get(readiness))
+            .with_state(told);
+        if let Err(error) = axum::serve(self.listener, router).await {
+            tracing::error!(%error, "the figures are not told any more");
+        }
+    }
+}
+
+async fn metrics(State(told): State<Arc<Told>>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, told.figures.render(&told.shared))
+}
+
+/// Whether it can do what it is there for: it listens, and a store can be reached.
+async fn readiness(State(told): State<Arc<Told>>) -> (StatusCode, &'static str) {
+    if *told.shared.closing.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "about to stop\n");
+    }
+    match told.is_reachable().await {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "no store is reachable\n"),
+    }
+}
+
+impl Told {
+    async fn is_reachable(&self) -> bool {
+        let mut known = self.reachable.lock().await;
+        if let Some((when, reachable)) = *known
+            && when.elapsed() < FRESH
+        {
+            return reachable;
+        }
+        let mut reachable = false;
+        for store in &self.shared.stores {
+            let asked = tokio::time::timeout(ANSWER_WITHIN, store.is_reachable());
+            if asked.await.unwrap_or(false) {
+                reachable = true;
+                break;
+            }
+        }
+        *known = Some((Instant::now(), reachable));
+        reachable
+    }
+}

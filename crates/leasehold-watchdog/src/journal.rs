@@ -1,0 +1,226 @@
+//! What a node must not forget when it is replaced: written down as it happens, in memory that the service
+//! manager keeps.
+//!
+//! Each entry is a frame, as on a connection. One that is cut off is the last: its node was killed while it
+//! wrote it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use leasehold::watchdog::frame::{Decoder, encode};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+/// Below this length it is not worth while to write it anew.
+const LENGTH_MIN: u64 = 1024 * 1024;
+
+/// It is written anew when it is so many times as long as it was.
+const GROWTH_MAX: u64 = 4;
+
+/// One fact. Instants are nanoseconds of this machine's clock since it was started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Entry {
+    /// There is a client; nothing that was written of it before counts.
+    Client(Id, Box<Known>),
+    /// A process of it is kept at a place.
+    Process(Id, u64),
+    /// It has a lease, or other terms for one.
+    Lease(Id, u64, Lease),
+    /// It has a lease no more.
+    Left(Id, u64),
+    /// It was last heard of at an instant.
+    Silent(Id, u64),
+    /// It is heard of again.
+    Heard(Id),
+    /// It is forgotten.
+    Over(Id),
+}
+
+/// The id of a client.
+pub(crate) type Id = [u8; 16];
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    pub(crate) image: [u8; 16],
+    pub(crate) drawn: Option<u64>,
+    pub(crate) store: String,
+    pub(crate) namespace: String,
+    pub(crate) tenant: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) program: String,
+    pub(crate) label: String,
+    pub(crate) since: u64,
+}
+
+/// A lease of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) name: String,
+    pub(crate) ttl_ms: u64,
+    pub(crate) patience_ms: u64,
+    pub(crate) keep_until: u64,
+}
+
+/// A client as it was written down.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    pub(crate) known: Known,
+    pub(crate) processes: Vec<u64>,
+    pub(crate) leases: BTreeMap<u64, Lease>,
+    pub(crate) silent_since: Option<u64>,
+}
+
+/// The journal that is written.
+#[derive(Debug)]
+pub(crate) struct Journal(Mutex<Book>);
+
+#[derive(Debug)]
+struct Book {
+    file: File,
+    generation: u64,
+    length: u64,
+    /// How long it was when it was begun, with all that was known then.
+    began: u64,
+    failed: bool,
+}
+
+impl Journal {
+    /// An empty one.
+    pub(crate) fn new(generation: u64) -> std::io::Result<Self> {
+        Ok(Self(Mutex::new(Book {
+            file: File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?),
+            generation,
+            length: 0,
+            began: 0,
+            failed: false,
+        })))
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an entry.
+    pub(crate) fn write(&self, entry: &Entry) {
+        self.book().write(entry);
+    }
+
+    /// Begins a new one, in which everything is to be written that is known.
+    pub(crate) fn begin_anew(&self) -> std::io::Result<()> {
+        let file = File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?);
+        let mut book = self.book();
+        book.file = file;
+        book.generation += 1;
+        book.length = 0;
+        Ok(())
+    }
+
+    /// Everything is written that was known. Answers the generation, and the file, for who keeps it.
+    pub(crate) fn is_whole(&self) -> std::io::Result<(u64, OwnedFd)> {
+        let mut book = self.book();
+        book.began = book.length;
+        Ok((book.generation, OwnedFd::from(book.file.try_clone()?)))
+    }
+
+    /// Whether much in it does not count any more.
+    pub(crate) fn is_long(&self) -> bool {
+        let book = self.book();
+        book.length > LENGTH_MIN && book.length / GROWTH_MAX > book.began
+    }
+}
+
+impl Book {
+    fn write(&mut self, entry: &Entry) {
+        let written = encode(entry)
+            .map_err(std::io::Error::other)
+            .and_then(|frame| {
+                self.length += frame.len() as u64;
+                self.file.write_all(&frame)
+            });
+        if let Err(error) = written
+            && !self.failed
+        {
+            self.failed = true;
+            tracing::error!(%error, "cannot write the journal, the next node will not know everything");
+        }
+    }
+}
+
+/// What a journal says.
+pub(crate) fn read(file: OwnedFd) -> BTreeMap<Id, Saved> {
+    let file = File::from(file);
+    let mut decoder = Decoder::default();
+    let mut clients = BTreeMap::new();
+    let mut at = 0;
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        match file.read_at(&mut bytes, at) {
+            Ok(0) => return clients,
+            Ok(read) => {
+                at += read as u64;
+                decoder.push(&bytes[..read]);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the journal to its end");
+                return clients;
+            }
+        }
+        loop {
+            match decoder.next() {
+                Ok(Some(entry)) => apply(&mut clients, entry),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the journal makes no sense from some point on");
+                    return clients;
+                }
+            }
+        }
+    }
+}
+
+fn apply(clients: &mut BTreeMap<Id, Saved>, entry: Entry) {
+    let (Entry::Client(id, _)
+    | Entry::Process(id, _)
+    | Entry::Lease(id, ..)
+    | Entry::Left(id, _)
+    | Entry::Silent(id, _)
+    | Entry::Heard(id)
+    | Entry::Over(id)) = entry;
+    if let Entry::Client(_, known) = entry {
+        let saved = Saved {
+            known: *known,
+            processes: Vec::new(),
+            leases: BTreeMap::new(),
+            silent_since: None,
+        };
+        clients.insert(id, saved);
+        return;
+    }
+    let Some(saved) = clients.get_mut(&id) else {
+        return;
+    };
+    match entry {
+        Entry::Client(..) => {}
+        Entry::Process(_, place) => saved.processes.push(place),
+        Entry::Lease(_, number, lease) => {
+            saved.leases.insert(number, lease);
+        }
+        Entry::Left(_, number) => {
+            saved.leases.remove(&number);
+        }
+        Entry::Silent(_, since) => saved.silent_since = Some(since),
+        Entry::Heard(_) => saved.silent_since = None,
+        Entry::Over(_) => {
+            clients.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
