@@ -172,7 +172,7 @@ pub(crate) fn read(file: OwnedFd) -> BTreeMap<Id, Saved> {
             }
         }
         loop {
-            match decoder.next() {
+            match decoder.word() {
                 Ok(Some(entry)) => apply(&mut clients, entry),
                 Ok(None) => break,
                 Err(error) => {

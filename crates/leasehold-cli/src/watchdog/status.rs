@@ -35,12 +35,20 @@ pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let leases: u32 = clients.iter().map(|client| client.leases).sum();
-    let (node, count) = (output::printable(node.node()), clients.len());
-    output::line(&format!("{node}: {count} clients, {leases} leases"))?;
+    let (clients_in_all, leases) = (count(clients.len(), "client"), count(leases, "lease"));
+    let node = output::printable(node.node());
+    output::line(&format!("{node}: {clients_in_all}, {leases}"))?;
     if !clients.is_empty() {
         output::line(&table(&clients))?;
     }
     Ok(0)
+}
+
+fn count(number: impl TryInto<u64>, of: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {of}"),
+        number => format!("{number} {of}s"),
+    }
 }
 
 fn as_json(client: &ClientStatus) -> serde_json::Value {
@@ -124,8 +132,8 @@ fn condition(client: &ClientStatus) -> String {
 fn name(condition: Condition) -> &'static str {
     match condition {
         Condition::Well => "well",
-        Condition::HeldUp => "held up",
-        Condition::GivenUp => "given up",
+        Condition::HeldUp => "held-up",
+        Condition::GivenUp => "given-up",
         Condition::Unseen => "unseen",
         Condition::Dead => "dead",
     }

@@ -17,6 +17,7 @@ fn help_names_every_command_option_and_code() {
         "show",
         "release",
         "doctor",
+        "watchdog",
         "bench",
         "completions",
         "man",

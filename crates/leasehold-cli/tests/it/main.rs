@@ -15,3 +15,4 @@ mod overlap;
 mod redlock;
 mod signals;
 mod tools;
+mod watchdog;

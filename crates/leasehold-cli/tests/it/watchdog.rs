@@ -1,0 +1,268 @@
+//! The watchdog and its runs.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{RedisServer, eventually};
+
+use crate::tools::{Place, Running, SOON, code, kill, lives, stderr, stdout};
+
+/// A node in a place. It ends with the test.
+struct Node {
+    process: Child,
+    socket: String,
+}
+
+impl Node {
+    fn start(place: &Place) -> Self {
+        let socket = place.path("run/watchdog.sock").display().to_string();
+        let listen = format!("unix:{socket}");
+        let process = place
+            .leasehold(["watchdog", "--listen", &listen])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let node = Self { process, socket };
+        eventually(SOON, || node.status(place).is_some());
+        node
+    }
+
+    /// What `--watchdog` is told.
+    fn option(&self) -> String {
+        format!("--watchdog=unix:{}", self.socket)
+    }
+
+    fn status(&self, place: &Place) -> Option<serde_json::Value> {
+        let args = ["watchdog", "status", "--json", "--socket", &self.socket];
+        let output = place.leasehold(args).output().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// What the status says of its only client.
+    fn client(&self, place: &Place, field: &str) -> serde_json::Value {
+        self.status(place).unwrap()["clients"][0][field].clone()
+    }
+
+    /// Waits until it looks after a run, and all its processes.
+    fn has_run(&self, place: &Place) {
+        eventually(SOON, || {
+            self.client(place, "leases") == 1 && self.client(place, "processes") == 3
+        });
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A run of a command that says it is in, then waits for a file, and says where it is.
+fn run(place: &Place, node: &Node, ttl: &str) -> Running {
+    let script =
+        "echo $$ > child; echo in; while ! test -e go; do sleep 0.01; done; echo out > end";
+    let watchdog = node.option();
+    let args = ["--watchdog-required", &watchdog, "--ttl", ttl, "job"];
+    let run = Running::start(place.run_script(&args, script));
+    node.has_run(place);
+    run
+}
+
+#[test]
+fn a_stopped_run_keeps_its_lock_and_its_command() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let node = Node::start(&place);
+    let run = run(&place, &node, "500ms");
+    let child = place.line_of("child");
+    run.signal("STOP");
+    let since = Instant::now();
+    // Who waits for six ttls does not get it.
+    let other = code(&mut place.run_script(&["-w", "3s", "job"], "true"));
+    assert_eq!(other, 124, "after {:?}", since.elapsed());
+    assert_eq!(node.client(&place, "condition"), "held-up");
+    assert!(lives(&child));
+    run.signal("CONT");
+    eventually(SOON, || node.client(&place, "condition") == "well");
+    std::fs::write(place.path("go"), "").unwrap();
+    let output = run.finish();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(place.line_of("end"), "out");
+    assert!(!place.is_held("job"));
+}
+
+#[test]
+fn a_killed_run_frees_its_lock_at_once() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let node = Node::start(&place);
+    let mut run = run(&place, &node, "1h");
+    let child = place.line_of("child");
+    run.signal("KILL");
+    run.process.wait().unwrap();
+    let other = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
+    assert_eq!(other, 0);
+    assert!(!lives(&child));
+}
+
+#[test]
+fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let node = Node::start(&place);
+    let run = run(&place, &node, "500ms");
+    run.signal("STOP");
+    drop(node);
+    let child = place.line_of("child");
+    let other = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
+    assert_eq!(other, 0);
+    assert!(!lives(&child), "it worked on without the lock");
+    run.signal("CONT");
+    let output = run.finish();
+    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+}
+
+/// The watchdog is needed by nobody who does not ask for it.
+#[test]
+fn without_a_watchdog_a_run_runs() {
+    let place = Place::new();
+    let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
+    let output = place.run_script(&[nowhere, "job"], "echo in").output();
+    assert_eq!(stdout(&output.unwrap()), "in\n");
+    let required = [nowhere, "--watchdog-required", "job"];
+    let output = place.run_script(&required, "echo in").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let words = stderr(&output);
+    assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");
+    assert_eq!(stdout(&output), "");
+    let output = place
+        .leasehold(["watchdog", "status", "--socket", "/nonexistent/a"])
+        .output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no watchdog at unix:/nonexistent/a"));
+}
+
+#[test]
+fn the_status_says_who_is_there() {
+    let place = Place::new();
+    let node = Node::start(&place);
+    let nobody = ["watchdog", "status", "--socket", &node.socket];
+    assert!(stdout(&place.leasehold(nobody).output().unwrap()).contains("0 clients, 0 leases"));
+    let run = run(&place, &node, "30s");
+    let text = stdout(&place.leasehold(nobody).output().unwrap());
+    for part in [
+        "1 client, 1 lease",
+        "CONDITION",
+        "well",
+        "sqlite:",
+        &run.process.id().to_string(),
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    std::fs::write(place.path("go"), "").unwrap();
+    assert!(run.finish().status.success());
+    eventually(SOON, || {
+        node.status(&place).unwrap()["clients"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    });
+}
+
+#[test]
+fn a_planned_end_is_a_success_and_leaves_no_socket() {
+    let place = Place::new();
+    let mut node = Node::start(&place);
+    kill("TERM", node.process.id());
+    assert_eq!(node.process.wait().unwrap().code(), Some(0));
+    assert!(!std::path::Path::new(&node.socket).exists());
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_sentence() {
+    let place = Place::new();
+    let node = Node::start(&place);
+    let there = format!("unix:{}", node.socket);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let fails = |args: &[&str], words: &[&str]| {
+        let output = place.leasehold(["watchdog"]).args(args).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{args:?}: {text}");
+        }
+    };
+    fails(&["--listen", &there], &[&node.socket]);
+    fails(&["--listen", "unix:/proc/no/a.sock"], &["/proc/no"]);
+    fails(
+        &["--listen", "http://a:1"],
+        &["unix:PATH", "tcp://HOST:PORT"],
+    );
+    fails(&["--listen", "tcp://127.0.0.1:0"], &["certificate"]);
+    let other = format!("unix:{}", place.path("b.sock").display());
+    fails(&["--listen", &other, "--metrics", &taken], &[&taken]);
+    fails(
+        &["--listen", &other, "--token-file", "/nonexistent"],
+        &["/nonexistent"],
+    );
+    fails(&["--serve", "redis://host"], &["NAME=URL"]);
+    let secret = "a=redis://:open-sesame@host";
+    fails(&["--serve", secret], &["password"]);
+    // The first one is still there.
+    assert!(node.status(&place).is_some());
+}
+
+#[test]
+fn its_figures_are_told_over_http() {
+    let place = Place::new();
+    let socket = place.path("watchdog.sock");
+    let listen = format!("unix:{}", socket.display());
+    let mut command: Command = place.leasehold(["watchdog", "--listen", &listen]);
+    command.args(["--metrics", "127.0.0.1:0", "--log", "json"]);
+    let log = std::fs::File::create(place.path("log")).unwrap();
+    let process = command.stderr(log).spawn().unwrap();
+    let node = Node {
+        process,
+        socket: socket.display().to_string(),
+    };
+    let address = || {
+        let log = place.read("log");
+        let (_, rest) = log.split_once("figures are at http://")?;
+        Some(rest.split_once("/metrics")?.0.to_owned())
+    };
+    eventually(SOON, || address().is_some());
+    let address = address().unwrap();
+    let _run = run(&place, &node, "30s");
+    let metrics = get(&address, "/metrics");
+    assert!(metrics.contains("leasehold_watchdog_leases"), "{metrics}");
+    for path in ["/healthz", "/readyz"] {
+        assert!(get(&address, path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    let object = place
+        .read("log")
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .map(str::to_owned);
+    let object: serde_json::Value = serde_json::from_str(&object.unwrap()).unwrap();
+    assert_eq!(object["level"], "INFO");
+}
+
+fn get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
