@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::terms::Terms;
+use super::terms::{Terms, back};
 use crate::time::Instant;
 
 /// The pause between two signs of life of a client that has no lease to look after.
 const QUIET_BEAT: Duration = Duration::from_secs(60);
 
 /// What one node is to know, and what it knows. `T` is what it must be told of a lease beside its terms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registry<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
     /// What was told on this connection, and whether that was acknowledged.
@@ -178,6 +178,16 @@ impl<T: Clone> Registry<T> {
             self.beat = beats.min().unwrap_or(QUIET_BEAT).min(QUIET_BEAT);
         }
         due
+    }
+
+    /// The same by a clock that is `span` behind. Only spans matter to a registry, so whoever visits all
+    /// of its states lets the clock stand still and this pass.
+    #[doc(hidden)]
+    pub fn back(&mut self, span: Duration) {
+        back(&mut self.said, span);
+        let wanted = self.wanted.values_mut().map(|(terms, _)| terms);
+        let told = self.told.values_mut().map(|(terms, _)| terms);
+        wanted.chain(told).for_each(|terms| terms.back(span));
     }
 }
 
