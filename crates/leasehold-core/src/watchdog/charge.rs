@@ -345,17 +345,24 @@ impl<T> Charge<T> {
         }
     }
 
-    /// The same by a clock that is `span` behind. Only spans matter to a charge, so whoever visits all of
-    /// its states lets the clock stand still and this pass.
+    /// The same by a clock that is `span` behind and shows `now`. Only spans matter to a charge, so whoever
+    /// visits all of its states lets the clock stand still and this pass.
     #[doc(hidden)]
-    pub fn back(&mut self, span: Duration) {
+    pub fn back(&mut self, span: Duration, now: Instant) {
+        // When a wait was over that is over makes no difference.
+        let wait = |until: &mut Instant| {
+            back(until, span);
+            if *until <= now {
+                *until = Instant::default();
+            }
+        };
         back(&mut self.heard, span);
-        back(&mut self.idle_until, span);
+        wait(&mut self.idle_until);
         self.died.iter_mut().for_each(|at| back(at, span));
         for watched in self.leases.values_mut() {
             watched.terms.back(span);
             watched.renewed.iter_mut().for_each(|at| back(at, span));
-            back(&mut watched.pause_until, span);
+            wait(&mut watched.pause_until);
         }
     }
 }

@@ -5,9 +5,6 @@ use super::setup::Setup;
 use super::state::{EVER, Link, NOBODY, RIVAL, Stand, State, Word};
 use super::steps::{Mark, Take};
 
-/// The most words that are on their way on one connection.
-const WORDS: usize = 2;
-
 impl Watchdog {
     pub(super) fn client(&self, state: &State, take: Take<'_>) {
         if state.main {
@@ -113,6 +110,9 @@ impl Watchdog {
 
     /// Tells the registries of all nodes that the current lease is wanted, or not any more.
     fn tell_registries(&self, state: &mut State, wanted: bool) {
+        if state.life >= self.setup.watched {
+            return;
+        }
         let setup = self.setup;
         let number = setup.number(state, state.current());
         let terms = setup.terms(state.keep, Setup::client_now());
@@ -128,7 +128,7 @@ impl Watchdog {
 
     /// What the client says to a node.
     pub(super) fn speak(&self, state: &State, node: usize, take: Take<'_>) {
-        if !state.main {
+        if !state.main || state.life >= self.setup.watched {
             return;
         }
         let place = self.place(node);
@@ -152,7 +152,7 @@ impl Watchdog {
             to("the client connects to", link, 0);
             return;
         }
-        if link.words.len() < WORDS {
+        if link.words.len() < self.setup.words {
             let mut link = link.clone();
             if let Some(word) = self.word(state, &mut link) {
                 link.say(word);

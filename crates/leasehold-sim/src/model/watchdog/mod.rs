@@ -114,14 +114,16 @@ impl Model for Watchdog {
             flights: [Flight::None; FLIGHTS],
             late: [Late::None; LATE],
             ends: self.setup.ends,
-            faults: self.setup.faults,
+            slow: self.setup.slow,
+            stops: self.setup.stops,
             slack: self.setup.slack,
+            lates: self.setup.late,
             broken: 0,
         }]
     }
 
     fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
-        self.all_steps(state, take);
+        self.all_steps(&self.normal(*state), take);
     }
 
     fn normal(&self, state: State) -> State {
@@ -162,6 +164,7 @@ impl Model for Watchdog {
     }
 
     fn reached(&self) -> u32 {
+        eprintln!("charges {} links {}", self.charges.len(), self.links.len());
         self.marks.load(Ordering::Relaxed)
     }
 }

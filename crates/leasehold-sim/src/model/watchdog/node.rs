@@ -134,12 +134,16 @@ impl Watchdog {
         for at in 0..state.flights.len() {
             self.fly(state, at, node, take);
         }
-        if state.faults > 0 && state.is_timely(node) {
+        if state.stops > 0 {
             let mut next = *state;
-            next.faults -= 1;
+            next.stops -= 1;
+            self.stop(&next, node, take);
+        }
+        if state.slow > 0 && state.is_timely(node) {
+            let mut next = *state;
+            next.slow -= 1;
             next.timely &= !(1 << node);
             take(&format_args!("{place} is slow from now on"), next);
-            self.stop(&next, node, take);
         }
     }
 
@@ -233,6 +237,10 @@ impl Watchdog {
             true => End::Renewed,
             false => End::Over,
         };
+        if !timely {
+            // It may have been sent long ago.
+            next.unwanted = 0;
+        }
         if timely {
             next.flights[at] = Flight::None;
             self.answer(&mut next, node, (acquisition, kind, age), end);
@@ -249,10 +257,13 @@ impl Watchdog {
             next.slack -= slack;
             next.flights[at] = Flight::None;
             self.answer(&mut next, node, (acquisition, kind, age), End::Failed);
+            if !self.setup.has_slack() {
+                next.sound &= !(1 << node);
+            }
             if slack > 0 {
                 take(&format_args!("the {what} of {place} fails"), next);
             }
-            if next.fly_late(self.setup.late, Late::Some { acquisition, kind }) {
+            if next.fly_late(acquisition, kind) {
                 take(&format_args!("{place} waits no more for its {what}"), next);
             }
         }
@@ -341,23 +352,19 @@ impl Watchdog {
             };
             self.put_link(state, life, node, link);
         }
-        for flight in &mut state.flights {
+        for at in 0..state.flights.len() {
             if let Flight::Some {
                 node: of,
                 acquisition,
                 kind,
                 course,
                 ..
-            } = *flight
+            } = state.flights[at]
                 && usize::from(of) == node
             {
-                *flight = Flight::None;
-                let places = &mut state.late[..usize::from(self.setup.late)];
-                let free = places.iter_mut().find(|it| **it == Late::None);
-                if let Some(free) = free
-                    && course == Course::Sent
-                {
-                    *free = Late::Some { acquisition, kind };
+                state.flights[at] = Flight::None;
+                if course == Course::Sent {
+                    state.fly_late(acquisition, kind);
                 }
             }
         }

@@ -25,7 +25,7 @@ impl Setup {
 
     /// Now on the clock of a node. What is older than anything that matters is at its beginning.
     pub(super) fn node_now(self) -> Instant {
-        let ticks = u32::from(self.ttl.max(MAX_PAUSE)) + 1;
+        let ticks = u32::from(self.ttl.max(MAX_PAUSE));
         Instant::default().after(TICK * ticks)
     }
 
@@ -47,6 +47,13 @@ impl Setup {
             terms.patience = ttl.as_duration();
         }
         terms
+    }
+
+    /// Whether a lease survives a deed that failed.
+    pub(super) fn has_slack(self) -> bool {
+        let patience = self.terms(EVER, self.node_now()).patience;
+        let patience = patience.as_nanos().div_ceil(TICK.as_nanos()) as u8;
+        self.interval + patience + 1 < self.ttl
     }
 
     pub(super) fn charge(self, node: usize) -> Charge<()> {

@@ -13,6 +13,8 @@ pub struct Setup {
     pub restart: Restart,
     /// In its first life it has registered a child that may live on without it.
     pub child: bool,
+    /// How many of its lives it knows of the watchdog.
+    pub watched: u8,
     /// How many ticks of a second a store keeps a lease.
     pub ttl: u8,
     /// How many ticks old its own last renewal is at most when a client says that it is well.
@@ -21,12 +23,16 @@ pub struct Setup {
     pub keep: Option<u8>,
     /// How many connections end, for either side first.
     pub ends: u8,
-    /// How many nodes may stop being in time, or forget everything.
-    pub faults: u8,
-    /// How many deeds that nobody waits for any more may be on their way at once.
+    /// How many nodes may become slow.
+    pub slow: u8,
+    /// How many times a node ends and begins again, and knows nothing then.
+    pub stops: u8,
+    /// For how many deeds a node does not wait until they are answered.
     pub late: u8,
     /// How many deeds of a node that is in time may fail all the same.
     pub slack: u8,
+    /// How many words may be on their way on one connection.
+    pub words: usize,
     /// A client may give up a lease without having released it: it did not reach the store.
     pub gives_up: bool,
     /// The rules.
@@ -143,13 +149,16 @@ impl Default for Setup {
             lives: 2,
             restart: Restart::NewClient,
             child: false,
+            watched: 2,
             ttl: 3,
             interval: 1,
             keep: None,
             ends: 0,
-            faults: 0,
+            slow: 0,
+            stops: 0,
             late: 0,
             slack: 0,
+            words: 1,
             gives_up: false,
             rules: Rules::default(),
         }

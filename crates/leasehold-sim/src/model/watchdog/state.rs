@@ -58,8 +58,10 @@ pub struct State {
     pub(super) late: [Late; LATE],
     /// How much may still happen.
     pub(super) ends: u8,
-    pub(super) faults: u8,
+    pub(super) slow: u8,
+    pub(super) stops: u8,
     pub(super) slack: u8,
+    pub(super) lates: u8,
     /// What was broken on the way, one bit for each property.
     pub(super) broken: u8,
 }
@@ -178,9 +180,15 @@ impl State {
         free.map(|free| *free = flight).is_some()
     }
 
-    pub(super) fn fly_late(&mut self, max: u8, late: Late) -> bool {
-        let places = &mut self.late[..usize::from(max)];
-        let free = places.iter_mut().find(|it| **it == Late::None);
-        free.map(|free| *free = late).is_some()
+    /// Nobody waits for a deed any more, if that may still happen.
+    pub(super) fn fly_late(&mut self, acquisition: u8, kind: Kind) -> bool {
+        let free = self.late.iter_mut().find(|it| **it == Late::None);
+        let may = self.lates > 0 && free.is_some();
+        if may {
+            self.lates -= 1;
+            let late = Late::Some { acquisition, kind };
+            free.into_iter().for_each(|free| *free = late);
+        }
+        may
     }
 }

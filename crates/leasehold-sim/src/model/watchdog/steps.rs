@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
-use super::state::{EVER, Flight, HOST, LIVES, NOBODY, Stand, State};
+use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, NOBODY, Stand, State};
 use super::{Broken, Watchdog};
 
 /// What is told of a step.
@@ -105,14 +105,21 @@ impl Watchdog {
             next.keep = next.keep.saturating_sub(1);
         }
         for flight in &mut next.flights {
-            if let Flight::Some { age, .. } = flight {
+            // Only of a renewal is it asked later when it was sent.
+            if let Flight::Some {
+                age,
+                kind: Kind::Renew,
+                course: Course::Sent | Course::Renewed,
+                ..
+            } = flight
+            {
                 *age = self.setup.ttl.min(*age + 1);
             }
         }
         for life in 0..LIVES {
             for node in self.nodes() {
                 if let Some(mut charge) = self.charge(&next, life, node) {
-                    charge.back(TICK);
+                    charge.back(TICK, self.setup.node_now());
                     self.put_charge(&mut next, life, node, Some(charge));
                 }
                 let mut link = self.link(&next, life, node);
@@ -126,7 +133,7 @@ impl Watchdog {
 
     /// A lease of the dead is gone before the tick is over if the node on their host is in time.
     fn judge_release(&self, state: &mut State) {
-        if state.holder >= NOBODY || !state.is_timely(HOST) || self.setup.slack > 0 {
+        if state.holder >= NOBODY || !state.is_timely(HOST) || state.slack < self.setup.slack {
             return;
         }
         let life = state.life_of(state.holder);
