@@ -173,16 +173,15 @@ impl Watchdog {
     fn word(&self, state: &State, link: &mut Link) -> Option<Word> {
         let now = Setup::client_now();
         if !link.registry.has_news() {
-            return link.registry.beat(now).then_some(Word::Beat);
+            // Who gives up has other leases to look after, or it would be silent.
+            let beats = link.registry.beat(now) || self.setup.gives_up;
+            return beats.then_some(Word::Beat);
         }
         let changes = link.registry.next_changes(usize::MAX, now)?;
         let register = changes.register.into_iter();
         let register = register.map(|(number, ..)| (number, state.keep));
-        if !link.severed {
-            // It hears at once what it needs not know.
-            link.registry.acknowledged(changes.batch, &[]);
-        }
         Some(Word::Changes {
+            batch: changes.batch,
             register: register.collect(),
             unregister: changes.unregister,
         })

@@ -39,6 +39,9 @@ impl Watchdog {
                 // Whatever came over the one before is the past.
                 link.before = None;
             }
+            if let Word::Changes { batch, .. } = word {
+                link.registry.acknowledged(batch, &[]);
+            }
             self.put_link(&mut next, life, node, link);
             self.hear(&mut next, life, node, word);
             take(&format_args!("{place} hears the client"), next);
@@ -75,6 +78,7 @@ impl Watchdog {
             Word::Changes {
                 register,
                 unregister,
+                ..
             } => {
                 charge.heard(now);
                 for (number, keep) in register {

@@ -33,7 +33,8 @@ pub struct Setup {
     pub slack: u8,
     /// How many words may be on their way on one connection.
     pub words: usize,
-    /// A client may give up a lease without having released it: it did not reach the store.
+    /// A client may give up a lease without having released it, as it does not reach the store. It has
+    /// leases of other locks, and so something to say.
     pub gives_up: bool,
     /// The rules.
     pub rules: Rules,

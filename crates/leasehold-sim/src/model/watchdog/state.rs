@@ -139,6 +139,7 @@ pub(super) struct Link {
 pub(super) enum Word {
     Hello,
     Changes {
+        batch: u64,
         /// Acquisitions, and for how many ticks they may be renewed.
         register: Vec<(u64, u8)>,
         unregister: Vec<u64>,
