@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::terms::Terms;
+use super::terms::{Terms, back};
 use crate::time::{Instant, Ttl};
 
 /// How a node can tell whether a client lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
     /// It watches the processes themselves: their end is seen at once, and proves the death.
     Processes,
@@ -43,7 +43,7 @@ pub enum Condition {
 }
 
 /// What is to be done in the store for a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deed {
     /// Renew it for this ttl.
     Renew(Ttl),
@@ -63,7 +63,7 @@ pub enum End {
 }
 
 /// One client in a node's charge. `T` is what the caller needs to do a deed: which lock it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Charge<T> {
     evidence: Evidence,
     max_pause: Duration,
@@ -79,7 +79,7 @@ pub struct Charge<T> {
     idle_until: Instant,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watched<T> {
     subject: T,
     terms: Terms,
@@ -359,6 +359,27 @@ impl<T> Charge<T> {
                 Some(self.heard.after(self.patience).min(given_up))
             }
             Condition::Well | Condition::GivenUp | Condition::Unseen => None,
+        }
+    }
+
+    /// The same by a clock that is `span` behind and shows `now`. Only spans matter to a charge, so whoever
+    /// visits all of its states lets the clock stand still and this pass.
+    #[doc(hidden)]
+    pub fn back(&mut self, span: Duration, now: Instant) {
+        // When a wait was over that is over makes no difference.
+        let wait = |until: &mut Instant| {
+            back(until, span);
+            if *until <= now {
+                *until = Instant::default();
+            }
+        };
+        back(&mut self.heard, span);
+        wait(&mut self.idle_until);
+        self.died.iter_mut().for_each(|at| back(at, span));
+        for watched in self.leases.values_mut() {
+            watched.terms.back(span);
+            watched.renewed.iter_mut().for_each(|at| back(at, span));
+            wait(&mut watched.pause_until);
         }
     }
 }

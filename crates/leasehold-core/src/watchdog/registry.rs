@@ -3,27 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::terms::Terms;
+use super::terms::{Terms, back};
 use crate::time::Instant;
 
 /// The pause between two signs of life of a client that has no lease to look after.
 const QUIET_BEAT: Duration = Duration::from_secs(60);
 
 /// What one node is to know, and what it knows. `T` is what it must be told of a lease beside its terms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registry<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
     /// What was told on this connection, and whether that was acknowledged.
     told: BTreeMap<u64, (Terms, bool)>,
+    /// What the node may look after because it was told so once, on this connection or an earlier one,
+    /// and has not acknowledged that it is to stop.
+    left: BTreeSet<u64>,
     /// What may be another than what was told.
     changed: BTreeSet<u64>,
     connected: bool,
     batches: u64,
-    /// What was told and is not acknowledged, by batch.
-    unanswered: VecDeque<(u64, Vec<u64>)>,
+    /// What was told and is not acknowledged.
+    unanswered: VecDeque<Unanswered>,
     /// When something was said last.
     said: Instant,
     beat: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Unanswered {
+    batch: u64,
+    registered: Vec<u64>,
+    unregistered: Vec<u64>,
 }
 
 /// One batch of news.
@@ -42,6 +52,7 @@ impl<T> Default for Registry<T> {
         Self {
             wanted: BTreeMap::new(),
             told: BTreeMap::new(),
+            left: BTreeSet::new(),
             changed: BTreeSet::new(),
             connected: false,
             batches: 0,
@@ -74,18 +85,20 @@ impl<T: Clone> Registry<T> {
         }
     }
 
-    /// A connection to the node stands: it knows nothing.
+    /// A connection to the node stands: it is told everything anew, also what it is not to look after any
+    /// more. It may be the same node, and have missed that.
     pub fn connected(&mut self, now: Instant) {
         self.disconnected();
         self.connected = true;
         self.said = now;
-        self.changed = self.wanted.keys().copied().collect();
+        self.changed = self.wanted.keys().chain(&self.left).copied().collect();
     }
 
     /// The connection ended. Answers which leases it looked after until now.
     pub fn disconnected(&mut self) -> Vec<u64> {
         self.connected = false;
         self.unanswered.clear();
+        self.left.extend(self.told.keys());
         let told = std::mem::take(&mut self.told).into_iter();
         told.filter_map(|(number, (_, acknowledged))| acknowledged.then_some(number))
             .collect()
@@ -127,20 +140,26 @@ impl<T: Clone> Registry<T> {
                 (Some((terms, subject)), _) => {
                     changes.register.push((number, *terms, subject.clone()));
                     self.told.insert(number, (*terms, false));
+                    self.left.remove(&number);
                 }
-                (None, Some(_)) => {
-                    changes.unregister.push(number);
-                    self.told.remove(&number);
+                (None, told) => {
+                    if told.is_some() || self.left.contains(&number) {
+                        changes.unregister.push(number);
+                        self.told.remove(&number);
+                        self.left.insert(number);
+                    }
                 }
-                (None, None) => {}
             }
         }
         if changes.register.is_empty() && changes.unregister.is_empty() {
             return None;
         }
         let registered = changes.register.iter().map(|(number, ..)| *number);
-        self.unanswered
-            .push_back((changes.batch, registered.collect()));
+        self.unanswered.push_back(Unanswered {
+            batch: changes.batch,
+            registered: registered.collect(),
+            unregistered: changes.unregister.clone(),
+        });
         self.batches += 1;
         self.said = now;
         Some(changes)
@@ -150,11 +169,11 @@ impl<T: Clone> Registry<T> {
     /// after from now on.
     pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
-        while let Some((number, _)) = self.unanswered.front()
-            && *number <= batch
-        {
-            let (_, leases) = self.unanswered.pop_front().unwrap_or_default();
-            for lease in leases {
+        while let Some(told) = self.unanswered.pop_front_if(|told| told.batch <= batch) {
+            for lease in told.unregistered {
+                self.left.remove(&lease);
+            }
+            for lease in told.registered {
                 if refused.contains(&lease) {
                     // It stays told: asked again at once it would be refused again.
                     continue;
@@ -184,6 +203,16 @@ impl<T: Clone> Registry<T> {
             self.beat = beats.min().unwrap_or(QUIET_BEAT).min(QUIET_BEAT);
         }
         due
+    }
+
+    /// The same by a clock that is `span` behind. Only spans matter to a registry, so whoever visits all
+    /// of its states lets the clock stand still and this pass.
+    #[doc(hidden)]
+    pub fn back(&mut self, span: Duration) {
+        back(&mut self.said, span);
+        let wanted = self.wanted.values_mut().map(|(terms, _)| terms);
+        let told = self.told.values_mut().map(|(terms, _)| terms);
+        wanted.chain(told).for_each(|terms| terms.back(span));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::time::{Instant, Ttl};
 
 /// What a node is to do for a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// The ttl that a renewal asks for; nor does the lease last longer without one.
     pub ttl: Ttl,
@@ -46,5 +46,17 @@ impl Terms {
     /// The pause after something failed.
     pub(super) fn retry(&self) -> Duration {
         (self.ttl.as_duration() / 30).max(Duration::from_millis(5))
+    }
+
+    /// The same terms, seen from a clock that is `span` behind.
+    pub(super) fn back(&mut self, span: Duration) {
+        back(&mut self.keep_until, span);
+    }
+}
+
+/// The same instant on a clock that is `span` behind. What is never stays never.
+pub(super) fn back(at: &mut Instant, span: Duration) {
+    if *at != Terms::NO_END {
+        *at = at.before(span);
     }
 }

@@ -18,19 +18,38 @@ pub enum Property {
     Ownership,
     /// A resource that refuses older tokens accepts no earlier owner after a later one.
     Fenced,
-    /// When all leases are over, somebody can be granted the lock.
+    /// When all leases are over, somebody can be granted the lock. A lease that nobody wants is over in
+    /// time.
     Free,
+    /// No node releases a lease of a client that lives.
+    Living,
+    /// What a node does for one lease changes no other.
+    Own,
+    /// What does not hold the lock any more never does again.
+    Final,
+    /// A silent client keeps its lease as long as a node in time looks after it.
+    Kept,
+    /// No lease is renewed for longer than it may be.
+    Bounded,
+    /// A lease lasts as long as a node says.
+    Told,
 }
 
 impl Property {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 12] = [
         Self::Exclusion,
         Self::Unique,
         Self::RealTime,
         Self::Ownership,
         Self::Fenced,
         Self::Free,
+        Self::Living,
+        Self::Own,
+        Self::Final,
+        Self::Kept,
+        Self::Bounded,
+        Self::Told,
     ];
 }
 
@@ -43,6 +62,12 @@ impl fmt::Display for Property {
             Self::Ownership => "ownership",
             Self::Fenced => "fenced",
             Self::Free => "not stuck",
+            Self::Living => "living",
+            Self::Own => "own",
+            Self::Final => "final",
+            Self::Kept => "kept",
+            Self::Bounded => "bounded",
+            Self::Told => "told",
         })
     }
 }
@@ -69,6 +94,11 @@ pub trait Model {
 
     /// How many acquisitions have succeeded.
     fn successes(&self, state: &Self::State) -> usize;
+
+    /// What was reached in the steps that were told until now, one bit for each thing.
+    fn reached(&self) -> u32 {
+        0
+    }
 }
 
 /// When to stop.
@@ -98,6 +128,8 @@ pub struct Report {
     pub states: usize,
     /// The most acquisitions that succeeded in one of them.
     pub successes: usize,
+    /// What was reached on the way, one bit for each thing.
+    pub reached: u32,
     /// What was checked.
     pub checked: Vec<Property>,
     /// What is broken, with one of the shortest ways there.
@@ -134,6 +166,7 @@ pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
     let mut report = Report {
         states: 0,
         successes: 0,
+        reached: 0,
         checked: model.properties(),
         broken: Vec::new(),
     };
@@ -153,6 +186,7 @@ pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
         number += 1;
     }
     report.states = table.len();
+    report.reached = model.reached();
     report
 }
 

@@ -24,4 +24,5 @@ pub mod rows;
 mod table;
 pub mod times;
 pub mod tokens;
+pub mod watchdog;
 mod words;

@@ -68,10 +68,40 @@ fn a_new_connection_knows_nothing() {
     let told = registry.next_changes(10, at(3)).unwrap();
     assert_eq!(
         (told.batch, told.register.len(), told.unregister.len()),
-        (2 - 1, 1, 0)
+        (1, 1, 1)
     );
     // An acknowledgement of the old connection cannot come over the new one, and says nothing.
     assert_eq!(registry.acknowledged(0, &[]), []);
+}
+
+#[test]
+fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
+    let mut registry = connected();
+    registry.want(1, terms(2_000), "a");
+    registry.want(2, terms(2_000), "b");
+    registry.want(3, terms(2_000), "c");
+    registry.next_changes(10, at(1)).unwrap();
+    registry.leave(3);
+    registry.disconnected();
+    registry.leave(1);
+    // It may hear of none of this.
+    registry.connected(at(2));
+    registry.disconnected();
+    registry.connected(at(3));
+    let told = registry.next_changes(10, at(3)).unwrap();
+    assert_eq!(told.register, [(2, terms(2_000), "b")]);
+    assert_eq!(told.unregister, [1, 3]);
+    assert!(!registry.has_news());
+    // Nor may it hear of that.
+    registry.disconnected();
+    registry.connected(at(4));
+    let told = registry.next_changes(10, at(4)).unwrap();
+    assert_eq!(told.unregister, [1, 3]);
+    registry.acknowledged(told.batch, &[]);
+    registry.disconnected();
+    registry.connected(at(5));
+    let told = registry.next_changes(10, at(5)).unwrap();
+    assert_eq!((told.register.len(), told.unregister), (1, vec![]));
 }
 
 #[test]

@@ -3,8 +3,10 @@
 mod forgetting;
 mod times;
 mod tokens;
+mod watchdog;
 
 use super::explore::{Model, Property, Report, Until, explore};
+use super::watchdog::Mark;
 
 /// A model and what must come out of it.
 pub struct Row {
@@ -14,6 +16,8 @@ pub struct Row {
     pub what: &'static str,
     /// The properties that break, and no others.
     pub breaks: Vec<Property>,
+    /// What must be reached.
+    pub reaches: Vec<Mark>,
     /// How many states an independent model of the same has, where there is one.
     pub independent: Option<&'static str>,
     explore: Box<dyn Fn(Until<'_>) -> Report + Send + Sync>,
@@ -34,6 +38,7 @@ impl Row {
             key,
             what,
             breaks: Vec::new(),
+            reaches: Vec::new(),
             independent: None,
             explore: Box::new(move |until| explore(&it, until)),
         }
@@ -41,6 +46,11 @@ impl Row {
 
     fn breaks(mut self, breaks: &[Property]) -> Self {
         self.breaks = breaks.to_vec();
+        self
+    }
+
+    fn reaches(mut self, reaches: &[Mark]) -> Self {
+        self.reaches = reaches.to_vec();
         self
     }
 
@@ -62,6 +72,11 @@ impl Row {
         if report.successes < 2 {
             let wins = report.successes;
             faults.push(format!("{}: {wins} acquisitions succeed at most", self.key));
+        }
+        for mark in &self.reaches {
+            if report.reached & *mark as u32 == 0 {
+                faults.push(format!("{}: it is not reached that {mark}", self.key));
+            }
         }
         for property in &report.checked {
             let trace = report.trace(*property);
@@ -86,6 +101,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = tokens::rows(extent);
     rows.extend(times::rows(extent));
     rows.extend(forgetting::rows());
+    rows.extend(watchdog::rows(extent));
     rows
 }
 

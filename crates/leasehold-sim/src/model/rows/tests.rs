@@ -94,6 +94,7 @@ fn a_row_that_holds_where_it_must_break_is_told() {
     let report = row.explore(Until::Done);
     let must_break = Row {
         breaks: vec![Property::Exclusion],
+        reaches: Vec::new(),
         explore: Box::new(|_| unreachable!()),
         ..*row
     };
