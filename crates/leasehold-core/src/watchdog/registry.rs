@@ -13,8 +13,10 @@ const QUIET_BEAT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registry<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
-    /// What was told on this connection, and whether that was acknowledged.
-    told: BTreeMap<u64, (Terms, bool)>,
+    /// What was told on this connection.
+    told: BTreeMap<u64, Terms>,
+    /// What the node has said it looks after.
+    watched: BTreeSet<u64>,
     /// What the node may look after because it was told so once, on this connection or an earlier one,
     /// and has not acknowledged that it is to stop.
     left: BTreeSet<u64>,
@@ -52,6 +54,7 @@ impl<T> Default for Registry<T> {
         Self {
             wanted: BTreeMap::new(),
             told: BTreeMap::new(),
+            watched: BTreeSet::new(),
             left: BTreeSet::new(),
             changed: BTreeSet::new(),
             connected: false,
@@ -98,16 +101,14 @@ impl<T: Clone> Registry<T> {
     pub fn disconnected(&mut self) -> Vec<u64> {
         self.connected = false;
         self.unanswered.clear();
-        self.left.extend(self.told.keys());
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.filter_map(|(number, (_, acknowledged))| acknowledged.then_some(number))
-            .collect()
+        self.left.extend(std::mem::take(&mut self.told).into_keys());
+        std::mem::take(&mut self.watched).into_iter().collect()
     }
 
     /// Whether the node has said that it looks after a lease.
     #[must_use]
     pub fn is_watched(&self, number: u64) -> bool {
-        matches!(self.told.get(&number), Some((_, true)))
+        self.watched.contains(&number)
     }
 
     /// What is told of a lease that is wanted.
@@ -136,16 +137,17 @@ impl<T: Clone> Registry<T> {
             && let Some(number) = self.changed.pop_first()
         {
             match (self.wanted.get(&number), self.told.get(&number)) {
-                (Some((terms, _)), Some((told, _))) if terms == told => {}
+                (Some((terms, _)), Some(told)) if terms == told => {}
                 (Some((terms, subject)), _) => {
                     changes.register.push((number, *terms, subject.clone()));
-                    self.told.insert(number, (*terms, false));
+                    self.told.insert(number, *terms);
                     self.left.remove(&number);
                 }
                 (None, told) => {
                     if told.is_some() || self.left.contains(&number) {
                         changes.unregister.push(number);
                         self.told.remove(&number);
+                        self.watched.remove(&number);
                         self.left.insert(number);
                     }
                 }
@@ -166,7 +168,7 @@ impl<T: Clone> Registry<T> {
     }
 
     /// The node acknowledged a batch, but for those that it `refused`. Answers which leases it looks
-    /// after from now on.
+    /// after from now on, and did not before.
     pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
         while let Some(told) = self.unanswered.pop_front_if(|told| told.batch <= batch) {
@@ -178,8 +180,7 @@ impl<T: Clone> Registry<T> {
                     // It stays told: asked again at once it would be refused again.
                     continue;
                 }
-                if let Some((_, acknowledged)) = self.told.get_mut(&lease) {
-                    *acknowledged = true;
+                if self.told.contains_key(&lease) && self.watched.insert(lease) {
                     watched.push(lease);
                 }
             }
@@ -211,7 +212,7 @@ impl<T: Clone> Registry<T> {
     pub fn back(&mut self, span: Duration) {
         back(&mut self.said, span);
         let wanted = self.wanted.values_mut().map(|(terms, _)| terms);
-        let told = self.told.values_mut().map(|(terms, _)| terms);
+        let told = self.told.values_mut();
         wanted.chain(told).for_each(|terms| terms.back(span));
     }
 }

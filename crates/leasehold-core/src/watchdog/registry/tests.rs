@@ -47,6 +47,9 @@ fn changes_are_told_once_and_acknowledged() {
     assert_eq!(registry.next_changes(10, at(2)), None);
     registry.want(1, terms(3_000), "a");
     assert_eq!(registry.next_changes(10, at(3)).unwrap().register.len(), 1);
+    // It is looked after all the while.
+    assert!(registry.is_watched(1));
+    assert_eq!(registry.acknowledged(2, &[]), []);
     registry.leave(1);
     let last = registry.next_changes(10, at(4)).unwrap();
     assert_eq!((last.register, last.unregister), (vec![], vec![1]));
