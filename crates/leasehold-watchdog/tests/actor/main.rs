@@ -175,7 +175,7 @@ impl Actor {
             stream.try_clone().unwrap()
         };
         loop {
-            match self.decoder.next::<ToClient>().unwrap() {
+            match self.decoder.word::<ToClient>().unwrap() {
                 Some(word) => return say(&format!("{word:?}")),
                 None => {
                     let mut bytes = [0; 4096];
