@@ -55,15 +55,18 @@ impl Actor {
                     vec![],
                 );
             }
-            ["register-many", count, ttl, patience] => {
+            ["register-many", prefix, count, ttl, patience] => {
                 for first in (1..=number(count)).step_by(500) {
                     let part = first..(first + 500).min(number(count) + 1);
                     let part = part.map(|number| {
                         let number = number.to_string();
-                        registration(&number, &format!("many/{number}"), ttl, patience, "-")
+                        let name = format!("{prefix}/{number}");
+                        registration(&number, &name, ttl, patience, "-")
                     });
-                    self.change(part.collect(), vec![]);
+                    let answer = self.changed(part.collect(), vec![]);
+                    assert!(answer.ends_with("refused: [] }"), "{answer}");
                 }
+                say("ok");
             }
             ["register-and-die", number, name, ttl, patience] => {
                 let registration = registration(number, name, ttl, patience, "-");
@@ -117,13 +120,17 @@ impl Actor {
     }
 
     fn change(&mut self, register: Vec<Registration>, unregister: Vec<u64>) {
+        say(&self.changed(register, unregister));
+    }
+
+    fn changed(&mut self, register: Vec<Registration>, unregister: Vec<u64>) -> String {
         self.batch += 1;
         self.send(&ToNode::Changes(Changes {
             batch: self.batch,
             register,
             unregister,
         }));
-        self.answer();
+        self.heard()
     }
 
     /// Says that it lives, as long as it does.
@@ -170,17 +177,21 @@ impl Actor {
 
     /// Tells the next word of the node.
     fn answer(&mut self) {
+        say(&self.heard());
+    }
+
+    fn heard(&mut self) -> String {
         let mut stream = {
             let stream = self.stream.as_ref().unwrap().lock().unwrap();
             stream.try_clone().unwrap()
         };
         loop {
             match self.decoder.next::<ToClient>().unwrap() {
-                Some(word) => return say(&format!("{word:?}")),
+                Some(word) => return format!("{word:?}"),
                 None => {
                     let mut bytes = [0; 4096];
                     match stream.read(&mut bytes) {
-                        Ok(0) | Err(_) => return say("closed"),
+                        Ok(0) | Err(_) => return "closed".into(),
                         Ok(read) => self.decoder.push(&bytes[..read]),
                     }
                 }

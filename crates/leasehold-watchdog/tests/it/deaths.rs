@@ -235,9 +235,8 @@ async fn its_lock_goes_to_the_next_who_waits() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let waiter = leasehold::Client::builder()
-        .store(&*bed.redis.url())
         .namespace("test")
-        .connect()
+        .connect(&bed.redis.url())
         .await
         .unwrap();
     let mut times = Vec::new();
@@ -254,7 +253,10 @@ async fn its_lock_goes_to_the_next_who_waits() {
         times.push(start.elapsed());
     }
     times.sort();
-    println!("kill -9 to the next holder: median {:?}, worst {:?}", times[5], times[9]);
+    println!(
+        "kill -9 to the next holder: median {:?}, worst {:?}",
+        times[5], times[9]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,6 +280,10 @@ async fn a_store_that_is_stuck_delays_no_other() {
     let start = Instant::now();
     actor.signal(Signal::KILL);
     bed.is_free("lock").await;
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
     other.cont();
 }

@@ -50,7 +50,10 @@ impl<S: Read + Write> Raw<S> {
     #[track_caller]
     pub(crate) fn welcomed(&mut self, hello: ToNode) {
         let answer = self.asks(&hello);
-        assert!(matches!(answer, Some(ToClient::Welcome { .. })), "{answer:?}");
+        assert!(
+            matches!(answer, Some(ToClient::Welcome { .. })),
+            "{answer:?}"
+        );
     }
 
     /// Says a word. Whoever is sent away cannot.

@@ -1,0 +1,1 @@
+//! Others, over TLS.
