@@ -16,6 +16,7 @@ use leasehold::watchdog::frame::{Decoder, encode};
 use leasehold::watchdog::wire::{
     Changes, Hello, Introduction, Registration, Role, ToClient, ToNode,
 };
+use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -28,6 +29,11 @@ struct Actor {
 }
 
 fn main() {
+    let arguments: Vec<_> = std::env::args().collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    if let [_, "node", listen, store] = arguments[..] {
+        return node(listen, store);
+    }
     let mut actor = Actor::default();
     let stdin = std::io::stdin();
     loop {
@@ -38,6 +44,25 @@ fn main() {
         let words: Vec<_> = line.split_whitespace().collect();
         actor.obey(&words);
     }
+}
+
+/// Is a node, until it is told to stop.
+#[tokio::main]
+async fn node(listen: &str, store: &str) {
+    let node = Node::start(Settings {
+        listen: vec![Listen::parse(listen).unwrap()],
+        stores: vec![StoreSettings {
+            url: store.to_owned(),
+            ..StoreSettings::default()
+        }],
+        ..Settings::default()
+    });
+    let node = node.await.unwrap();
+    say("listening");
+    let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    told.await.unwrap().unwrap();
+    node.stop().await;
+    say("stopped");
 }
 
 fn say(text: &str) {

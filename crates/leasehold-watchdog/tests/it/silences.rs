@@ -14,13 +14,6 @@ use crate::raw::Raw;
 
 const TTL: Duration = Duration::from_millis(900);
 
-async fn holder(bed: &Bed, name: &str) -> Actor {
-    let actor = Actor::introduced(bed);
-    bed.acquire(actor.client, 1, name, TTL).await;
-    actor.registers(1, name, TTL);
-    actor
-}
-
 /// Looks whether it holds its lock all the time.
 async fn holds_for(bed: &Bed, actor: &Actor, name: &str, span: Duration) {
     let start = Instant::now();
@@ -35,7 +28,7 @@ async fn holds_for(bed: &Bed, actor: &Actor, name: &str, span: Duration) {
 async fn stopped_it_keeps_its_locks_and_goes_on_after_it() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock").await;
+    let actor = bed.holder("lock", TTL).await;
     actor.signal(Signal::STOP);
     holds_for(&bed, &actor, "lock", TTL * 4).await;
     let rival = bed.try_acquire(7, 1, "lock", TTL).await;
@@ -58,7 +51,7 @@ async fn stopped_it_keeps_its_locks_and_goes_on_after_it() {
 async fn without_a_connection_it_keeps_its_locks_as_long_as_it_lives() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock").await;
+    let actor = bed.holder("lock", TTL).await;
     actor.tell("close");
     holds_for(&bed, &actor, "lock", TTL * 3).await;
     actor.signal(Signal::KILL);
@@ -74,7 +67,7 @@ async fn silent_for_too_long_it_loses_its_locks() {
         ..bed.settings()
     };
     let _node = Node::start(settings).await.unwrap();
-    let actor = holder(&bed, "lock").await;
+    let actor = bed.holder("lock", TTL).await;
     let start = Instant::now();
     actor.signal(Signal::STOP);
     holds_for(&bed, &actor, "lock", TTL * 2).await;
@@ -93,7 +86,7 @@ async fn silent_for_too_long_it_loses_its_locks() {
 async fn a_fixed_lease_is_not_renewed_and_is_released() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "renewed").await;
+    let actor = bed.holder("renewed", TTL).await;
     let long = Duration::from_secs(600);
     bed.acquire(actor.client, 2, "fixed", TTL).await;
     bed.acquire(actor.client, 3, "long", long).await;
@@ -112,7 +105,7 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
 async fn connected_again_it_has_what_it_speaks_of() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock").await;
+    let actor = bed.holder("lock", TTL).await;
     let long = Duration::from_secs(600);
     bed.acquire(actor.client, 2, "forgotten", long).await;
     actor.registers(2, "forgotten", long);
