@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock as _};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use crate::Error;
 use crate::http::Http;
@@ -33,6 +34,7 @@ pub struct Node {
     addresses: Vec<Listen>,
     metrics: Option<SocketAddr>,
     manager: Option<Arc<Manager>>,
+    listening: Vec<AbortHandle>,
     stopped: watch::Sender<bool>,
 }
 
@@ -71,6 +73,7 @@ impl Node {
             addresses: Vec::new(),
             metrics: None,
             manager,
+            listening: Vec::new(),
             stopped: watch::Sender::new(false),
         };
         let mut listeners = Vec::new();
@@ -96,7 +99,8 @@ impl Node {
         shared.tasks.spawn(Keeper::run(Arc::clone(shared)));
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
-            shared.tasks.spawn(listener.run(Arc::clone(shared)));
+            let listening = shared.tasks.spawn(listener.run(Arc::clone(shared)));
+            node.listening.extend(listening);
         }
         node.tell("READY=1");
         if let Some(manager) = &node.manager
@@ -127,6 +131,10 @@ impl Node {
     /// Dropped, it goes on or has stopped; call it again, or drop the node.
     pub async fn stop(&self) {
         self.tell("STOPPING=1");
+        // Whoever comes from now on is for the next node.
+        for listening in &self.listening {
+            listening.abort();
+        }
         let handed_over = Keeper::hand_over(&self.shared);
         if tokio::time::timeout(HAND_OVER_WITHIN, handed_over)
             .await
@@ -145,7 +153,7 @@ impl Node {
         if let Some(manager) = &self.manager {
             manager.flush().await;
         }
-        self.shared.tasks.stop();
+        self.shared.tasks.shut_down().await;
         self.stopped.send_replace(true);
     }
 

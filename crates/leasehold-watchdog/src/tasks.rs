@@ -29,11 +29,19 @@ impl Tasks {
 
     /// Stops all.
     pub(crate) fn stop(&self) {
-        let tasks = {
-            let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            tasks.take()
-        };
-        // What they leave behind may ask for the tasks.
-        drop(tasks);
+        // Dropped when the lock is free: what they leave behind may ask for the tasks.
+        drop(self.take());
+    }
+
+    /// Stops all, and waits until they have ended.
+    pub(crate) async fn shut_down(&self) {
+        if let Some(mut tasks) = self.take() {
+            tasks.shutdown().await;
+        }
+    }
+
+    fn take(&self) -> Option<JoinSet<()>> {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.take()
     }
 }

@@ -37,7 +37,10 @@ impl World {
     }
 
     fn address(&self) -> String {
-        format!("unix:{}", self.folder.path().join("watchdog.sock").display())
+        format!(
+            "unix:{}",
+            self.folder.path().join("watchdog.sock").display()
+        )
     }
 
     async fn node(&self) -> Node {
@@ -90,7 +93,9 @@ async fn one_whose_lock_is_gone_learns_it_before_anything_else() {
     let world = World::new();
     let _node = world.node().await;
     let guard = world.mutex().await.lock().await.unwrap();
-    world.server.cli(&["CONFIG", "SET", "notify-keyspace-events", ""]);
+    world
+        .server
+        .cli(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     world.clock.advance(PAUSE);
     world.server.cli(&["DEL", "leasehold:{default:job}"]);
     let error = guard.ensure(Duration::ZERO).await.unwrap_err();
@@ -114,7 +119,9 @@ async fn one_that_reaches_nobody_after_it_is_lost() {
 #[tokio::test]
 async fn without_a_watchdog_it_is_lost_as_soon_as_it_looks() {
     let world = World::new();
-    let builder = Client::builder().ttl(TTL).clock(Arc::new(world.clock.clone()));
+    let builder = Client::builder()
+        .ttl(TTL)
+        .clock(Arc::new(world.clock.clone()));
     let client = builder.connect(&world.server.url()).await.unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     world.clock.advance(PAUSE);
@@ -143,7 +150,9 @@ async fn work_waits_for_the_answer() {
             let waker = std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(300));
                 let pid = server.to_string();
-                std::process::Command::new("kill").args(["-CONT", &pid]).status()
+                std::process::Command::new("kill")
+                    .args(["-CONT", &pid])
+                    .status()
             });
             tokio::task::yield_now().await;
             taken.fetch_add(1, Ordering::SeqCst);
@@ -168,7 +177,11 @@ async fn what_is_required_must_be_there() {
 
     let node = world.node().await;
     let builder = Client::builder().ttl(Duration::from_millis(600));
-    let client = builder.watchdog(required).connect(&world.server.url()).await.unwrap();
+    let client = builder
+        .watchdog(required)
+        .connect(&world.server.url())
+        .await
+        .unwrap();
     let mutex = client.mutex("job").unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     drop(node);
@@ -197,7 +210,10 @@ async fn a_client_that_ends_is_forgotten() {
     guard.release().await.unwrap();
     drop(client);
     eventually_async(SOON, async || {
-        tokio::task::spawn_blocking(clients.clone()).await.unwrap().is_empty()
+        tokio::task::spawn_blocking(clients.clone())
+            .await
+            .unwrap()
+            .is_empty()
     })
     .await;
     drop(node);

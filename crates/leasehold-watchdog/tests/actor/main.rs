@@ -16,6 +16,7 @@ use leasehold::watchdog::frame::{Decoder, encode};
 use leasehold::watchdog::wire::{
     Changes, Hello, Introduction, Registration, Role, ToClient, ToNode,
 };
+use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -28,6 +29,11 @@ struct Actor {
 }
 
 fn main() {
+    let arguments: Vec<_> = std::env::args().collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    if let [_, "node", listen, store] = arguments[..] {
+        return node(listen, store);
+    }
     let mut actor = Actor::default();
     let stdin = std::io::stdin();
     loop {
@@ -38,6 +44,25 @@ fn main() {
         let words: Vec<_> = line.split_whitespace().collect();
         actor.obey(&words);
     }
+}
+
+/// Is a node, until it is told to stop.
+#[tokio::main]
+async fn node(listen: &str, store: &str) {
+    let node = Node::start(Settings {
+        listen: vec![Listen::parse(listen).unwrap()],
+        stores: vec![StoreSettings {
+            url: store.to_owned(),
+            ..StoreSettings::default()
+        }],
+        ..Settings::default()
+    });
+    let node = node.await.unwrap();
+    say("listening");
+    let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    told.await.unwrap().unwrap();
+    node.stop().await;
+    say("stopped");
 }
 
 fn say(text: &str) {
@@ -55,15 +80,18 @@ impl Actor {
                     vec![],
                 );
             }
-            ["register-many", count, ttl, patience] => {
+            ["register-many", prefix, count, ttl, patience] => {
                 for first in (1..=number(count)).step_by(500) {
                     let part = first..(first + 500).min(number(count) + 1);
                     let part = part.map(|number| {
                         let number = number.to_string();
-                        registration(&number, &format!("many/{number}"), ttl, patience, "-")
+                        let name = format!("{prefix}/{number}");
+                        registration(&number, &name, ttl, patience, "-")
                     });
-                    self.change(part.collect(), vec![]);
+                    let answer = self.changed(part.collect(), vec![]);
+                    assert!(answer.ends_with("refused: [] }"), "{answer}");
                 }
+                say("ok");
             }
             ["register-and-die", number, name, ttl, patience] => {
                 let registration = registration(number, name, ttl, patience, "-");
@@ -117,13 +145,17 @@ impl Actor {
     }
 
     fn change(&mut self, register: Vec<Registration>, unregister: Vec<u64>) {
+        say(&self.changed(register, unregister));
+    }
+
+    fn changed(&mut self, register: Vec<Registration>, unregister: Vec<u64>) -> String {
         self.batch += 1;
         self.send(&ToNode::Changes(Changes {
             batch: self.batch,
             register,
             unregister,
         }));
-        self.answer();
+        self.heard()
     }
 
     /// Says that it lives, as long as it does.
@@ -170,17 +202,21 @@ impl Actor {
 
     /// Tells the next word of the node.
     fn answer(&mut self) {
+        say(&self.heard());
+    }
+
+    fn heard(&mut self) -> String {
         let mut stream = {
             let stream = self.stream.as_ref().unwrap().lock().unwrap();
             stream.try_clone().unwrap()
         };
         loop {
             match self.decoder.word::<ToClient>().unwrap() {
-                Some(word) => return say(&format!("{word:?}")),
+                Some(word) => return format!("{word:?}"),
                 None => {
                     let mut bytes = [0; 4096];
                     match stream.read(&mut bytes) {
-                        Ok(0) | Err(_) => return say("closed"),
+                        Ok(0) | Err(_) => return "closed".into(),
                         Ok(read) => self.decoder.push(&bytes[..read]),
                     }
                 }

@@ -9,6 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, SOON};
 
+/// What it runs.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold-watchdog-actor");
+
 /// A process that speaks with a node. It is killed when it is dropped.
 pub(crate) struct Actor {
     process: Child,
@@ -19,7 +22,19 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn start() -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold-watchdog-actor"))
+        Self::run(&mut Command::new(PROGRAM))
+    }
+
+    /// One that is a node, in a process of its own.
+    pub(crate) fn node(bed: &Bed) -> Self {
+        let listen = format!("unix:{}", bed.socket.display());
+        let node = Self::run(Command::new(PROGRAM).args(["node", &listen, &bed.redis.url()]));
+        assert_eq!(node.says(), "listening");
+        node
+    }
+
+    pub(crate) fn run(command: &mut Command) -> Self {
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -77,6 +92,12 @@ impl Actor {
     #[track_caller]
     pub(crate) fn asks(&self, order: &str) -> String {
         self.tell(order);
+        self.says()
+    }
+
+    /// The next that it says.
+    #[track_caller]
+    pub(crate) fn says(&self) -> String {
         self.said.recv_timeout(SOON).unwrap()
     }
 
@@ -88,8 +109,9 @@ impl Actor {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Waits for it, so that nothing is left of it.
-    pub(crate) fn reap(&mut self) {
+    /// Ends it, so that nothing is left of it.
+    pub(crate) fn end(&mut self) {
+        self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 }

@@ -12,6 +12,8 @@ use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
 
+use crate::actor::Actor;
+
 /// Within which time anything happens, also on a slow machine under load.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,14 @@ impl Bed {
 
     pub(crate) async fn node(&self) -> Node {
         Node::start(self.settings()).await.unwrap()
+    }
+
+    /// Gives a lease to a client that has said hello, and has it registered.
+    pub(crate) async fn holder(&self, name: &str, ttl: Duration) -> Actor {
+        let actor = Actor::introduced(self);
+        self.acquire(actor.client, 1, name, ttl).await;
+        actor.registers(1, name, ttl);
+        actor
     }
 
     /// Gives a lease to a client.

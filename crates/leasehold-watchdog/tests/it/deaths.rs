@@ -35,13 +35,6 @@ impl Drop for Sleeper {
     }
 }
 
-async fn holder(bed: &Bed, name: &str, ttl: Duration) -> Actor {
-    let actor = Actor::introduced(bed);
-    bed.acquire(actor.client, 1, name, ttl).await;
-    actor.registers(1, name, ttl);
-    actor
-}
-
 /// Waits until the node sees so many processes of a client.
 fn sees(bed: &Bed, client: u128, processes: u32) {
     let mut observer = Raw::observer(bed);
@@ -65,7 +58,7 @@ async fn killed_it_frees_its_locks_at_once() {
     for round in 0..20 {
         let name = format!("lock/{round}");
         // Its parent does not wait for it before its lock is free: it is a zombie.
-        let actor = holder(&bed, &name, LONG).await;
+        let actor = bed.holder(&name, LONG).await;
         let start = Instant::now();
         actor.signal(Signal::KILL);
         bed.is_free(&name).await;
@@ -94,7 +87,7 @@ async fn killed_just_after_it_has_registered_it_frees_its_locks() {
 async fn killed_while_it_is_stopped_it_frees_its_locks() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock", LONG).await;
+    let actor = bed.holder("lock", LONG).await;
     actor.signal(Signal::STOP);
     eventually(SOON, || state(actor.pid()) == "T");
     actor.signal(Signal::KILL);
@@ -106,7 +99,7 @@ async fn without_its_main_thread_it_lives() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let ttl = Duration::from_millis(600);
-    let actor = holder(&bed, "lock", ttl).await;
+    let actor = bed.holder("lock", ttl).await;
     actor.asks("end-main");
     eventually(SOON, || state(actor.pid()) == "Z");
     // Nobody says that it lives, and nobody renews its lease but the node.
@@ -125,7 +118,7 @@ async fn without_its_main_thread_it_lives() {
 async fn replaced_by_another_program_it_is_dead() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let mut actor = holder(&bed, "lock", LONG).await;
+    let mut actor = bed.holder("lock", LONG).await;
     let before = actor.client;
     actor.tell("exec");
     sees_disconnected(&bed, before);
@@ -143,7 +136,7 @@ async fn replaced_by_another_program_it_is_dead() {
 async fn the_same_program_with_another_image_is_not_another_program() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let mut actor = holder(&bed, "lock", Duration::from_secs(2)).await;
+    let mut actor = bed.holder("lock", Duration::from_secs(2)).await;
     let before = actor.client;
     actor.tell("close");
     sees_disconnected(&bed, before);
@@ -165,7 +158,7 @@ fn sees_disconnected(bed: &Bed, client: u128) {
 async fn a_child_with_its_connection_does_not_hide_its_death() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock", LONG).await;
+    let actor = bed.holder("lock", LONG).await;
     let child = actor.asks("inherit");
     let child = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
     actor.signal(Signal::KILL);
@@ -179,7 +172,7 @@ async fn it_is_dead_when_all_its_processes_are() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let ttl = Duration::from_millis(600);
-    let actor = holder(&bed, "lock", ttl).await;
+    let actor = bed.holder("lock", ttl).await;
     let mut sleepers = [Sleeper::start(), Sleeper::start()];
     for sleeper in &sleepers {
         let said = actor.asks(&format!("process {}", sleeper.0.id()));
@@ -206,7 +199,7 @@ async fn it_is_dead_when_all_its_processes_are() {
 async fn what_it_has_released_itself_is_left_alone() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock", LONG).await;
+    let actor = bed.holder("lock", LONG).await;
     bed.acquire(actor.client, 2, "registered", LONG).await;
     actor.registers(2, "registered", LONG);
     actor.asks("unregister 1");
@@ -219,8 +212,8 @@ async fn what_it_has_released_itself_is_left_alone() {
 async fn after_a_farewell_nothing_is_done() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let actor = holder(&bed, "lock", LONG).await;
-    let witness = holder(&bed, "witness", LONG).await;
+    let actor = bed.holder("lock", LONG).await;
+    let witness = bed.holder("witness", LONG).await;
     actor.tell("farewell");
     assert_eq!(actor.asks("hear"), "closed");
     assert_eq!(Raw::observer(&bed).status_of(actor.client), None);
@@ -235,15 +228,14 @@ async fn its_lock_goes_to_the_next_who_waits() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let waiter = leasehold::Client::builder()
-        .store(&*bed.redis.url())
         .namespace("test")
-        .connect()
+        .connect(&bed.redis.url())
         .await
         .unwrap();
     let mut times = Vec::new();
     for round in 0..10 {
         let name = format!("lock/{round}");
-        let actor = holder(&bed, &name, LONG).await;
+        let actor = bed.holder(&name, LONG).await;
         let mutex = waiter.mutex(&name).unwrap();
         let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
         let queued = format!("test:{{default:{name}}}:queue");
@@ -254,7 +246,10 @@ async fn its_lock_goes_to_the_next_who_waits() {
         times.push(start.elapsed());
     }
     times.sort();
-    println!("kill -9 to the next holder: median {:?}, worst {:?}", times[5], times[9]);
+    println!(
+        "kill -9 to the next holder: median {:?}, worst {:?}",
+        times[5], times[9]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,13 +266,17 @@ async fn a_store_that_is_stuck_delays_no_other() {
     let said = stuck.hello(&bed, stuck.client, 1, &other.url());
     assert!(said.starts_with("Welcome"), "{said}");
     stuck.registers(1, "lock", LONG);
-    let actor = holder(&bed, "lock", LONG).await;
+    let actor = bed.holder("lock", LONG).await;
     other.stop();
     stuck.signal(Signal::KILL);
     sees(&bed, stuck.client, 0);
     let start = Instant::now();
     actor.signal(Signal::KILL);
     bed.is_free("lock").await;
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
     other.cont();
 }

@@ -50,7 +50,10 @@ impl<S: Read + Write> Raw<S> {
     #[track_caller]
     pub(crate) fn welcomed(&mut self, hello: ToNode) {
         let answer = self.asks(&hello);
-        assert!(matches!(answer, Some(ToClient::Welcome { .. })), "{answer:?}");
+        assert!(
+            matches!(answer, Some(ToClient::Welcome { .. })),
+            "{answer:?}"
+        );
     }
 
     /// Says a word. Whoever is sent away cannot.
@@ -67,7 +70,7 @@ impl<S: Read + Write> Raw<S> {
     pub(crate) fn hears(&mut self) -> Option<ToClient> {
         let mut bytes = [0; 4096];
         loop {
-            if let Some(word) = self.decoder.next().unwrap() {
+            if let Some(word) = self.decoder.word().unwrap() {
                 return Some(word);
             }
             match self.stream.read(&mut bytes) {

@@ -1,0 +1,70 @@
+//! What a node tells over HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use leasehold_testkit::eventually;
+use leasehold_watchdog::{Node, Settings};
+
+use crate::bed::{Bed, SOON};
+use crate::raw::Raw;
+
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_tells_its_figures_and_how_it_is() {
+    let bed = Bed::make().await;
+    let settings = Settings {
+        metrics: Some(([127, 0, 0, 1], 0).into()),
+        ..bed.settings()
+    };
+    let node = Node::start(settings.clone()).await.unwrap();
+    let address = node.metrics_address().unwrap();
+    let _client = Raw::client(&bed, 1);
+    let (code, figures) = get(address, "/metrics");
+    assert_eq!(code, 200);
+    for line in [
+        "leasehold_watchdog_clients{condition=\"well\"} 1",
+        "leasehold_watchdog_clients{condition=\"held-up\"} 0",
+        "leasehold_watchdog_leases 0",
+        "# TYPE leasehold_watchdog_connections gauge",
+    ] {
+        assert!(figures.contains(line), "{line} not in {figures}");
+    }
+    assert_eq!(get(address, "/healthz"), (200, "alive\n".into()));
+    assert_eq!(get(address, "/readyz"), (200, "ready\n".into()));
+    assert_eq!(get(address, "/").0, 404);
+    bed.redis.stop();
+    eventually(SOON, || {
+        get(address, "/readyz") == (503, "no store is reachable\n".into())
+    });
+    assert_eq!(get(address, "/healthz").0, 200);
+    bed.redis.cont();
+    eventually(SOON, || get(address, "/readyz").0 == 200);
+
+    let taken = Settings {
+        metrics: Some(address),
+        listen: vec![leasehold_watchdog::Listen::Unix(
+            bed.folder.path().join("other"),
+        )],
+        ..settings
+    };
+    let error = Node::start(taken).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("cannot tell figures at {address}: the port is taken")
+    );
+}

@@ -1,0 +1,109 @@
+//! A node takes on no more than it may.
+
+use leasehold::watchdog::wire::{Changes, Refusal, Role, ToClient, ToNode};
+use leasehold_watchdog::{Limits, Node, Settings};
+
+use crate::bed::Bed;
+use crate::raw::{Raw, hello, introduction, registration};
+
+async fn node(bed: &Bed, limits: Limits) -> Node {
+    let settings = Settings {
+        limits,
+        ..bed.settings()
+    };
+    Node::start(settings).await.unwrap()
+}
+
+/// Registers leases of these numbers, and answers which were refused.
+fn register(
+    client: &mut Raw<std::os::unix::net::UnixStream>,
+    numbers: std::ops::Range<u64>,
+) -> Vec<u64> {
+    let register = numbers
+        .clone()
+        .map(|number| registration(number, "lock", 60_000));
+    let answer = client.asks(&ToNode::Changes(Changes {
+        batch: numbers.start,
+        register: register.collect(),
+        unregister: vec![],
+    }));
+    let Some(ToClient::Acknowledged { refused, .. }) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(
+        refused
+            .iter()
+            .all(|(_, refusal)| *refusal == Refusal::Leases)
+    );
+    refused.into_iter().map(|(number, _)| number).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_clients_than_it_may() {
+    let bed = Bed::make().await;
+    let limits = Limits {
+        clients: 2,
+        ..Limits::default()
+    };
+    let _node = node(&bed, limits).await;
+    let _first = Raw::client(&bed, 1);
+    let second = Raw::client(&bed, 2);
+    let mut third = Raw::connect(&bed.socket);
+    let word = hello(Role::Client(introduction(&bed, 3)));
+    assert_eq!(third.asks(&word), Some(ToClient::Refused(Refusal::Clients)));
+    // One that is known is no further one, and one that has left makes room.
+    let mut again = Raw::client(&bed, 2);
+    drop(second);
+    again.says(&ToNode::Farewell);
+    assert_eq!(again.hears(), None);
+    let _third = Raw::client(&bed, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_leases_than_it_may() {
+    let bed = Bed::make().await;
+    let limits = Limits {
+        leases_per_client: 10,
+        leases: 15,
+        ..Limits::default()
+    };
+    let _node = node(&bed, limits).await;
+    let mut first = Raw::client(&bed, 1);
+    let mut second = Raw::client(&bed, 2);
+    assert_eq!(register(&mut first, 1..13), [11, 12]);
+    assert_eq!(register(&mut second, 1..8), [6, 7]);
+    // Other terms for one that is known need no room.
+    assert_eq!(register(&mut second, 5..7), [6]);
+    let left = first.asks(&ToNode::Changes(Changes {
+        batch: 50,
+        register: vec![],
+        unregister: vec![1, 2, 3],
+    }));
+    assert!(matches!(left, Some(ToClient::Acknowledged { .. })));
+    assert_eq!(register(&mut second, 6..12), [9, 10, 11]);
+    first.says(&ToNode::Farewell);
+    assert_eq!(first.hears(), None);
+    assert_eq!(
+        register(&mut second, 20..30),
+        [22, 23, 24, 25, 26, 27, 28, 29]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_connections_than_it_may() {
+    let bed = Bed::make().await;
+    let limits = Limits {
+        clients: 1,
+        ..Limits::default()
+    };
+    let _node = node(&bed, limits).await;
+    let _client = Raw::client(&bed, 1);
+    let mut guests: Vec<_> = (0..128).map(|_| Raw::observer(&bed)).collect();
+    let mut late = Raw::connect(&bed.socket);
+    assert_eq!(late.asks(&hello(Role::Observer)), None);
+    guests.pop();
+    leasehold_testkit::eventually(crate::bed::SOON, || {
+        let mut next = Raw::connect(&bed.socket);
+        next.asks(&hello(Role::Observer)).is_some()
+    });
+}

@@ -1,0 +1,208 @@
+//! Whoever may not, or makes no sense, is sent away with the reason.
+
+use std::io::Write as _;
+
+use leasehold::watchdog::frame::encode;
+use leasehold::watchdog::wire::{Changes, Refusal, Registration, Role, ToClient, ToNode};
+
+use crate::actor::Actor;
+use crate::bed::Bed;
+use crate::raw::{Raw, hello, introduction, registration};
+
+fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
+    ToNode::Changes(Changes {
+        batch,
+        register,
+        unregister: vec![],
+    })
+}
+
+/// Says these words, of which the last is refused.
+#[track_caller]
+fn refused(bed: &Bed, words: &[ToNode], refusal: Refusal) {
+    let mut raw = Raw::connect(&bed.socket);
+    for word in words {
+        raw.says(word);
+    }
+    loop {
+        match raw.hears() {
+            Some(ToClient::Refused(said)) => {
+                assert_eq!(said, refusal);
+                break;
+            }
+            Some(_) => {}
+            None => panic!("sent away without a reason"),
+        }
+    }
+    assert_eq!(raw.hears(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_at_the_wrong_time_are_refused() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let client = || hello(Role::Client(introduction(&bed, 1)));
+    let observer = || hello(Role::Observer);
+    let batch = |number| changes(number, vec![]);
+    for words in [
+        vec![ToNode::Beat],
+        vec![ToNode::Status],
+        vec![batch(0)],
+        vec![ToNode::Farewell],
+        vec![observer(), observer()],
+        vec![observer(), client()],
+        vec![observer(), ToNode::Beat],
+        vec![observer(), batch(0)],
+        vec![observer(), ToNode::Process],
+        vec![client(), client()],
+        // Said again, and out of order.
+        vec![client(), batch(3), batch(3)],
+        vec![client(), batch(3), batch(4), batch(2)],
+    ] {
+        refused(&bed, &words, Refusal::Word);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_refused() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let whole = encode(&hello(Role::Observer)).unwrap();
+    let mut other_version = whole.clone();
+    other_version[4] = 9;
+    let mut too_long_by_one = whole.clone();
+    too_long_by_one[3] += 1;
+    too_long_by_one.push(0);
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0xff; 100],
+        vec![0; 4],
+        vec![0, 0, 0, 2, 1, 99],
+        other_version,
+        too_long_by_one,
+    ] {
+        let mut raw = Raw::connect(&bed.socket);
+        raw.stream.write_all(&bytes).unwrap();
+        assert_eq!(raw.hears(), Some(ToClient::Refused(Refusal::Word)));
+        assert_eq!(raw.hears(), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_be_is_refused() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let mut unknown = introduction(&bed, 1);
+    unknown.store = "redis://elsewhere:6379/0".into();
+    refused(&bed, &[hello(Role::Client(unknown))], Refusal::Store);
+    for (namespace, tenant) in [("", "default"), ("test", "a:b"), ("{", "default")] {
+        let mut wrong = introduction(&bed, 1);
+        (wrong.namespace, wrong.tenant) = (namespace.into(), tenant.into());
+        refused(&bed, &[hello(Role::Client(wrong))], Refusal::Value);
+    }
+    let mut by_name = introduction(&bed, 1);
+    by_name.store = "main".into();
+    Raw::connect(&bed.socket).welcomed(hello(Role::Client(by_name)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_another_process_is_refused() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let actor = Actor::introduced(&bed);
+    let theirs = hello(Role::Client(introduction(&bed, actor.client)));
+    refused(&bed, &[theirs.clone()], Refusal::Foreign);
+    // Nothing has become of it.
+    assert!(
+        Raw::observer(&bed)
+            .status_of(actor.client)
+            .unwrap()
+            .connected
+    );
+    // Of the same process, another connection takes its place.
+    let mut first = Raw::client(&bed, 2);
+    let _second = Raw::client(&bed, 2);
+    assert_eq!(first.hears(), None);
+    // And elsewhere than it is, it cannot be.
+    let mut elsewhere = introduction(&bed, 2);
+    elsewhere.namespace = "another".into();
+    refused(&bed, &[hello(Role::Client(elsewhere))], Refusal::Value);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_registered_is_refused_and_nothing_else() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let mut client = Raw::client(&bed, 1);
+    let fine = |number| registration(number, "fine", 30_000);
+    let wrong = |change: fn(&mut Registration)| {
+        let mut wrong = fine(9);
+        change(&mut wrong);
+        wrong
+    };
+    for wrong in [
+        wrong(|wrong| wrong.name = String::new()),
+        wrong(|wrong| wrong.name = "a{b".into()),
+        wrong(|wrong| wrong.name = "n".repeat(513)),
+        wrong(|wrong| wrong.ttl_ms = 0),
+        wrong(|wrong| wrong.ttl_ms = 99),
+        wrong(|wrong| wrong.ttl_ms = 86_400_001),
+        wrong(|wrong| wrong.patience_ms = 0),
+        wrong(|wrong| wrong.patience_ms = 30_001),
+        // A lease holds one lock.
+        wrong(|wrong| (wrong.number, wrong.name) = (1, "another".into())),
+    ] {
+        let mut client = Raw::client(&bed, 1);
+        let number = wrong.number;
+        let answer = client.asks(&changes(1, vec![fine(1), wrong, fine(3)]));
+        let refused = vec![(number, Refusal::Value)];
+        assert_eq!(answer, Some(ToClient::Acknowledged { batch: 1, refused }));
+    }
+    assert_eq!(client.hears(), None);
+    assert_eq!(Raw::observer(&bed).status_of(1).unwrap().leases, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_process_is_refused() {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd as _;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let mut client = Raw::client(&bed, 1);
+    let no = Some(ToClient::Joined(Some(Refusal::Process)));
+    assert_eq!(client.asks(&ToNode::Process), no, "without a descriptor");
+    let file = tempfile::tempfile().unwrap();
+    for _ in 0..100 {
+        let frame = encode(&ToNode::Process).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [file.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let parts = [IoSlice::new(&frame)];
+        sendmsg(&client.stream, &parts, &mut control, SendFlags::empty()).unwrap();
+        assert_eq!(client.hears(), no, "with a file");
+    }
+    // Those that belong to no word are not kept.
+    let mut flood = Raw::client(&bed, 2);
+    let before = open_files();
+    for _ in 0..100 {
+        let frame = encode(&ToNode::Beat).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [file.as_fd(); 3];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let parts = [IoSlice::new(&frame)];
+        sendmsg(&flood.stream, &parts, &mut control, SendFlags::empty()).unwrap();
+    }
+    assert!(!flood.status().is_empty());
+    assert!(open_files() < before + 20);
+}
+
+/// The node is in this process.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

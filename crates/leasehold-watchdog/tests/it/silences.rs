@@ -1,0 +1,195 @@
+//! A client that is silent and lives keeps its locks, for as long as it may.
+
+use std::time::{Duration, Instant};
+
+use leasehold::watchdog::wire::{Condition, ToClient, ToNode};
+use leasehold_core::Outcome;
+use leasehold_testkit::{eventually, eventually_async};
+use leasehold_watchdog::{Node, Settings};
+use rustix::process::Signal;
+
+use crate::actor::Actor;
+use crate::bed::{Bed, SOON};
+use crate::raw::Raw;
+
+const TTL: Duration = Duration::from_millis(900);
+
+/// Looks whether it holds its lock all the time.
+async fn holds_for(bed: &Bed, actor: &Actor, name: &str, span: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < span {
+        let held = bed.held(actor.client, 1, name).await;
+        assert!(held.is_some(), "lost after {:?}", start.elapsed());
+        tokio::time::sleep(TTL / 50).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_it_keeps_its_locks_and_goes_on_after_it() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let actor = bed.holder("lock", TTL).await;
+    actor.signal(Signal::STOP);
+    holds_for(&bed, &actor, "lock", TTL * 4).await;
+    let rival = bed.try_acquire(7, 1, "lock", TTL).await;
+    assert!(matches!(rival, Outcome::Refused { .. }), "{rival:?}");
+    let status = Raw::observer(&bed).status_of(actor.client).unwrap();
+    assert_eq!(status.condition, Condition::HeldUp);
+    assert_eq!(status.why, "it is stopped by a signal");
+    assert_eq!(status.kept, ["lock"]);
+    actor.signal(Signal::CONT);
+    assert_eq!(actor.asks("beats 20"), "ok");
+    eventually(SOON, || {
+        let status = Raw::observer(&bed).status_of(actor.client).unwrap();
+        status.condition == Condition::Well
+    });
+    // It says that it lives, and renews nothing: its own matter.
+    bed.is_free("lock").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_connection_it_keeps_its_locks_as_long_as_it_lives() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let actor = bed.holder("lock", TTL).await;
+    actor.tell("close");
+    holds_for(&bed, &actor, "lock", TTL * 3).await;
+    actor.signal(Signal::KILL);
+    bed.is_free("lock").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_for_too_long_it_loses_its_locks() {
+    let bed = Bed::make().await;
+    let max_pause = TTL * 3;
+    let settings = Settings {
+        max_pause,
+        ..bed.settings()
+    };
+    let _node = Node::start(settings).await.unwrap();
+    let actor = bed.holder("lock", TTL).await;
+    let start = Instant::now();
+    actor.signal(Signal::STOP);
+    holds_for(&bed, &actor, "lock", TTL * 2).await;
+    bed.is_free("lock").await;
+    let kept = start.elapsed();
+    assert!(kept >= max_pause - TTL, "{kept:?}");
+    actor.signal(Signal::CONT);
+    actor.tell("beat");
+    eventually(SOON, || {
+        let status = Raw::observer(&bed).status_of(actor.client).unwrap();
+        status.condition == Condition::Well
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_lease_is_not_renewed_and_is_released() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let actor = bed.holder("renewed", TTL).await;
+    let long = Duration::from_secs(600);
+    bed.acquire(actor.client, 2, "fixed", TTL).await;
+    bed.acquire(actor.client, 3, "long", long).await;
+    for (number, name, ttl) in [(2, "fixed", TTL), (3, "long", long)] {
+        let said = actor.register(number, name, ttl, "0");
+        assert!(said.ends_with("refused: [] }"), "{said}");
+    }
+    actor.signal(Signal::STOP);
+    bed.is_free("fixed").await;
+    holds_for(&bed, &actor, "renewed", TTL * 2).await;
+    actor.signal(Signal::KILL);
+    bed.is_free("long").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connected_again_it_has_what_it_speaks_of() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let actor = bed.holder("lock", TTL).await;
+    let long = Duration::from_secs(600);
+    bed.acquire(actor.client, 2, "forgotten", long).await;
+    actor.registers(2, "forgotten", long);
+    actor.says_hello(&bed, 1);
+    actor.registers(1, "lock", TTL);
+    let leases = || Raw::observer(&bed).status_of(actor.client).unwrap().leases;
+    assert_eq!(leases(), 2);
+    actor.tell("beat");
+    eventually(SOON, || leases() == 1);
+    actor.signal(Signal::KILL);
+    bed.is_free("lock").await;
+    assert!(bed.held(actor.client, 2, "forgotten").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_stood_still_is_tried_again() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let ttl = Duration::from_secs(20);
+    let actor = Actor::introduced(&bed);
+    bed.acquire(actor.client, 1, "lock", ttl).await;
+    let said = actor.asks(&format!("register 1 lock {} 100 -", ttl.as_millis()));
+    assert!(said.ends_with("refused: [] }"), "{said}");
+    actor.signal(Signal::STOP);
+    let renewed = async || bed.held(actor.client, 1, "lock").await > Some(ttl - ttl / 10);
+    eventually_async(SOON, renewed).await;
+    bed.redis.stop();
+    let mut observer = Raw::observer(&bed);
+    let asks = |observer: &mut Raw<_>| observer.asks(&ask(actor.client, 1));
+    // No renewal is confirmed any more.
+    let mut before = asks(&mut observer);
+    eventually(SOON, || {
+        let now = asks(&mut observer);
+        std::thread::sleep(Duration::from_millis(500));
+        std::mem::replace(&mut before, now.clone()) == now
+    });
+    bed.redis.cont();
+    eventually(SOON, || asks(&mut observer) != before);
+    assert!(bed.held(actor.client, 1, "lock").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_leases_of_many_silent_clients_are_renewed_in_time() {
+    const CLIENTS: usize = 20;
+    const LEASES: u64 = 1_000;
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let ttl = Duration::from_secs(6);
+    let mut actors = Vec::new();
+    for _ in 0..CLIENTS {
+        let actor = Actor::introduced(&bed);
+        for number in 1..=LEASES {
+            let name = format!("{:x}/{number}", actor.client);
+            bed.acquire(actor.client, number, &name, Duration::from_secs(120))
+                .await;
+        }
+        actors.push(actor);
+    }
+    for actor in &actors {
+        let (client, ttl) = (actor.client, ttl.as_millis());
+        let many = format!("register-many {client:x} {LEASES} {ttl} {}", ttl / 3);
+        assert_eq!(actor.asks(&many), "ok");
+    }
+    for actor in &actors {
+        actor.signal(Signal::STOP);
+    }
+    let start = Instant::now();
+    let mut observer = Raw::observer(&bed);
+    for actor in &actors {
+        for number in [1, LEASES / 2, LEASES] {
+            let asked = ask(actor.client, number);
+            eventually(ttl * 2, || {
+                let answer = observer.asks(&asked);
+                answer != Some(ToClient::Kept(None))
+            });
+        }
+    }
+    println!("all were renewed within {:?}", start.elapsed());
+    assert!(start.elapsed() < ttl);
+}
+
+fn ask(client: u128, number: u64) -> ToNode {
+    ToNode::Ask {
+        client: client.to_be_bytes(),
+        number,
+    }
+}
