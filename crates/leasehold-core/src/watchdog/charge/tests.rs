@@ -1,5 +1,7 @@
 use super::*;
 
+mod schedules;
+
 const TTL: Duration = Duration::from_secs(30);
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 

@@ -1,160 +1,26 @@
 //! The watchdog.
 
 use super::{Extent, Row};
-use crate::model::explore::Property::{self, Bounded, Exclusion, Final, Free, Kept, Living, Own};
+use crate::model::explore::Property::{
+    self, Bounded, Exclusion, Final, Free, Kept, Living, Own, Told,
+};
 use crate::model::watchdog::{
     Guard, Mark, Nodes, Renewal, Restart, Rules, Setup, Verdict, Watchdog,
 };
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
-    let setup = Setup::default();
-    let mut rows = whole(setup);
-    rows.extend(released_wrongly(setup));
-    rows.extend(renewed_wrongly(setup));
-    rows.extend(trusted_wrongly(setup));
+    let mut rows = whole();
+    rows.extend(released_wrongly());
+    rows.extend(renewed_wrongly());
+    rows.extend(trusted_wrongly());
     if extent == Extent::Full {
-        rows.extend(larger(setup));
+        rows.extend(larger());
     }
     rows
 }
 
 fn row(key: &'static str, what: &'static str, setup: Setup) -> Row {
     Row::new(key, what, Watchdog::new(setup))
-}
-
-fn once(setup: Setup) -> Setup {
-    Setup {
-        acquisitions: 1,
-        lives: 1,
-        ..setup
-    }
-}
-
-/// The rules.
-fn whole(setup: Setup) -> Vec<Row> {
-    vec![
-        row("watchdog", "a node on the host, in time", setup).reaches(&[
-            Mark::WentOn,
-            Mark::Released,
-            Mark::GivenUp,
-        ]),
-    ]
-}
-
-fn larger(setup: Setup) -> Vec<Row> {
-    let one = once(setup);
-    let two = setup;
-    let re = Setup {
-        lives: 1,
-        acquisitions: 2,
-        ..one
-    };
-    let both = Setup {
-        nodes: Nodes::Both,
-        ..one
-    };
-    vec![
-        row(
-            "w2 host ends stops",
-            "",
-            Setup {
-                ends: 1,
-                stops: 1,
-                ..two
-            },
-        ),
-        row(
-            "w2 host slack late",
-            "",
-            Setup {
-                slack: 1,
-                late: 1,
-                ..two
-            },
-        ),
-        row(
-            "w2 re slack late ends",
-            "",
-            Setup {
-                slack: 1,
-                late: 1,
-                ends: 1,
-                ..re
-            },
-        ),
-        row("w2 re slow", "", Setup { slow: 1, ..re }),
-        row(
-            "w2 one slow late ends",
-            "",
-            Setup {
-                slow: 1,
-                late: 1,
-                ends: 1,
-                ..one
-            },
-        ),
-        row(
-            "w2 host ends2 gives up",
-            "",
-            Setup {
-                ends: 2,
-                gives_up: true,
-                ..one
-            },
-        ),
-        row("w2 child", "", Setup { child: true, ..two }),
-        row(
-            "w2 child slow",
-            "",
-            Setup {
-                child: true,
-                slow: 1,
-                ..one
-            },
-        ),
-        row(
-            "w2 keep",
-            "",
-            Setup {
-                keep: Some(3),
-                ..two
-            },
-        ),
-        row(
-            "w2 six",
-            "",
-            Setup {
-                ttl: 6,
-                slack: 1,
-                ..one
-            },
-        ),
-        row(
-            "w2 remote all",
-            "",
-            Setup {
-                nodes: Nodes::Remote,
-                ends: 1,
-                slow: 1,
-                late: 1,
-                ..one
-            },
-        ),
-        row(
-            "w2 remote ends",
-            "",
-            Setup {
-                nodes: Nodes::Remote,
-                ends: 2,
-                ..two
-            },
-        ),
-        row("w2 host slow", "", Setup { slow: 1, ..two }),
-        row("w3 both", "", Setup { ..both }),
-        row("w3 both ends", "", Setup { ends: 1, ..both }),
-        row("w3 both stops", "", Setup { stops: 1, ..both }),
-        row("w3 both slow", "", Setup { slow: 1, ..both }),
-    ]
 }
 
 /// A row in which one rule is another.
@@ -168,203 +34,355 @@ fn broken(
     row(key, what, Setup { rules, ..setup }).breaks(breaks)
 }
 
-fn released_wrongly(setup: Setup) -> Vec<Row> {
-    let rules = Rules::default();
-    let lost = Setup {
-        ends: 1,
-        ..once(setup)
+/// A program that runs twice and acquires once each time.
+const TWICE: Setup = Setup::new();
+
+/// A program that runs once and acquires once.
+const ONCE: Setup = Setup {
+    acquisitions: 1,
+    lives: 1,
+    ..TWICE
+};
+
+/// Deeds fail, and come late all the same.
+const LATE: Setup = Setup {
+    slack: 1,
+    late: 1,
+    ..TWICE
+};
+
+/// The rules.
+fn whole() -> Vec<Row> {
+    vec![
+        row(
+            "watchdog",
+            "watchdog on the host; the program runs twice",
+            TWICE,
+        )
+        .reaches(&[Mark::WentOn, Mark::Released, Mark::GivenUp]),
+        row(
+            "watchdog, ends",
+            "the same, the program runs once, and a connection ends twice",
+            Setup { ends: 2, ..ONCE },
+        ),
+        row(
+            "watchdog, gives up",
+            "the same, and the client gives leases up that it cannot release",
+            Setup {
+                ends: 2,
+                gives_up: true,
+                ..ONCE
+            },
+        ),
+        row(
+            "watchdog, stops",
+            "the node ends and begins again, and knows nothing then",
+            Setup { stops: 1, ..ONCE },
+        ),
+        row(
+            "watchdog, slow",
+            "the node may be slow, without any limit",
+            Setup { slow: 1, ..ONCE },
+        ),
+        row(
+            "watchdog, late",
+            "deeds fail and come late",
+            Setup {
+                acquisitions: 1,
+                lives: 1,
+                late: 2,
+                slack: 2,
+                ..TWICE
+            },
+        )
+        .reaches(&[Mark::LateForNothing]),
+        row(
+            "watchdog, child",
+            "the program leaves a child that works on",
+            Setup {
+                child: true,
+                ..ONCE
+            },
+        )
+        .reaches(&[Mark::KeptForChild, Mark::Released]),
+        row(
+            "watchdog, longest hold",
+            "the lease may be renewed for three ticks",
+            Setup {
+                keep: Some(3),
+                ..ONCE
+            },
+        ),
+        row(
+            "watchdog, remote",
+            "a remote node; the program runs twice",
+            Setup {
+                nodes: Nodes::Remote,
+                ..TWICE
+            },
+        )
+        .reaches(&[Mark::WentOn, Mark::GivenUp]),
+    ]
+}
+
+/// What takes longer.
+fn larger() -> Vec<Row> {
+    let both = Setup {
+        nodes: Nodes::Both,
+        ..ONCE
     };
+    let same = Setup {
+        restart: Restart::SameClient,
+        ..LATE
+    };
+    vec![
+        row(
+            "watchdog, both",
+            "a node on the host and a remote one",
+            both,
+        ),
+        row(
+            "watchdog, both, ends",
+            "the same, and a connection ends",
+            Setup { ends: 1, ..both },
+        ),
+        row(
+            "watchdog, both, stops",
+            "the same, and a node ends and begins again",
+            Setup { stops: 1, ..both },
+        ),
+        row(
+            "watchdog, both, slow",
+            "the same, and a node may be slow: away, stopped, or cut off from client or store",
+            Setup { slow: 1, ..both },
+        )
+        .reaches(&[Mark::KeptByOne, Mark::WentOn, Mark::Released]),
+        row(
+            "watchdog, two lives, late",
+            "a node on the host, deeds come late, the program runs twice",
+            LATE,
+        ),
+        row(
+            "watchdog, two lives, faults",
+            "the same in time, a connection ends, and the node ends and begins again",
+            Setup {
+                ends: 1,
+                stops: 1,
+                ..TWICE
+            },
+        ),
+        row(
+            "watchdog, two leases, slow",
+            "the program acquires twice in one life, and the node may be slow",
+            Setup {
+                lives: 1,
+                slow: 1,
+                ..TWICE
+            },
+        ),
+        row(
+            "watchdog, same client",
+            "deeds come late; a program that runs again keeps its client id and counts on",
+            same,
+        ),
+        row(
+            "watchdog, fine",
+            "a ttl of six ticks, and a deed fails",
+            Setup {
+                ttl: 6,
+                slack: 1,
+                late: 1,
+                ..ONCE
+            },
+        ),
+    ]
+}
+
+fn released_wrongly() -> Vec<Row> {
+    let lost = Setup { ends: 1, ..ONCE };
     let by_connection = |release| Rules {
         verdict: Verdict::Connection,
         release,
-        ..rules
+        ..Rules::WHOLE
     };
-    let guarded = |release| Rules { release, ..rules };
-    let late = Setup {
-        slack: 1,
-        late: 1,
-        ..setup
+    let guarded = |release| Rules {
+        release,
+        ..Rules::WHOLE
     };
-    let same = |restart| Setup { restart, ..late };
+    let again = |restart| Setup { restart, ..LATE };
     vec![
         broken(
-            "release on a lost connection, no guard",
-            "a",
+            "watchdog, lost connection, no guard",
+            "a node releases when a connection ends, whatever holds the lock",
             lost,
             by_connection(Guard::Nothing),
-            &[Living],
+            &[Living, Own, Exclusion],
         ),
         broken(
-            "release on a lost connection, client id",
-            "a",
+            "watchdog, lost connection, client id",
+            "the same, if a lease of this client holds it",
             lost,
             by_connection(Guard::Client),
-            &[Living],
+            &[Living, Exclusion],
         ),
         broken(
-            "release on a lost connection, lease id",
-            "a",
+            "watchdog, lost connection, lease id",
+            "the same, if this lease holds it",
             lost,
             by_connection(Guard::Lease),
-            &[Living],
+            &[Living, Exclusion],
         ),
         broken(
-            "remote release",
-            "a",
+            "watchdog, remote release",
+            "a remote node does the same",
             Setup {
                 nodes: Nodes::Remote,
                 ..lost
             },
             by_connection(Guard::Lease),
-            &[Living],
+            &[Living, Exclusion],
         ),
         broken(
-            "release, no guard",
-            "a",
-            once(late),
+            "watchdog, no guard",
+            "a node releases the dead, whatever holds the lock",
+            Setup {
+                acquisitions: 1,
+                lives: 1,
+                ..LATE
+            },
             guarded(Guard::Nothing),
             &[Own],
         ),
         broken(
-            "release, client id",
-            "a",
-            same(Restart::SameClient),
+            "watchdog, client id",
+            "the same, if a lease of this client holds it; a program that runs again keeps its id",
+            again(Restart::SameClient),
             guarded(Guard::Client),
-            &[Own],
-        ),
-        row("same client", "a", same(Restart::SameClient)),
-        broken(
-            "lease id twice",
-            "a",
-            same(Restart::SameLease),
-            rules,
-            &[Own],
+            &[Own, Exclusion, Kept, Told],
         ),
         broken(
-            "child ignored",
-            "a",
+            "watchdog, lease id twice",
+            "a program that runs again keeps its client id and counts from the beginning",
+            again(Restart::SameLease),
+            Rules::WHOLE,
+            &[Own, Exclusion, Kept, Told],
+        ),
+        broken(
+            "watchdog, child ignored",
+            "the client is dead when its first process is",
             Setup {
                 child: true,
-                ..once(setup)
+                ..ONCE
             },
             Rules {
                 verdict: Verdict::Main,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Living],
         ),
     ]
 }
 
-fn renewed_wrongly(setup: Setup) -> Vec<Row> {
-    let rules = Rules::default();
-    let one = once(setup);
+fn renewed_wrongly() -> Vec<Row> {
+    let renewal = |renewal, heeded| Rules {
+        renewal,
+        heeded,
+        ..Rules::WHOLE
+    };
     vec![
-        broken(
-            "renewal creates",
-            "a",
-            one,
-            Rules {
-                renewal: Renewal::Creates,
-                ..rules
+        row(
+            "watchdog, unheeded",
+            "nodes go on with leases that their client has released",
+            Setup {
+                rules: renewal(Renewal::Own, false),
+                ..ONCE
             },
+        ),
+        broken(
+            "watchdog, renewal creates",
+            "a renewal takes the lock if it is free",
+            ONCE,
+            renewal(Renewal::Creates, true),
             &[Final],
         ),
-        row(
-            "unheeded",
-            "a",
-            Setup {
-                rules: Rules {
-                    heeded: false,
-                    ..rules
-                },
-                ..one
-            },
+        broken(
+            "watchdog, unheeded, renewal of anything",
+            "a renewal renews whatever holds the lock, and nodes go on with what was released",
+            ONCE,
+            renewal(Renewal::Anything, false),
+            &[Final, Own, Told, Free],
         ),
         broken(
-            "unheeded, renewal of anything",
-            "a",
-            one,
-            Rules {
-                heeded: false,
-                renewal: Renewal::Anything,
-                ..rules
-            },
-            &[Final, Own],
-        ),
-        broken(
-            "no max pause",
-            "a",
+            "watchdog, no longest pause",
+            "a remote node keeps who is silent for ever",
             Setup {
                 nodes: Nodes::Remote,
-                ..one
+                ..ONCE
             },
             Rules {
                 max_pause: None,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Bounded, Free],
         ),
         broken(
-            "patience of a ttl",
-            "a",
-            one,
+            "watchdog, patience",
+            "nodes wait for a ttl before they renew",
+            ONCE,
             Rules {
                 patient: true,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Kept],
+        ),
+        broken(
+            "watchdog, from the answer",
+            "a node counts how long a lease is kept from when it hears the answer",
+            Setup { slow: 1, ..ONCE },
+            Rules {
+                from_answer: true,
+                ..Rules::WHOLE
+            },
+            &[Told],
         ),
     ]
 }
 
-fn trusted_wrongly(setup: Setup) -> Vec<Row> {
-    let rules = Rules::default();
-    let one = once(setup);
+fn trusted_wrongly() -> Vec<Row> {
     vec![
         broken(
-            "holder goes on",
-            "a",
-            one,
+            "watchdog, trust",
+            "a holder goes on after a pause without asking",
+            ONCE,
             Rules {
                 trusting: true,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Exclusion],
         ),
         broken(
-            "boasting",
-            "a",
-            one,
+            "watchdog, boast",
+            "a client that cannot renew says that it is well all the same",
+            ONCE,
             Rules {
                 boasting: true,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Kept],
         ),
         broken(
-            "forgetful",
-            "a",
+            "watchdog, forgetful",
+            "a new connection says nothing of leases that were given up before it",
             Setup {
                 ends: 2,
                 gives_up: true,
-                ..one
+                ..ONCE
             },
             Rules {
                 forgetful: true,
-                ..rules
+                ..Rules::WHOLE
             },
             &[Free],
-        ),
-        broken(
-            "from the answer",
-            "a",
-            Setup { slow: 1, ..one },
-            Rules {
-                from_answer: true,
-                ..rules
-            },
-            &[Property::Told],
         ),
     ]
 }

@@ -1,5 +1,7 @@
 //! What the client's program and its rival do.
 
+use leasehold_core::watchdog::Registry;
+
 use super::Watchdog;
 use super::setup::Setup;
 use super::state::{EVER, Link, NOBODY, RIVAL, Stand, State, Word};
@@ -110,9 +112,6 @@ impl Watchdog {
 
     /// Tells the registries of all nodes that the current lease is wanted, or not any more.
     fn tell_registries(&self, state: &mut State, wanted: bool) {
-        if state.life >= self.setup.watched {
-            return;
-        }
         let setup = self.setup;
         let number = setup.number(state, state.current());
         let terms = setup.terms(state.keep, Setup::client_now());
@@ -128,7 +127,7 @@ impl Watchdog {
 
     /// What the client says to a node.
     pub(super) fn speak(&self, state: &State, node: usize, take: Take<'_>) {
-        if !state.main || state.life >= self.setup.watched {
+        if !state.main {
             return;
         }
         let place = self.place(node);
@@ -188,8 +187,8 @@ impl Watchdog {
     }
 
     /// A registry that knows only what is wanted now.
-    fn registry_of(&self, state: &State) -> leasehold_core::watchdog::Registry<()> {
-        let mut registry = leasehold_core::watchdog::Registry::default();
+    fn registry_of(&self, state: &State) -> Registry<()> {
+        let mut registry = Registry::default();
         if state.stand == Stand::Holding {
             let terms = self.setup.terms(state.keep, Setup::client_now());
             registry.want(self.setup.number(state, state.current()), terms, ());

@@ -1,5 +1,7 @@
 //! What must be true of deeds and of states.
 
+use std::time::Duration;
+
 use leasehold_core::watchdog::{Charge, Condition};
 
 use super::Watchdog;
@@ -97,7 +99,7 @@ impl Watchdog {
         let number = self.setup.number(state, state.current());
         let left = match state.holder == state.current() {
             true => TICK * u32::from(state.left),
-            false => TICK * 0,
+            false => Duration::ZERO,
         };
         self.nodes().any(|node| {
             let charge = self.charge(state, life, node);

@@ -164,7 +164,6 @@ impl Model for Watchdog {
     }
 
     fn reached(&self) -> u32 {
-        eprintln!("charges {} links {}", self.charges.len(), self.links.len());
         self.marks.load(Ordering::Relaxed)
     }
 }

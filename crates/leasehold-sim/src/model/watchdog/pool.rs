@@ -22,9 +22,6 @@ impl<T: Clone + Eq + Hash> Pool<T> {
         }))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().unwrap().things.len()
-    }
     pub(super) fn get(&self, number: u32) -> T {
         let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pool.things[number as usize].clone()

@@ -13,8 +13,6 @@ pub struct Setup {
     pub restart: Restart,
     /// In its first life it has registered a child that may live on without it.
     pub child: bool,
-    /// How many of its lives it knows of the watchdog.
-    pub watched: u8,
     /// How many ticks of a second a store keeps a lease.
     pub ttl: u8,
     /// How many ticks old its own last renewal is at most when a client says that it is well.
@@ -123,34 +121,32 @@ pub enum Renewal {
 /// How long nodes keep who is silent, by the rule, in ticks.
 pub(super) const MAX_PAUSE: u8 = 4;
 
-impl Default for Rules {
+impl Rules {
     /// Nothing broken.
-    fn default() -> Self {
-        Self {
-            verdict: Verdict::Proof,
-            release: Guard::Lease,
-            renewal: Renewal::Own,
-            heeded: true,
-            max_pause: Some(MAX_PAUSE),
-            patient: false,
-            trusting: false,
-            boasting: false,
-            forgetful: false,
-            from_answer: false,
-        }
-    }
+    pub const WHOLE: Self = Self {
+        verdict: Verdict::Proof,
+        release: Guard::Lease,
+        renewal: Renewal::Own,
+        heeded: true,
+        max_pause: Some(MAX_PAUSE),
+        patient: false,
+        trusting: false,
+        boasting: false,
+        forgetful: false,
+        from_answer: false,
+    };
 }
 
-impl Default for Setup {
+impl Setup {
     /// A node on the host, a program that runs twice and acquires once each time, and no faults.
-    fn default() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             nodes: Nodes::Host,
             acquisitions: 2,
             lives: 2,
             restart: Restart::NewClient,
             child: false,
-            watched: 2,
             ttl: 3,
             interval: 1,
             keep: None,
@@ -161,7 +157,13 @@ impl Default for Setup {
             slack: 0,
             words: 1,
             gives_up: false,
-            rules: Rules::default(),
+            rules: Rules::WHOLE,
         }
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
     }
 }
