@@ -97,7 +97,7 @@ async fn the_rights_for_a_cluster_are_enough() {
         scene.ends(&clients).await;
     }
     let slot = |name: &str| cluster.slot_of(&format!("leasehold:{{default:{name}}}"));
-    // Half of a slot's names are asked for behind ASKING.
+    // All its keys have gone, and the owner sends on whoever asks for them: behind ASKING.
     let scene = Scene::new(&clients, "moves").await;
     let moves = slot("moves");
     let moving = cluster.begin_to_move(moves, (cluster.master_of(moves) + 1) % 3);
