@@ -273,7 +273,8 @@ impl<T> Charge<T> {
             let Some(due) = watched.due(self.heard) else {
                 continue;
             };
-            if watched.under_way.is_some() {
+            // It may be due for long: a node is stopped, too.
+            if watched.under_way.is_some() || now >= watched.terms.keep_until {
                 continue;
             }
             if now < due {

@@ -6,11 +6,12 @@
 //!   no clock.
 //! * [`times`]: leases and deadlines on clocks that run apart. What holds here needs them.
 //! * [`forgetting`]: one store that is replaced by a replica that lacks the last grants.
+//! * [`watchdog`]: a client's program, its rival, and nodes that keep a lease alive for it or release it.
 //! * [`rows`]: what is explored, and what must come out. For each rule there is a row without it, in
 //!   which something breaks: a model that breaks nothing proves nothing.
 //!
 //! The rules are those that ship: `mutex::apply`, `quorum::Round`, `Vote`, `Master` and `Waiting`,
-//! `time::deadline`. Only the messages, the clocks and the broken rules are of the model.
+//! `time::deadline`, `watchdog::Charge` and `Registry`. Only the messages, the clocks and the broken rules are of the model.
 //!
 //! States are kept few by three means: the masters are put in order, as nobody can tell them apart;
 //! what no step and no property can use any more is forgotten; and a refusal is the same as a request

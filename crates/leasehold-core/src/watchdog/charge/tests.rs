@@ -86,6 +86,15 @@ fn nothing_is_renewed_longer_than_it_may_be_kept() {
 }
 
 #[test]
+fn a_node_that_comes_late_renews_nothing_that_is_not_to_be_kept() {
+    let mut charge = Charge::new(Evidence::Processes, MAX_PAUSE, at(0));
+    charge.register(1, terms(at(12)), (), at(0));
+    assert!(charge.next_event(at(0)).unwrap() < at(12));
+    assert_eq!(charge.poll(at(12)), []);
+    assert_eq!(charge.next_event(at(12)), Some(at(300)));
+}
+
+#[test]
 fn the_dead_are_released_until_that_is_told() {
     let mut charge = charge(Evidence::Processes);
     charge.register(2, terms(at(0)), (), at(0));

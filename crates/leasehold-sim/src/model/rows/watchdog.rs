@@ -10,7 +10,8 @@ use crate::model::watchdog::{
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = whole();
-    rows.extend(released_wrongly());
+    rows.extend(released_without_proof());
+    rows.extend(released_unguarded());
     rows.extend(renewed_wrongly());
     rows.extend(trusted_wrongly());
     if extent == Extent::Full {
@@ -140,7 +141,8 @@ fn larger() -> Vec<Row> {
             "watchdog, both",
             "a node on the host and a remote one",
             both,
-        ),
+        )
+        .independent("W3: 1,318"),
         row(
             "watchdog, both, ends",
             "the same, and a connection ends",
@@ -198,18 +200,13 @@ fn larger() -> Vec<Row> {
     ]
 }
 
-fn released_wrongly() -> Vec<Row> {
+fn released_without_proof() -> Vec<Row> {
     let lost = Setup { ends: 1, ..ONCE };
     let by_connection = |release| Rules {
         verdict: Verdict::Connection,
         release,
         ..Rules::WHOLE
     };
-    let guarded = |release| Rules {
-        release,
-        ..Rules::WHOLE
-    };
-    let again = |restart| Setup { restart, ..LATE };
     vec![
         broken(
             "watchdog, lost connection, no guard",
@@ -217,21 +214,24 @@ fn released_wrongly() -> Vec<Row> {
             lost,
             by_connection(Guard::Nothing),
             &[Living, Own, Exclusion],
-        ),
+        )
+        .independent("W1: 144 to 148"),
         broken(
             "watchdog, lost connection, client id",
             "the same, if a lease of this client holds it",
             lost,
             by_connection(Guard::Client),
             &[Living, Exclusion],
-        ),
+        )
+        .independent("W1: 144 to 148"),
         broken(
             "watchdog, lost connection, lease id",
             "the same, if this lease holds it",
             lost,
             by_connection(Guard::Lease),
             &[Living, Exclusion],
-        ),
+        )
+        .independent("W1: 144 to 148"),
         broken(
             "watchdog, remote release",
             "a remote node does the same",
@@ -241,31 +241,6 @@ fn released_wrongly() -> Vec<Row> {
             },
             by_connection(Guard::Lease),
             &[Living, Exclusion],
-        ),
-        broken(
-            "watchdog, no guard",
-            "a node releases the dead, whatever holds the lock",
-            Setup {
-                acquisitions: 1,
-                lives: 1,
-                ..LATE
-            },
-            guarded(Guard::Nothing),
-            &[Own],
-        ),
-        broken(
-            "watchdog, client id",
-            "the same, if a lease of this client holds it; a program that runs again keeps its id",
-            again(Restart::SameClient),
-            guarded(Guard::Client),
-            &[Own, Exclusion, Kept, Told],
-        ),
-        broken(
-            "watchdog, lease id twice",
-            "a program that runs again keeps its client id and counts from the beginning",
-            again(Restart::SameLease),
-            Rules::WHOLE,
-            &[Own, Exclusion, Kept, Told],
         ),
         broken(
             "watchdog, child ignored",
@@ -279,6 +254,43 @@ fn released_wrongly() -> Vec<Row> {
                 ..Rules::WHOLE
             },
             &[Living],
+        ),
+    ]
+}
+
+fn released_unguarded() -> Vec<Row> {
+    let guarded = |release| Rules {
+        release,
+        ..Rules::WHOLE
+    };
+    let again = |restart| Setup { restart, ..LATE };
+    vec![
+        broken(
+            "watchdog, no guard",
+            "a node releases the dead, whatever holds the lock",
+            Setup {
+                acquisitions: 1,
+                lives: 1,
+                ..LATE
+            },
+            guarded(Guard::Nothing),
+            &[Own],
+        )
+        .independent("W2: 645"),
+        broken(
+            "watchdog, client id",
+            "the same, if a lease of this client holds it; a program that runs again keeps its id",
+            again(Restart::SameClient),
+            guarded(Guard::Client),
+            &[Own, Exclusion, Kept, Told],
+        )
+        .independent("W2: 645"),
+        broken(
+            "watchdog, lease id twice",
+            "a program that runs again keeps its client id and counts from the beginning",
+            again(Restart::SameLease),
+            Rules::WHOLE,
+            &[Own, Exclusion, Kept, Told],
         ),
     ]
 }
