@@ -58,7 +58,10 @@ async fn acquire_all(bed: &Bed) {
             },
             durability: Durability::None,
         });
-        assert_eq!(bed.store.apply(requests.collect()).await.len() as u64, LEASES);
+        assert_eq!(
+            bed.store.apply(requests.collect()).await.len() as u64,
+            LEASES
+        );
     }
 }
 
@@ -81,7 +84,9 @@ async fn many_clients_cost_little_and_are_all_held_up_in_time() {
     let node = Actor::node(&bed);
     acquire_all(&bed).await;
     let before = memory(&node);
-    let mut clients: Vec<_> = (0..CLIENTS).map(|id| Raw::client(&bed, id.into())).collect();
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|id| Raw::client(&bed, id.into()))
+        .collect();
     for (client, id) in clients.iter_mut().zip(0..) {
         register_all(client, id);
     }
@@ -95,7 +100,10 @@ async fn many_clients_cost_little_and_are_all_held_up_in_time() {
         tokio::time::sleep(TTL / 6).await;
     }
     let part = (worked(&node) - start.1).as_secs_f64() / start.0.elapsed().as_secs_f64();
-    println!("{each} bytes for each lease, {:.2} % of a core", part * 100.0);
+    println!(
+        "{each} bytes for each lease, {:.2} % of a core",
+        part * 100.0
+    );
     assert!(each < LEASE_MAX, "{each} bytes");
     // And then nobody does.
     let silent = Instant::now();
