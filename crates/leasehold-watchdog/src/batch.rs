@@ -81,7 +81,7 @@ impl Batch {
     fn answered(&mut self, replies: &[Reply], sent: Instant, now: Instant) {
         let answered = self.errands.len().min(replies.len());
         let mut failed = None;
-        let mut clients: Vec<Arc<Client>> = Vec::new();
+        let mut clients = Clients::default();
         for (errand, reply) in self.errands.drain(..answered).zip(replies) {
             let end = match reply {
                 Reply::Applied { outcome, .. } => end(outcome),
@@ -94,28 +94,41 @@ impl Batch {
             errand
                 .client
                 .done(errand.number, errand.deed, end, sent, now);
-            if clients
-                .last()
-                .is_none_or(|last| !Arc::ptr_eq(last, &errand.client))
-            {
-                clients.push(errand.client);
-            }
+            clients.add(errand.client);
         }
         if answered > 0 {
             self.store.answered(failed);
         }
-        for client in clients {
-            self.shared.look_again(&client, now);
-        }
+        clients.look_again(&self.shared, now);
     }
 
     /// These were not done.
     fn fail(&self, errands: Vec<Errand>, now: Instant) {
+        let mut clients = Clients::default();
         for errand in errands {
-            count(errand.deed, End::Failed);
             let Errand { number, deed, .. } = errand;
             errand.client.done(number, deed, End::Failed, now, now);
-            self.shared.look_again(&errand.client, now);
+            clients.add(errand.client);
+        }
+        clients.look_again(&self.shared, now);
+    }
+}
+
+/// Whose leases were in a batch. Those of one come together.
+#[derive(Default)]
+struct Clients(Vec<Arc<Client>>);
+
+impl Clients {
+    fn add(&mut self, client: Arc<Client>) {
+        let last = self.0.last();
+        if last.is_none_or(|last| !Arc::ptr_eq(last, &client)) {
+            self.0.push(client);
+        }
+    }
+
+    fn look_again(self, shared: &Shared, now: Instant) {
+        for client in self.0 {
+            shared.look_again(&client, now);
         }
     }
 }

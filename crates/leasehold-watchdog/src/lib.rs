@@ -37,6 +37,9 @@ mod connection;
 mod dialogue;
 mod error;
 mod figures;
+#[cfg(any(test, feature = "__fuzz"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod journal;
 mod keeper;

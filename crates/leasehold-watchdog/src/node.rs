@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock as _};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -40,7 +41,7 @@ pub struct Node {
 
 impl Node {
     /// Starts a node: when this returns, it listens. A store that is not reachable yet is tried again until
-    /// it is.
+    /// it is. Raises the number of files that this process may have open, as far as it may.
     ///
     /// # Errors
     ///
@@ -56,6 +57,7 @@ impl Node {
         if settings.stores.is_empty() {
             return Err(Error::new("a node needs a store to serve"));
         }
+        raise_file_limit();
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
         let mut given = match settings.service_manager {
             true => Given::here().map_err(|error| {
@@ -187,6 +189,17 @@ impl Node {
         };
         // It listens all the same: the store may come later than its clients.
         let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
+    }
+}
+
+/// Each client takes two files: as many as this process may have, however few it has at first.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "cannot have as many files open as there may be");
+        }
     }
 }
 

@@ -95,7 +95,7 @@ impl Process {
         let pid = proc::pid_of(&pidfd)?;
         let identity = match inode(&pidfd)? {
             Some(inode) => Identity::Inode(inode),
-            None => Identity::Started(pid, proc::started(pid).unwrap_or(0)),
+            None => started(&pidfd, pid)?,
         };
         Ok(Self {
             pidfd: observed(pidfd)?,
@@ -153,6 +153,16 @@ impl Process {
             return "it has ended".into();
         }
         proc::why(self.pid)
+    }
+}
+
+/// Which process it is by its id. One that is not visible here cannot be told from others.
+fn started(pidfd: &OwnedFd, pid: u32) -> io::Result<Identity> {
+    let started = proc::started(pid)?;
+    // If its id was given away meanwhile, that was another's.
+    match proc::pid_of(pidfd)? == pid && pid != 0 {
+        true => Ok(Identity::Started(pid, started)),
+        false => Err(io::Error::other("the process has ended")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The stores that a node serves. It connects to no others.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 use leasehold::store::{self, OpenOptions, Space, Store};
@@ -14,6 +14,9 @@ use crate::settings::StoreSettings;
 
 /// The pause before a store is asked again that could not be opened.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The pause between two words about the trouble of a store.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the start of a node waits for its stores. They go on opening afterwards.
 pub(crate) const OPEN_WITHIN: Duration = Duration::from_secs(2);
@@ -30,7 +33,14 @@ pub(crate) struct Served {
     /// Told when it was tried to open it.
     tried: Notify,
     pub(crate) lanes: Lanes,
-    trouble: Mutex<Option<ErrorKind>>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What was told of its troubles last, and when.
+#[derive(Debug, Default)]
+struct Trouble {
+    kind: Option<ErrorKind>,
+    told: Option<Instant>,
 }
 
 /// A URL that may have a password in it.
@@ -132,18 +142,23 @@ impl Served {
         }
     }
 
-    /// Tells once that a store makes trouble, and once that it does not any more.
+    /// Tells that a store makes trouble, and that it does not any more: not too often, as one of its shards
+    /// may while the others do not.
     pub(crate) fn answered(&self, error: Option<&leasehold::Error>) {
         let kind = error.map(leasehold::Error::kind);
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *trouble == kind {
+        let told = trouble.told.is_some_and(|told| told.elapsed() < TELL_EVERY);
+        if trouble.kind == kind || told {
             return;
         }
         match error {
             Some(error) => tracing::warn!(store = self.shown, %error, "a store fails"),
             None => tracing::info!(store = self.shown, "a store answers again"),
         }
-        *trouble = kind;
+        *trouble = Trouble {
+            kind,
+            told: Some(Instant::now()),
+        };
     }
 }
 

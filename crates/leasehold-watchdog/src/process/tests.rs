@@ -68,6 +68,36 @@ async fn a_descriptor_of_something_else_is_refused() {
     assert!(Process::new(file).is_err());
 }
 
+/// A new process gets the id of one that has ended: it is another, and does not bring the first one back.
+#[tokio::test]
+async fn an_id_that_is_given_away_again_is_of_another_process() {
+    const LAST: &str = "/proc/sys/kernel/ns_last_pid";
+    let mut first = Sleeper::start();
+    let gone = Process::by_pid(first.owner()).unwrap();
+    let pid = first.0.id();
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    assert!(gone.is_gone());
+    assert!(Process::by_pid(first.owner()).is_err());
+    if std::fs::write(LAST, pid.to_string()).is_err() {
+        // Only root may choose who gets which id.
+        return;
+    }
+    // Others start processes at the same time.
+    for _ in 0..1_000 {
+        std::fs::write(LAST, (pid - 1).to_string()).unwrap();
+        let second = Sleeper::start();
+        if second.0.id() == pid {
+            let other = Process::by_pid(second.owner()).unwrap();
+            assert_eq!(other.pid(), pid);
+            assert_ne!(other.identity(), gone.identity());
+            assert!(gone.is_gone() && !other.is_gone());
+            return;
+        }
+    }
+    panic!("nobody got the id {pid} again");
+}
+
 #[tokio::test]
 async fn stopped_is_not_gone_and_a_zombie_is() {
     let sleeper = Sleeper::start();

@@ -189,9 +189,9 @@ impl Actor {
     fn inherit(&self) {
         let stream = self.stream.as_ref().unwrap().lock().unwrap();
         fcntl_setfd(&*stream, FdFlags::empty()).unwrap();
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let child = Command::new("sleep").arg("1000").spawn().unwrap().id();
         fcntl_setfd(&*stream, FdFlags::CLOEXEC).unwrap();
-        say(&child.id().to_string());
+        say(&child.to_string());
     }
 
     fn send(&self, word: &ToNode) {

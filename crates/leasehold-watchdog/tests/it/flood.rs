@@ -24,8 +24,8 @@ fn memory(actor: &Actor) -> u64 {
     let status = format!("/proc/{}/status", actor.pid().as_raw_nonzero());
     let status = fs::read_to_string(status).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let words = line.unwrap().split_whitespace();
-    words.skip(1).next().unwrap().parse().unwrap()
+    let mut words = line.unwrap().split_whitespace();
+    words.nth(1).unwrap().parse().unwrap()
 }
 
 /// A word that makes sense by itself.

@@ -10,6 +10,7 @@ mod flood;
 mod http;
 mod limits;
 mod listening;
+mod load;
 mod manager;
 mod raw;
 mod refusals;

@@ -111,7 +111,7 @@ async fn a_client_of_another_process_is_refused() {
     let _node = bed.node().await;
     let actor = Actor::introduced(&bed);
     let theirs = hello(Role::Client(introduction(&bed, actor.client)));
-    refused(&bed, &[theirs.clone()], Refusal::Foreign);
+    refused(&bed, &[theirs], Refusal::Foreign);
     // Nothing has become of it.
     assert!(
         Raw::observer(&bed)

@@ -20,7 +20,7 @@ use crate::raw::{Raw, hello, hello_with, introduction, registration};
 
 const TOKEN: &str = "0123456789abcdef";
 const FEW: &str = "fedcba9876543210";
-const TTL: Duration = Duration::from_millis(900);
+const TTL: Duration = Duration::from_millis(1_500);
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 

@@ -12,7 +12,7 @@ use crate::actor::Actor;
 use crate::bed::{Bed, SOON};
 use crate::raw::Raw;
 
-const TTL: Duration = Duration::from_millis(900);
+const TTL: Duration = Duration::from_millis(1_500);
 
 /// Looks whether it holds its lock all the time.
 async fn holds_for(bed: &Bed, actor: &Actor, name: &str, span: Duration) {

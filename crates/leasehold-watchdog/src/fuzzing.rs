@@ -1,0 +1,131 @@
+//! What must survive any input. `cargo fuzz` runs this on inputs that it searches for, the tests on inputs
+//! that they make up.
+
+use std::sync::Arc;
+
+use leasehold::watchdog::frame::{Decoder, encode};
+use leasehold::watchdog::wire::{Secret, ToClient, ToNode};
+use leasehold_core::Instant;
+
+use crate::Limits;
+use crate::dialogue::{Dialogue, Peer, Step};
+use crate::settings::{Settings, StoreSettings, Token};
+use crate::shared::Shared;
+
+/// The store that clients may name.
+pub const STORE: &str = "main";
+
+/// What lets them in.
+pub const TOKEN: &str = "0123456789abcdef";
+
+const CLIENTS_MAX: usize = 3;
+const LEASES_MAX: usize = 8;
+
+/// Bytes as what is said to a node, by several connections in turn: the first byte of each part says by which,
+/// the second how long it is.
+pub fn node(data: &[u8]) {
+    listen(data);
+}
+
+/// Answers how many leases there were at most.
+fn listen(data: &[u8]) -> usize {
+    let mut most = 0;
+    let shared = shared();
+    let mut connections: Vec<_> = (0..4).map(|_| Some(Heard::new(&shared))).collect();
+    let mut rest = data;
+    let mut now = 0_u64;
+    while let [which, length, after @ ..] = rest {
+        let (part, after) = after.split_at(after.len().min(usize::from(*length)));
+        rest = after;
+        now += 1_000_000;
+        let connection = &mut connections[usize::from(*which % 4)];
+        // One that was sent away may come again.
+        let heard = connection.get_or_insert_with(|| Heard::new(&shared));
+        if !heard.hear(part, Instant::from_nanos(now)) {
+            *connection = None;
+        }
+        let clients = shared.clients.all();
+        let leases: usize = clients
+            .iter()
+            .map(|client| client.lock().charge.len())
+            .sum();
+        assert!(clients.len() <= CLIENTS_MAX);
+        assert!(leases <= LEASES_MAX);
+        assert_eq!(leases, shared.clients.leases());
+        most = most.max(leases);
+    }
+    drop(connections);
+    // All came from afar, and have gone.
+    assert!(shared.clients.all().is_empty());
+    assert_eq!(shared.clients.leases(), 0);
+    most
+}
+
+struct Heard {
+    decoder: Decoder,
+    dialogue: Dialogue,
+}
+
+impl Heard {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let peer = Peer::Remote(([127, 0, 0, 1], 1).into());
+        Self {
+            decoder: Decoder::default(),
+            dialogue: Dialogue::new(shared, peer),
+        }
+    }
+
+    /// Answers whether the connection goes on.
+    fn hear(&mut self, bytes: &[u8], now: Instant) -> bool {
+        self.decoder.push(bytes);
+        loop {
+            let word = match self.decoder.next::<ToNode>() {
+                Ok(Some(word)) => word,
+                Ok(None) => return true,
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    return false;
+                }
+            };
+            match self.dialogue.hear(word, || None, now) {
+                Step::Silence => {}
+                Step::Say(word) => fits(&word),
+                Step::Show(pages) => pages.for_each(|page| fits(&page)),
+                Step::Refuse(_) | Step::End => return false,
+            }
+        }
+    }
+}
+
+fn fits(word: &ToClient) {
+    assert!(encode(word).is_ok(), "{word:?}");
+}
+
+fn shared() -> Arc<Shared> {
+    let settings = Settings {
+        stores: vec![StoreSettings {
+            name: Some(STORE.to_owned()),
+            url: "redis://nowhere".to_owned(),
+            ..StoreSettings::default()
+        }],
+        tokens: vec![Token {
+            secret: Secret::new(TOKEN),
+            name: "all".to_owned(),
+            clients: usize::MAX,
+            leases: usize::MAX,
+        }],
+        limits: Limits {
+            clients: CLIENTS_MAX,
+            leases_per_client: LEASES_MAX,
+            leases: LEASES_MAX,
+        },
+        ..Settings::default()
+    };
+    match Shared::new(&settings, None) {
+        Ok(shared) => shared,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
