@@ -79,7 +79,7 @@ impl Heard {
     fn hear(&mut self, bytes: &[u8], now: Instant) -> bool {
         self.decoder.push(bytes);
         loop {
-            let word = match self.decoder.next::<ToNode>() {
+            let word = match self.decoder.word::<ToNode>() {
                 Ok(Some(word)) => word,
                 Ok(None) => return true,
                 Err(error) => {
