@@ -213,7 +213,7 @@ fn released_without_proof() -> Vec<Row> {
             "a node releases when a connection ends, whatever holds the lock",
             lost,
             by_connection(Guard::Nothing),
-            &[Living, Own, Exclusion],
+            &[Living, Kept, Own, Exclusion],
         )
         .independent("W1: 144 to 148"),
         broken(
@@ -221,7 +221,7 @@ fn released_without_proof() -> Vec<Row> {
             "the same, if a lease of this client holds it",
             lost,
             by_connection(Guard::Client),
-            &[Living, Exclusion],
+            &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
         broken(
@@ -229,7 +229,7 @@ fn released_without_proof() -> Vec<Row> {
             "the same, if this lease holds it",
             lost,
             by_connection(Guard::Lease),
-            &[Living, Exclusion],
+            &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
         broken(
@@ -253,7 +253,7 @@ fn released_without_proof() -> Vec<Row> {
                 verdict: Verdict::Main,
                 ..Rules::WHOLE
             },
-            &[Living],
+            &[Living, Kept],
         ),
     ]
 }

@@ -18,6 +18,7 @@ impl Watchdog {
             let mut next = *state;
             next.life += 1;
             next.main = true;
+            next.watched = 0;
             next.stand = Stand::Idle;
             take(&"the program runs again", next);
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::watchdog::{Charge, Condition};
+use leasehold_core::watchdog::Condition;
 
 use super::Watchdog;
 use super::rule::TICK;
 use super::setup::{MAX_PAUSE, Verdict};
-use super::state::{EVER, HOST, Kind, LIVES, NOBODY, Stand, State};
+use super::state::{EVER, Kind, LIVES, NOBODY, NODES, Stand, State};
 use super::steps::Mark;
 
 /// What a step has broken.
@@ -67,26 +67,26 @@ impl Watchdog {
         if !held || state.holder == state.current() {
             return false;
         }
-        let life = usize::from(state.life);
-        let number = self.setup.number(state, state.current());
-        state.lives(life)
-            && self.nodes().any(|node| {
-                let bit = 1 << node;
-                state.timely & state.sound & bit != 0
-                    && self.charge(state, life, node).is_some_and(|charge| {
-                        charge.lease(number).is_some() && self.is_kept(node, &charge)
-                    })
-            })
+        let kept = state.timely & state.watched & state.sound;
+        let in_time = |node: usize| kept & 1 << node != 0 && state.silent[node] < MAX_PAUSE;
+        state.lives(state.life.into()) && self.nodes().any(in_time)
     }
 
-    /// Whether a node must look after its client.
-    fn is_kept(&self, node: usize, charge: &Charge<()>) -> bool {
-        let silent = self.setup.node_now().since(charge.last_heard());
-        let seen = node == HOST || charge.is_connected();
-        if silent >= TICK * u32::from(MAX_PAUSE) {
-            self.mark(Mark::GivenUp);
+    /// A node has heard a word, and has been told to look after the current lease, or not to, or neither.
+    pub(super) fn judge_word(&self, state: &mut State, node: usize, watched: Option<bool>) {
+        let bit = 1 << node;
+        let held = state.stand == Stand::Holding && state.holder == state.current();
+        let well = held && state.left + self.setup.interval >= self.setup.ttl;
+        match well || self.setup.rules.boasting {
+            true => state.sound |= bit,
+            false => state.sound &= !bit,
         }
-        seen && silent < TICK * u32::from(MAX_PAUSE)
+        match watched {
+            Some(true) => state.watched |= bit,
+            Some(false) => state.watched &= !bit,
+            None => {}
+        }
+        state.silent[node] = 0;
     }
 
     /// Whether a node says that a lease is kept for longer than it is.
@@ -142,9 +142,16 @@ impl Watchdog {
                 }
             }
         }
-        for node in self.nodes() {
-            if state.charges[usize::from(state.life)][node] == 0 || state.stand != Stand::Holding {
+        if state.stand != Stand::Holding {
+            state.watched = 0;
+        }
+        for node in 0..NODES {
+            if state.silent[node] >= MAX_PAUSE {
+                state.watched &= !(1 << node);
+            }
+            if state.watched & 1 << node == 0 {
                 state.sound &= !(1 << node);
+                state.silent[node] = MAX_PAUSE;
             }
         }
         if state.stand == Stand::Idle {

@@ -25,6 +25,7 @@ use leasehold_core::watchdog::Charge;
 
 use self::judge::Broken;
 use self::pool::Pool;
+use self::setup::MAX_PAUSE;
 pub use self::setup::{Guard, Nodes, Renewal, Restart, Rules, Setup, Verdict};
 pub use self::state::State;
 use self::state::{
@@ -110,7 +111,9 @@ impl Model for Watchdog {
             links: [[link; NODES]; LIVES],
             charges: [[0; NODES]; LIVES],
             timely: u8::MAX,
+            watched: 0,
             sound: 0,
+            silent: [MAX_PAUSE; NODES],
             flights: [Flight::None; FLIGHTS],
             late: [Late::None; LATE],
             ends: self.setup.ends,

@@ -6,7 +6,7 @@ use super::Broken;
 use super::Watchdog;
 use super::rule::TICK;
 use super::setup::Verdict;
-use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, Late, Link, Stand, State, Word};
+use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, Late, Link, State, Word};
 use super::steps::{Mark, Take};
 
 impl Watchdog {
@@ -72,6 +72,7 @@ impl Watchdog {
         if !state.lives(life) || word == Word::Hello {
             state.unwanted = 0;
         }
+        let mut watched = None;
         match word {
             Word::Hello => charge.connected(now),
             Word::Beat => charge.heard(now),
@@ -81,6 +82,13 @@ impl Watchdog {
                 ..
             } => {
                 charge.heard(now);
+                let current = self.setup.number(state, state.current());
+                if unregister.contains(&current) {
+                    watched = Some(false);
+                }
+                if register.iter().any(|(number, _)| *number == current) {
+                    watched = Some(true);
+                }
                 for (number, keep) in register {
                     charge.register(number, self.setup.terms(keep, now), (), now);
                 }
@@ -90,10 +98,7 @@ impl Watchdog {
         }
         self.put_charge(state, life, node, Some(charge));
         if usize::from(state.life) == life {
-            let held = state.stand == Stand::Holding && state.holder == state.current();
-            let well = held && state.left + self.setup.interval >= self.setup.ttl;
-            let sound = well || self.setup.rules.boasting;
-            state.sound = state.sound & !(1 << node) | u8::from(sound) << node;
+            self.judge_word(state, node, watched);
         }
     }
 
@@ -103,6 +108,9 @@ impl Watchdog {
             return;
         };
         charge.disconnected();
+        if node != HOST && usize::from(state.life) == life {
+            state.watched &= !(1 << node);
+        }
         if self.setup.rules.verdict == Verdict::Connection {
             charge.died(self.setup.node_now());
         }
@@ -344,6 +352,7 @@ impl Watchdog {
     }
 
     fn forget(&self, state: &mut State, node: usize) {
+        state.watched &= !(1 << node);
         for life in 0..LIVES {
             self.put_charge(state, life, node, None);
             let link = self.link(state, life, node);

@@ -52,8 +52,11 @@ pub struct State {
     pub(super) charges: [[u32; NODES]; LIVES],
     /// Nodes that have always been in time, one bit for each.
     pub(super) timely: u8,
-    /// Nodes that were told in time that the client was well, one bit for each.
+    /// Nodes that have been told to look after the current lease and have no reason not to, one bit for
+    /// each; those whose last word of the client said that it was well; and how many ticks ago that was.
+    pub(super) watched: u8,
     pub(super) sound: u8,
+    pub(super) silent: [u8; NODES],
     pub(super) flights: [Flight; FLIGHTS],
     pub(super) late: [Late; LATE],
     /// How much may still happen.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
+use super::setup::MAX_PAUSE;
 use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, NOBODY, Stand, State};
 use super::{Broken, Watchdog};
 
@@ -100,6 +101,9 @@ impl Watchdog {
         next.rival = next.rival.saturating_sub(1);
         if next.stand != Stand::Idle {
             next.age = self.setup.ttl.min(next.age + 1);
+        }
+        for silent in &mut next.silent {
+            *silent = MAX_PAUSE.min(*silent + 1);
         }
         if next.keep != EVER {
             next.keep = next.keep.saturating_sub(1);
