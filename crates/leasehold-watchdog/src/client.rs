@@ -3,7 +3,7 @@
 mod members;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -136,7 +136,6 @@ impl Client {
                 members: Members::default(),
                 program,
                 speaker: None,
-                stale: BTreeSet::new(),
                 tallies: making.tallies,
                 noted: Condition::Well,
             }),
@@ -194,7 +193,8 @@ impl Client {
         }
     }
 
-    /// A connection speaks for it from now on. It is told when another does.
+    /// A connection speaks for it from now on. It is told when another does. What it had registered before
+    /// stays until it says otherwise: it may be paused before it can say anything.
     pub(crate) fn connected(&self, program: Program) -> Arc<Notify> {
         let mut state = self.lock();
         let speaker = Arc::new(Notify::new());
@@ -204,7 +204,6 @@ impl Client {
         state.program = program;
         state.charge.connected(program.since);
         state.note(program.since);
-        state.stale = state.charge.leases().map(|(number, ..)| number).collect();
         speaker
     }
 
@@ -217,13 +216,9 @@ impl Client {
         }
     }
 
-    /// Takes in a sign of life. What it did not speak of on this connection, it has no more.
+    /// Takes in a sign of life.
     pub(crate) fn beat(&self, now: Instant) {
-        let mut state = self.lock();
-        state.heard(now);
-        for number in std::mem::take(&mut state.stale) {
-            state.unregister(number);
-        }
+        self.lock().heard(now);
     }
 
     /// Takes in news of its leases, and answers what was refused of them.

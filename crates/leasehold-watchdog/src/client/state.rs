@@ -1,6 +1,5 @@
 //! What changes about a client.
 
-use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -24,8 +23,6 @@ pub(crate) struct State {
     pub(super) program: Program,
     /// The connection that speaks for it, which is told when another does.
     pub(super) speaker: Option<Arc<Notify>>,
-    /// What was registered on a connection before, and not on this one yet.
-    pub(super) stale: BTreeSet<u64>,
     pub(super) tallies: Vec<Arc<Tally>>,
     /// How it was about it when somebody looked last.
     pub(super) noted: Condition,
@@ -146,7 +143,6 @@ impl Lock<'_> {
                 }
             }
         }
-        self.stale.remove(&number);
         self.client
             .write(|id| Entry::Lease(id, number, saved(&name, terms)));
         self.charge.register(number, terms, name, now);
@@ -154,7 +150,6 @@ impl Lock<'_> {
     }
 
     pub(super) fn unregister(&mut self, number: u64) {
-        self.stale.remove(&number);
         if self.charge.lease(number).is_some() {
             self.client.write(|id| Entry::Left(id, number));
             self.charge.unregister(number);

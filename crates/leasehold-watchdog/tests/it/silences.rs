@@ -102,22 +102,25 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connected_again_it_has_what_it_speaks_of() {
+async fn connected_again_it_has_what_it_had_until_it_says_otherwise() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let actor = bed.holder("lock", TTL).await;
     let long = Duration::from_secs(600);
-    bed.acquire(actor.client, 2, "forgotten", long).await;
-    actor.registers(2, "forgotten", long);
+    for (number, name) in [(2, "left"), (3, "long")] {
+        bed.acquire(actor.client, number, name, long).await;
+        actor.registers(number, name, long);
+    }
     actor.says_hello(&bed, 1);
-    actor.registers(1, "lock", TTL);
     let leases = || Raw::observer(&bed).status_of(actor.client).unwrap().leases;
+    assert_eq!(leases(), 3);
+    holds_for(&bed, &actor, "lock", TTL * 2).await;
+    actor.asks("unregister 2");
     assert_eq!(leases(), 2);
-    actor.tell("beat");
-    eventually(SOON, || leases() == 1);
     actor.signal(Signal::KILL);
     bed.is_free("lock").await;
-    assert!(bed.held(actor.client, 2, "forgotten").await.is_some());
+    bed.is_free("long").await;
+    assert!(bed.held(actor.client, 2, "left").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
