@@ -1,12 +1,11 @@
 //! What one node is told, over a connection that is made again whenever it ends.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::Instant;
@@ -32,6 +31,9 @@ const BATCH_MAX: usize = 100;
 /// How long a node has to let us in, to take what is said to it, and to acknowledge it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many further processes may be sent before the first is answered for.
+const PROCESSES_OPEN: usize = 4;
+
 /// The pause before the first try to connect again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -46,6 +48,8 @@ pub(super) struct Node {
     better: Notify,
     connected: AtomicBool,
     closed: AtomicBool,
+    /// How many further processes it has answered for on this connection.
+    joined: AtomicUsize,
     trouble: Mutex<Option<Error>>,
 }
 
@@ -66,6 +70,7 @@ impl Node {
             better: Notify::new(),
             connected: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            joined: AtomicUsize::new(0),
             trouble: Mutex::new(None),
         }
     }
@@ -218,6 +223,7 @@ impl Node {
                 .set(1.0);
             tracing::info!(node = %self, name, "a watchdog looks after our leases");
         });
+        self.joined.store(0, Ordering::Release);
         let hear = self.hear(ear);
         let speak = self.speak(mouth, processes);
         let ended = tokio::select! {
@@ -233,15 +239,16 @@ impl Node {
         loop {
             match ear.next().await? {
                 ToClient::Acknowledged { batch, refused } => self.acknowledged(batch, &refused),
-                ToClient::Joined(Some(why)) => {
-                    tell(|| tracing::warn!(node = %self, %why, "a process is not watched"));
+                ToClient::Joined(refused) => {
+                    if let Some(why) = refused {
+                        tell(|| tracing::warn!(node = %self, %why, "a process is not watched"));
+                    }
+                    self.joined.fetch_add(1, Ordering::AcqRel);
+                    self.news.notify_one();
                 }
                 ToClient::Refused(why) => return Err(refused(why)),
                 ToClient::Closing => return Err(io::Error::other("it stops")),
-                ToClient::Joined(None)
-                | ToClient::Welcome { .. }
-                | ToClient::Kept(_)
-                | ToClient::Status { .. } => {}
+                ToClient::Welcome { .. } | ToClient::Kept(_) | ToClient::Status { .. } => {}
             }
         }
     }
@@ -296,12 +303,15 @@ impl Node {
         processes: &Processes,
         handed: &mut usize,
     ) -> io::Result<()> {
-        let new: VecDeque<_> = lock(processes).iter().skip(*handed).cloned().collect();
-        for process in new {
+        loop {
+            let open = handed.saturating_sub(self.joined.load(Ordering::Acquire));
+            let next = lock(processes).get(*handed).cloned();
+            let Some(process) = next.filter(|_| open < PROCESSES_OPEN) else {
+                return Ok(());
+            };
             within(mouth.hand(process.as_fd())).await?;
             *handed += 1;
         }
-        Ok(())
     }
 
     fn next_changes(&self) -> Option<wire::Changes> {
