@@ -240,7 +240,7 @@ fn released_without_proof() -> Vec<Row> {
                 ..lost
             },
             by_connection(Guard::Lease),
-            &[Living, Exclusion],
+            &[Living, Kept, Exclusion],
         ),
         broken(
             "watchdog, child ignored",

@@ -43,9 +43,6 @@ impl Watchdog {
             Kind::Release if before.holder == of && lives => after.broken |= Broken::Living as u8,
             Kind::Release => self.mark(Mark::Released),
             Kind::Renew if before.is_wanted(of) && before.stand == Stand::Holding => {
-                if before.timely.count_ones() < self.nodes().count() as u32 {
-                    self.mark(Mark::KeptByOne);
-                }
                 if !before.main {
                     self.mark(Mark::KeptForChild);
                 }

@@ -254,6 +254,10 @@ impl Watchdog {
             next.unwanted = 0;
         }
         if timely {
+            let mut others = self.nodes().filter(|other| *other != node);
+            if end == End::Renewed && others.any(|other| !state.is_timely(other)) {
+                self.mark(Mark::KeptByOne);
+            }
             next.flights[at] = Flight::None;
             self.answer(&mut next, node, (acquisition, kind, age), end);
         } else if let Flight::Some { course, .. } = &mut next.flights[at] {
