@@ -38,9 +38,7 @@ impl Actor {
     }
 
     fn of(mut command: Command) -> Result<Self, String> {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command)?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().ok_or("a process without output")?;
@@ -99,7 +97,10 @@ impl Actor {
 
     /// Takes it out of the table of processes, once it has ended.
     pub(super) fn reap(&mut self) -> Result<(), String> {
-        self.child.wait().map(drop).map_err(|error| error.to_string())
+        self.child
+            .wait()
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 
     /// Kills it and takes it out of the table of processes.

@@ -21,7 +21,10 @@ impl Certs {
             cert: folder.join("node.pem"),
             key: folder.join("node.key"),
         };
-        for (path, text) in [(&certs.cert, signed.pem()), (&certs.key, pair.serialize_pem())] {
+        for (path, text) in [
+            (&certs.cert, signed.pem()),
+            (&certs.key, pair.serialize_pem()),
+        ] {
             fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(certs)

@@ -69,7 +69,10 @@ fn settings(args: NodeArgs) -> Result<Settings, String> {
             url: args.url,
             ..StoreSettings::default()
         }],
-        tls: args.cert.zip(args.key).map(|(cert, key)| TlsFiles { cert, key }),
+        tls: args
+            .cert
+            .zip(args.key)
+            .map(|(cert, key)| TlsFiles { cert, key }),
         tokens: tokens.map_err(|error| error.to_string())?,
         ..Settings::default()
     })

@@ -57,7 +57,9 @@ impl Report {
         for row in &self.cases {
             let span = |span: Option<f64>| span.map_or("-".into(), |ms| format!("{ms:.1} ms"));
             let (case, times, misses) = (row.case, row.times, row.misses);
-            let spans = [row.median_ms, row.p99_ms, row.max_ms].map(span).join(" | ");
+            let spans = [row.median_ms, row.p99_ms, row.max_ms]
+                .map(span)
+                .join(" | ");
             let late = if row.in_time { "" } else { " **missed**" };
             let _ = writeln!(
                 text,
@@ -91,7 +93,10 @@ impl Report {
     /// What cannot be written.
     pub(super) fn write(&self, folder: &Path) -> Result<(), String> {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
-        let files = [("watchdog.json", json + "\n"), ("watchdog.md", self.markdown())];
+        let files = [
+            ("watchdog.json", json + "\n"),
+            ("watchdog.md", self.markdown()),
+        ];
         for (name, text) in files {
             let path = folder.join(name);
             fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -60,7 +60,11 @@ impl Cohort {
 
 impl Member {
     /// Notes a miss if the lock was served, and answers whether it was.
-    pub(super) fn is_served_wrongly(&self, when: &str, outcome: &mut Outcome) -> Result<bool, String> {
+    pub(super) fn is_served_wrongly(
+        &self,
+        when: &str,
+        outcome: &mut Outcome,
+    ) -> Result<bool, String> {
         let served = self.waiter.is_served()?;
         if served.is_some() {
             outcome.miss(format!("{} was served {when}", self.holder.lock()));
@@ -74,7 +78,10 @@ impl Member {
         self.holder.actor.kill()?;
         match self.waiter.served_within(latest)? {
             Some(at) => outcome.spans.push(span(since, at)),
-            None => outcome.miss(format!("{} was not served in {latest:?}", self.holder.lock())),
+            None => outcome.miss(format!(
+                "{} was not served in {latest:?}",
+                self.holder.lock()
+            )),
         }
         Ok(())
     }

@@ -79,7 +79,10 @@ pub(super) fn crowd(_: usize, short: bool) -> Result<Outcome, String> {
         let kept = count(&world, &names)?;
         looks += 1;
         if kept != size.leases() {
-            outcome.miss(format!("{kept} of {} leases while all are stopped", size.leases()));
+            outcome.miss(format!(
+                "{kept} of {} leases while all are stopped",
+                size.leases()
+            ));
         }
         thread::sleep(millis(250));
     }
@@ -102,7 +105,9 @@ pub(super) fn crowd(_: usize, short: bool) -> Result<Outcome, String> {
             last.0 == wanted || last.2 > 0
         });
         if !so || last.2 > 0 {
-            outcome.miss(format!("(held, jeopardy, lost) is {last:?} of {wanted} in a process"));
+            outcome.miss(format!(
+                "(held, jeopardy, lost) is {last:?} of {wanted} in a process"
+            ));
         }
     }
     Ok(outcome)
@@ -129,7 +134,11 @@ fn gather(world: &World, node: &Node, size: &Size) -> Result<Vec<Holder>, String
         holders.push(holder);
     }
     wait_for("the node does not know all", || {
-        let leases = node.clients().iter().map(|client| client.leases as usize).sum::<usize>();
+        let leases = node
+            .clients()
+            .iter()
+            .map(|client| client.leases as usize)
+            .sum::<usize>();
         leases == size.leases()
     })?;
     Ok(holders)
@@ -197,7 +206,7 @@ fn used(node: &Node) -> Result<Duration, String> {
     let threads = fs::read_dir(path).map_err(|error| error.to_string())?;
     let of = |thread: fs::DirEntry| {
         let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().next()?.parse().ok()
+        stat.split_whitespace().next()?.parse::<u64>().ok()
     };
     Ok(Duration::from_nanos(threads.flatten().filter_map(of).sum()))
 }

@@ -30,7 +30,10 @@ impl Death {
     fn served(&self, since: Nanos, outcome: &mut Outcome) -> Result<(), String> {
         match self.waiter.served_within(LATEST)? {
             Some(at) => outcome.spans.push(at.saturating_sub(since)),
-            None => outcome.miss(format!("{} was not served in {LATEST:?}", self.holder.lock())),
+            None => outcome.miss(format!(
+                "{} was not served in {LATEST:?}",
+                self.holder.lock()
+            )),
         }
         Ok(())
     }
@@ -127,7 +130,9 @@ fn sockets(pid: Pid) -> usize {
     let Ok(files) = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())) else {
         return 0;
     };
-    let links = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    let links = files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok());
     links
         .filter(|link| link.to_string_lossy().starts_with("socket:"))
         .count()

@@ -18,13 +18,17 @@ pub(super) fn judge(record: &Record, gaps: &[Gap], outcome: &mut Outcome) {
     }
     if record.served.len() > record.lost.len() {
         let (served, lost) = (record.served.len(), record.lost.len());
-        outcome.miss(format!("{name} was served {served} times and lost {lost} times"));
+        outcome.miss(format!(
+            "{name} was served {served} times and lost {lost} times"
+        ));
     }
     // There is one who waits in each hold, so the nth who was served took the nth that was lost.
     for (served, loss) in record.served.iter().zip(&record.lost) {
         if *served < loss.promised {
             let early = (loss.promised - served) / MILLI;
-            outcome.miss(format!("{name} was served {early} ms before the end of what was promised"));
+            outcome.miss(format!(
+                "{name} was served {early} ms before the end of what was promised"
+            ));
         }
     }
 }

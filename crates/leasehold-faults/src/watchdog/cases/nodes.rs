@@ -51,7 +51,8 @@ impl<'a> Load<'a> {
         mut happens: impl FnMut() -> Result<Option<Gap>, String>,
     ) -> Result<Outcome, String> {
         let mut outcome = Outcome::default();
-        let started = (0..self.seats).map(|nth| Seat::start(self.world, nth, &self.nodes, &self.more));
+        let started =
+            (0..self.seats).map(|nth| Seat::start(self.world, nth, &self.nodes, &self.more));
         let mut seats = started.collect::<Result<Vec<_>, _>>()?;
         seats.iter_mut().try_for_each(Seat::ready)?;
         let (over, mut gaps) = (AtomicBool::new(false), Vec::new());

@@ -102,7 +102,9 @@ pub(super) fn killed_while_stopped(times: usize, _: bool) -> Result<Outcome, Str
         cohort.stop()?;
         wait_for("the node does not renew for all", || {
             let clients = node.clients();
-            let held_up = clients.iter().filter(|client| client.condition == Condition::HeldUp);
+            let held_up = clients
+                .iter()
+                .filter(|client| client.condition == Condition::HeldUp);
             held_up.count() == size
         })?;
         for member in &mut cohort.members {
@@ -124,7 +126,9 @@ pub(super) fn main_thread_gone(times: usize, _: bool) -> Result<Outcome, String>
         let mut cohort = Cohort::start(&world, (round, size), TTL_MIDDLE, &nodes)?;
         for Member { holder, .. } in &mut cohort.members {
             holder.actor.order("drop-main")?;
-            wait_for("the main thread does not end", || holder.actor.state() == Some('Z'))?;
+            wait_for("the main thread does not end", || {
+                holder.actor.state() == Some('Z')
+            })?;
         }
         cohort.stop()?;
         thread::sleep(TTL_MIDDLE + TTL_MIDDLE / 6);

@@ -22,7 +22,8 @@ const TRIES: usize = 200;
 pub(super) fn pid_reuse(times: usize, _: bool) -> Result<Outcome, String> {
     let mut outcome = Outcome::default();
     if !rustix::process::geteuid().is_root() || !Path::new(LAST_PID).exists() {
-        outcome.note("not played: it needs root, and a kernel that can be told which id it gave last");
+        outcome
+            .note("not played: it needs root, and a kernel that can be told which id it gave last");
         return Ok(outcome);
     }
     let world = World::new()?;
@@ -57,7 +58,9 @@ pub(super) fn pid_reuse(times: usize, _: bool) -> Result<Outcome, String> {
     }
     if outcome.times < times {
         let times = outcome.times;
-        outcome.note(format!("the id could be forced only {times} times of {tries}"));
+        outcome.note(format!(
+            "the id could be forced only {times} times of {tries}"
+        ));
     }
     Ok(outcome)
 }

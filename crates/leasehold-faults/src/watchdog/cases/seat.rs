@@ -89,7 +89,11 @@ impl<'a> Seat<'a> {
         while !over.load(Ordering::Relaxed) {
             self.look_for(millis(rng.u64(200..1000)), over)?;
             let long = rng.u8(..3) > 0;
-            let pause = if long { rng.u64(2_500..5_000) } else { rng.u64(100..1_500) };
+            let pause = if long {
+                rng.u64(2_500..5_000)
+            } else {
+                rng.u64(100..1_500)
+            };
             let begin = clock::now();
             self.holder.actor.stop()?;
             self.look_for(millis(pause), over)?;

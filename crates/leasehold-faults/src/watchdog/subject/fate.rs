@@ -9,7 +9,10 @@ use super::SubjectArgs;
 const CHILD_SECONDS: u32 = 60;
 
 /// Ends the main thread. The process lives on with its others.
-#[expect(unsafe_code, reason = "no library ends one thread of a process and not the others")]
+#[expect(
+    unsafe_code,
+    reason = "no library ends one thread of a process and not the others"
+)]
 pub(super) fn end_this_thread() -> ! {
     // SAFETY: the thread ends here and now; nothing that others use is on its stack but what they own.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
@@ -18,7 +21,10 @@ pub(super) fn end_this_thread() -> ! {
 }
 
 /// Forks a child that has all descriptors, and only waits. Answers its id.
-#[expect(unsafe_code, reason = "the child is not to execute anything: it keeps all descriptors")]
+#[expect(
+    unsafe_code,
+    reason = "the child is not to execute anything: it keeps all descriptors"
+)]
 pub(super) fn fork() -> i32 {
     // SAFETY: the child calls nothing but what may be called between fork and exec.
     let child = unsafe { libc::fork() };

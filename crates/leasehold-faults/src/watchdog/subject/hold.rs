@@ -130,8 +130,10 @@ impl Hold {
             StateKind::Jeopardy(_) => Belief::Jeopardy,
             StateKind::Lost(_) => Belief::Lost,
         };
-        if let (Belief::Held | Belief::Jeopardy, State::Held { until } | State::Jeopardy { until, .. }) =
-            (belief, state)
+        if let (
+            Belief::Held | Belief::Jeopardy,
+            State::Held { until } | State::Jeopardy { until, .. },
+        ) = (belief, state)
         {
             known.promised = known.promised.max(until.as_nanos());
         }
