@@ -1,4 +1,5 @@
-//! `cargo xtask faults`: random faults against real servers and holders, and a judge.
+//! `cargo xtask faults`: random faults against real servers and holders, and a judge; and the faults of the
+//! watchdog.
 
 use std::path::Path;
 
@@ -12,22 +13,34 @@ const SHORT_SEED: &str = "1";
 /// whatever it is; a slow disk would only make everybody wait.
 const MEMORY: &str = "/dev/shm";
 
-/// Runs a campaign as it is asked for. All but the short form writes `docs/faults/`.
+/// The campaign of random faults, and where it keeps histories.
+const RANDOM: &[&str] = &["campaign", "--histories", "target/faults"];
+
+/// Runs a campaign as it is asked for. All but the short forms write `docs/faults/`.
 pub(crate) fn campaign(args: &[&str]) -> Result<(), String> {
     let package = ["build", "--release", "--package", "leasehold-faults"];
     run(cargo().args(package).arg("--locked"))?;
+    let report = ["--report", "docs/faults"];
+    if let Some((&"watchdog", args)) = args.split_first() {
+        let writes = !["--short", "--only"]
+            .iter()
+            .any(|form| args.contains(form));
+        let report: &[&str] = if writes { &report } else { &[] };
+        return start(&["--release"], &[&["watchdog"], args, report].concat());
+    }
     let writes = args.iter().any(|arg| ["--minutes", "--long"].contains(arg));
-    let report: &[&str] = if writes {
-        &["--report", "docs/faults"]
-    } else {
-        &[]
-    };
-    start(&["--release"], &[args, report].concat())
+    let report: &[&str] = if writes { &report } else { &[] };
+    start(&["--release"], &[RANDOM, args, report].concat())
 }
 
 /// The short form with what the tests are built from.
 pub(crate) fn short() -> Result<(), String> {
-    start(&[], &["--short", "--seed", SHORT_SEED])
+    start(&[], &[RANDOM, &["--short", "--seed", SHORT_SEED]].concat())
+}
+
+/// The short form of the watchdog's campaign.
+pub(crate) fn short_watchdog() -> Result<(), String> {
+    start(&[], &["watchdog", "--short"])
 }
 
 fn start(profile: &[&str], args: &[&str]) -> Result<(), String> {
@@ -43,6 +56,5 @@ fn start(profile: &[&str], args: &[&str]) -> Result<(), String> {
         "--locked",
     ];
     program.args(package).args(profile);
-    program.args(["--", "campaign", "--histories"]);
-    run(program.arg(root().join("target/faults")).args(args))
+    run(program.arg("--").args(args).current_dir(root()))
 }

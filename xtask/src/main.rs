@@ -33,6 +33,9 @@ Tasks:
   faults [--seed N] [--short | --minutes M | --long]
                 random faults against real servers and holders, and a judge of what they
                 believed; all but the short form of 20 s writes docs/faults
+  faults watchdog [--short | --times-percent N] [--only CASE,..]
+                holders and nodes of the watchdog that are stopped, killed and cut off; what
+                was measured goes into docs/faults, but for the short form and single cases
   model [--short] [--traces] [PART OF A KEY]
                 every state of small models of the lock; all of them take minutes and two
                 gigabytes of memory, and go into docs/guarantees.md

@@ -7,6 +7,7 @@ mod history;
 mod holder;
 mod judge;
 mod report;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use clap::{Parser, Subcommand};
 
 use self::campaign::CampaignArgs;
 use self::holder::HolderArgs;
+use self::watchdog::{NodeArgs, SubjectArgs, WatchdogArgs};
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -29,6 +31,14 @@ enum Command {
     /// Is a holder process of a campaign.
     #[command(hide = true)]
     Holder(HolderArgs),
+    /// Runs the campaign of the watchdog.
+    Watchdog(WatchdogArgs),
+    /// Is a node of the watchdog in that campaign.
+    #[command(hide = true)]
+    WatchdogNode(NodeArgs),
+    /// Is a holder of that campaign.
+    #[command(hide = true)]
+    WatchdogSubject(SubjectArgs),
     /// Judges histories that were kept.
     Judge {
         /// The folders of their worlds.
@@ -40,6 +50,9 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Campaign(args) => campaign::run(&args),
         Command::Holder(args) => holder::run(args).map(|()| true),
+        Command::Watchdog(args) => watchdog::run(&args),
+        Command::WatchdogNode(args) => watchdog::node(args).map(|()| true),
+        Command::WatchdogSubject(args) => watchdog::subject(args).map(|()| true),
         Command::Judge { folders } => rejudge(&folders),
     };
     match outcome {

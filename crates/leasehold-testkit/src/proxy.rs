@@ -24,8 +24,8 @@ use crate::redis::RedisServer;
 
 /// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
 ///
-/// It is told what to do while connections are open. It reads the Redis protocol in the clear, so it
-/// cannot stand before a server with TLS. A connection to it is always accepted, as one to a server
+/// It is told what to do while connections are open. It reads the Redis protocol in the clear, so
+/// before a server with TLS it has to be one of [`Proxy::before_port`]. A connection to it is always accepted, as one to a server
 /// that is stopped would be.
 ///
 /// Bytes that are held on the way arrive when they may, even if their sender has gone meanwhile: so a
@@ -48,12 +48,26 @@ impl Proxy {
     /// If the machine has no port or thread left.
     #[must_use]
     pub fn before(server: &RedisServer) -> Self {
+        Self::start(server.port(), Arc::default())
+    }
+
+    /// The same before somebody on this machine who speaks another protocol, of which it understands
+    /// nothing: everything passes as it comes, and no request is ever found.
+    ///
+    /// # Panics
+    ///
+    /// As [`Proxy::before`].
+    #[must_use]
+    pub fn before_port(port: u16) -> Self {
+        Self::start(port, Arc::new(Rules::plain()))
+    }
+
+    fn start(server: u16, rules: Arc<Rules>) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.expect("no port is free");
         let port = listener.local_addr().expect("a bound port").port();
         listener.set_nonblocking(true).expect("a plain socket");
-        let rules = Arc::<Rules>::default();
-        let (shared, server) = (Arc::clone(&rules), server.port());
+        let shared = Arc::clone(&rules);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -66,6 +80,12 @@ impl Proxy {
             rules,
             thread: Some(thread.expect("a thread")),
         }
+    }
+
+    /// The port where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The URL of the server by way of the proxy.

@@ -4,15 +4,33 @@
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
+    /// Whether it is another protocol, whatever it looks like.
+    plain: bool,
 }
 
 impl Frames {
+    /// Of a stream of another protocol.
+    pub(super) fn plain() -> Self {
+        Self {
+            bytes: Vec::new(),
+            plain: true,
+        }
+    }
+
+    pub(super) fn are_plain(&self) -> bool {
+        self.plain
+    }
+
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next frame that is complete. What is no Redis protocol comes as it is.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        if self.plain {
+            let all = std::mem::take(&mut self.bytes);
+            return (!all.is_empty()).then_some(all);
+        }
         let length = match length(&self.bytes) {
             Length::Known(length) => length,
             Length::Unknown => return None,

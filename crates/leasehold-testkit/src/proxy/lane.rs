@@ -59,7 +59,11 @@ impl<'a> Lane<'a> {
             to,
             rules,
             owed,
-            frames: Frames::default(),
+            frames: if rules.is_plain() {
+                Frames::plain()
+            } else {
+                Frames::default()
+            },
             waiting: VecDeque::new(),
             ended: false,
             mute: false,
@@ -144,9 +148,14 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Whether a request will be answered.
+    fn owes(&self, request: &[u8]) -> bool {
+        !self.frames.are_plain() && frames::has_reply(request)
+    }
+
     async fn arrives(&mut self, frame: &[u8], fate: Fate) {
         match self.way {
-            Way::There | Way::Both if frames::has_reply(frame) => self.owed.add(fate),
+            Way::There | Way::Both if self.owes(frame) => self.owed.add(fate),
             Way::Back if !frames::is_push(frame) => {
                 if let Fate::LoseReply(then) = self.owed.take() {
                     self.mute = true;

@@ -52,6 +52,8 @@ struct State {
     counts: Vec<Count>,
     refusing: bool,
     closed: bool,
+    /// Nothing is understood of what passes.
+    plain: bool,
     /// Connections up to this number are reset.
     cut: usize,
     /// How often what was held back was delivered.
@@ -113,6 +115,19 @@ impl Default for LaneRules {
 }
 
 impl Rules {
+    /// Rules under which nothing is understood of what passes.
+    pub(super) fn plain() -> Self {
+        let plain = State {
+            plain: true,
+            ..State::default()
+        };
+        Self(watch::Sender::new(plain))
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.0.borrow().plain
+    }
+
     pub(super) fn set(&self, way: Way, change: impl Fn(&mut LaneRules)) {
         self.0.send_modify(|state| {
             if way != Way::Back {
