@@ -22,9 +22,7 @@ pub(crate) fn campaign(args: &[&str]) -> Result<(), String> {
     run(cargo().args(package).arg("--locked"))?;
     let report = ["--report", "docs/faults"];
     if let Some((&"watchdog", args)) = args.split_first() {
-        let writes = !["--short", "--only"]
-            .iter()
-            .any(|form| args.contains(form));
+        let writes = !["--short", "--only"].iter().any(|form| args.contains(form));
         let report: &[&str] = if writes { &report } else { &[] };
         return start(&["--release"], &[&["watchdog"], args, report].concat());
     }

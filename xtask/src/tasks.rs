@@ -64,7 +64,10 @@ fn test(steps: &mut Steps) {
         run_program(cargo().args(package).args(models))
     });
     steps.run("random faults, the short form", faults::short);
-    steps.run("faults of the watchdog, the short form", faults::short_watchdog);
+    steps.run(
+        "faults of the watchdog, the short form",
+        faults::short_watchdog,
+    );
     steps.run("examples in the documentation", || {
         run_program(cargo().args(["test", "--workspace", "--locked", "--doc"]))
     });
