@@ -12,7 +12,8 @@ use super::super::world::{World, millis};
 use crate::clock::{self, Nanos};
 
 /// The ttl of all leases.
-pub(super) const TTL: Duration = millis(2_000);
+pub(super) const TTL_MS: u64 = 2_000;
+const TTL: Duration = millis(TTL_MS);
 
 /// How often to look what happened.
 const LOOK: Duration = millis(5);
