@@ -10,10 +10,12 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
@@ -91,15 +93,19 @@ func work(rs *redsync.Redsync, key string, n *notes, ctx context.Context, end in
 
 func run() error {
 	flag.Parse()
-	address, err := redis.ParseURL(*url)
-	if err != nil {
-		return err
+	var pools []redsyncredis.Pool
+	for _, one := range strings.Split(*url, ",") {
+		address, err := redis.ParseURL(one)
+		if err != nil {
+			return err
+		}
+		client := redis.NewClient(address)
+		if err := client.Ping(context.Background()).Err(); err != nil {
+			return err
+		}
+		pools = append(pools, goredis.NewPool(client))
 	}
-	client := redis.NewClient(address)
-	if err := client.Ping(context.Background()).Err(); err != nil {
-		return err
-	}
-	rs := redsync.New(goredis.NewPool(client))
+	rs := redsync.New(pools...)
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err

@@ -54,14 +54,14 @@ async function work(redlock, name, end) {
 }
 
 async function main() {
-  const redis = new Redis(args.url);
-  await redis.ping();
+  const servers = args.url.split(",").map((url) => new Redis(url));
+  await Promise.all(servers.map((server) => server.ping()));
   const settings =
     args.variant === "fastest"
       ? { retryCount: -1, retryDelay: 1, retryJitter: 1 }
       : // Its own defaults, but it does not give up.
         { retryCount: -1, retryDelay: 200, retryJitter: 100 };
-  const redlock = new Redlock([redis], settings);
+  const redlock = new Redlock(servers, settings);
   console.log("ready");
   await new Promise((go) => readline.createInterface(process.stdin).once("line", go));
   const start = now();

@@ -18,7 +18,7 @@ use std::fs;
 use self::figures::Figures;
 use self::peers::Peer;
 use self::play::{SCENARIOS, Scenario};
-use self::server::Server;
+use self::server::Servers;
 use crate::tools::root;
 
 /// What is asked for on the command line.
@@ -50,7 +50,7 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
             }
         }
     }
-    let server = Server::start()?;
+    let servers = Servers::start()?;
     let mut versions = BTreeMap::new();
     let mut measured: BTreeMap<(&'static str, String), Vec<Figures>> = BTreeMap::new();
     let runs = options.rounds * peers.len() * SCENARIOS.len();
@@ -59,9 +59,12 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
         for scenario in &SCENARIOS {
             for peer in &peers {
                 run += 1;
+                if scenario.many && !peer.over_many() {
+                    continue;
+                }
                 let (label, name) = (peer.label(), scenario.name);
                 println!("[{run}/{runs}] round {round}: {name}: {label}");
-                match play::play(peer, scenario, &server, options.seconds) {
+                match play::play(peer, scenario, &servers, options.seconds) {
                     Ok((figures, version)) => {
                         versions.insert(peer.library.to_owned(), version);
                         measured.entry((name, label)).or_default().push(figures);
@@ -74,8 +77,8 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
             }
         }
     }
-    versions.insert("redis-server".into(), server.version()?);
-    drop(server);
+    versions.insert("redis-server".into(), servers.version()?);
+    drop(servers);
     let results: Results = measured
         .into_iter()
         .map(|(key, rounds)| (key, Figures::median(&rounds)))

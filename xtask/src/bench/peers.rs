@@ -60,6 +60,15 @@ impl Peer {
         }
     }
 
+    /// Whether its lock can be one over many servers.
+    pub(super) fn over_many(&self) -> bool {
+        match self.library {
+            // What is handed from task to task is another matter.
+            "leasehold" => self.variant == "default",
+            library => ["rslock", "redlock", "redsync"].contains(&library),
+        }
+    }
+
     /// Builds its runner, or says why that cannot be done here. Building twice costs little.
     pub(super) fn build(&self) -> Result<(), String> {
         let folder = self.folder();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::figures::{Figures, Part};
 use super::peers::Peer;
-use super::server::Server;
+use super::server::{Calls, Server, Servers};
 
 /// What is done.
 #[derive(Debug)]
@@ -18,9 +18,11 @@ pub(super) struct Scenario {
     tasks: usize,
     own_names: bool,
     section_us: u32,
+    /// Whether the lock is one over many servers, of which a majority decides.
+    pub(super) many: bool,
 }
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "uncontended",
         what: "one task, one lock",
@@ -28,6 +30,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 1,
         own_names: true,
         section_us: 0,
+        many: false,
     },
     Scenario {
         name: "independent",
@@ -36,6 +39,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 64,
         own_names: true,
         section_us: 0,
+        many: false,
     },
     Scenario {
         name: "contended",
@@ -44,6 +48,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 64,
         own_names: false,
         section_us: 0,
+        many: false,
     },
     Scenario {
         name: "processes",
@@ -52,6 +57,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 16,
         own_names: false,
         section_us: 0,
+        many: false,
     },
     Scenario {
         name: "working",
@@ -60,6 +66,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 16,
         own_names: false,
         section_us: 1_000,
+        many: false,
     },
     Scenario {
         name: "ping-pong",
@@ -68,6 +75,25 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         tasks: 1,
         own_names: false,
         section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "masters",
+        what: "one task, one lock over 5 masters",
+        processes: 1,
+        tasks: 1,
+        own_names: true,
+        section_us: 0,
+        many: true,
+    },
+    Scenario {
+        name: "masters, independent",
+        what: "64 tasks, a lock each, over 5 masters",
+        processes: 1,
+        tasks: 64,
+        own_names: true,
+        section_us: 0,
+        many: true,
     },
 ];
 
@@ -75,24 +101,29 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
 pub(super) fn play(
     peer: &Peer,
     scenario: &Scenario,
-    server: &Server,
+    servers: &Servers,
     seconds: f64,
 ) -> Result<(Figures, String), String> {
-    server.empty()?;
+    let servers = servers.of(scenario.many);
+    for server in servers {
+        server.empty()?;
+    }
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    let urls = urls.join(",");
     let mut runners = Vec::new();
     for process in 0..scenario.processes {
-        runners.push(Runner::start(peer, scenario, server, seconds, process)?);
+        runners.push(Runner::start(peer, scenario, &urls, seconds, process)?);
     }
     for runner in &mut runners {
         runner.wait_ready()?;
     }
-    let before = server.calls()?;
+    let before = Calls::of(servers)?;
     for runner in &mut runners {
         runner.go()?;
     }
     let answers: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
     let answers = answers?;
-    let after = server.calls()?;
+    let after = Calls::of(servers)?;
     let parts: Option<Vec<_>> = answers.iter().map(Part::read).collect();
     let parts = parts.ok_or("an answer of the runner makes no sense")?;
     let version = answers
@@ -113,12 +144,12 @@ impl Runner {
     fn start(
         peer: &Peer,
         scenario: &Scenario,
-        server: &Server,
+        urls: &str,
         seconds: f64,
         process: usize,
     ) -> Result<Self, String> {
         let mut command = peer.command();
-        command.args(["--url", &server.url(), "--variant", peer.variant]);
+        command.args(["--url", urls, "--variant", peer.variant]);
         command.args(["--name", "bench", "--tasks", &scenario.tasks.to_string()]);
         let own = if scenario.own_names { "1" } else { "0" };
         command.args(["--own-names", own]);

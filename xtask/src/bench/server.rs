@@ -1,4 +1,4 @@
-//! The Redis server that all share.
+//! The Redis servers that all share.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,6 +13,38 @@ pub(super) struct Server {
     port: u16,
 }
 
+/// How many masters a lock over many has.
+const MASTERS: usize = 5;
+
+/// One for locks on one server, and those for locks over many.
+#[derive(Debug)]
+pub(super) struct Servers {
+    one: Server,
+    masters: Vec<Server>,
+}
+
+impl Servers {
+    pub(super) fn start() -> Result<Self, String> {
+        let masters = (0..MASTERS).map(|_| Server::start());
+        Ok(Self {
+            one: Server::start()?,
+            masters: masters.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The one, or the many.
+    pub(super) fn of(&self, many: bool) -> &[Server] {
+        match many {
+            true => &self.masters,
+            false => std::slice::from_ref(&self.one),
+        }
+    }
+
+    pub(super) fn version(&self) -> Result<String, String> {
+        self.one.version()
+    }
+}
+
 /// How many commands it ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Calls {
@@ -22,8 +54,21 @@ pub(super) struct Calls {
     pub(super) all: u64,
 }
 
+impl Calls {
+    /// What servers ran together.
+    pub(super) fn of(servers: &[Server]) -> Result<Self, String> {
+        let mut sum = Self::default();
+        for server in servers {
+            let calls = server.calls()?;
+            sum.locks += calls.locks;
+            sum.all += calls.all;
+        }
+        Ok(sum)
+    }
+}
+
 impl Server {
-    pub(super) fn start() -> Result<Self, String> {
+    fn start() -> Result<Self, String> {
         crate::servers::ensure_redis()?;
         let failed = |error: std::io::Error| format!("redis-server: {error}");
         let port = TcpListener::bind("127.0.0.1:0")
@@ -55,7 +100,7 @@ impl Server {
         self.ask("FLUSHALL").map(drop)
     }
 
-    pub(super) fn version(&self) -> Result<String, String> {
+    fn version(&self) -> Result<String, String> {
         let info = self.ask("INFO server")?;
         let line = info
             .lines()
@@ -63,7 +108,7 @@ impl Server {
         Ok(line.unwrap_or_default().to_owned())
     }
 
-    pub(super) fn calls(&self) -> Result<Calls, String> {
+    fn calls(&self) -> Result<Calls, String> {
         let mut calls = Calls::default();
         for line in self.ask("INFO commandstats")?.lines() {
             let Some((command, stats)) = line.split_once(':') else {

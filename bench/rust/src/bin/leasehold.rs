@@ -19,13 +19,30 @@ impl Lock for Ours {
     }
 }
 
+/// One server, or many of which a majority decides.
+fn url(urls: &str) -> String {
+    let places: Vec<_> = urls
+        .split(',')
+        .map(|url| url.trim_start_matches("redis://").trim_end_matches('/'))
+        .collect();
+    match places.as_slice() {
+        [_] => urls.to_owned(),
+        places => format!("redlock://{}", places.join(",")),
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     run("leasehold", "this tree", async |args| {
         let mut builder = Client::builder();
         if args.variant == "no-handoff" {
             builder = builder.handoff_max(0);
         }
-        let client = builder.connect(&args.url).await?;
+        let many = args.url.contains(',');
+        let client = builder.connect(&url(&args.url)).await?;
+        if many {
+            // Masters are looked at once, before the first lock.
+            client.mutex("bench/first")?.lock().await?.release().await?;
+        }
         Ok(async move |name: &str| Ok(Ours(client.mutex(name)?)))
     })
 }

@@ -30,7 +30,7 @@ impl Lock for Theirs {
 
 fn main() -> Result<(), Box<dyn Error>> {
     run("rslock", "0.10.0", async |args| {
-        let mut manager = LockManager::new(vec![args.url.clone()]);
+        let mut manager = LockManager::new(args.url.split(',').map(str::to_owned).collect());
         if args.variant == "fastest" {
             manager.set_retry(3, Duration::from_millis(5));
         }

@@ -166,9 +166,13 @@ async fn a_re_entry() {
     let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
     let outer = scene.judge.granted(mutex.lock().await.unwrap());
     scene.proxy.hold_requests("enter", 1);
+    scene.proxy.count("release");
     let error = mutex.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     outer.until(|state| state.is_held()).await;
+    // The hold is left again. What is answered after that says that it was.
+    eventually_async(SOON, async || scene.proxy.counted("release") > 0).await;
+    assert!(mutex.is_locked().await.unwrap());
     scene.until_recorded(&outer, 1).await;
     scene.proxy.deliver();
     scene.until_recorded(&outer, 2).await;
