@@ -95,6 +95,14 @@ impl Actor {
         self.signal(Signal::CONT)
     }
 
+    /// Waits until it has ended by itself.
+    pub(super) fn ends(&mut self) -> Result<(), String> {
+        let child = &mut self.child;
+        wait_for("a process does not end", || {
+            !matches!(child.try_wait(), Ok(None))
+        })
+    }
+
     /// Takes it out of the table of processes, once it has ended.
     pub(super) fn reap(&mut self) -> Result<(), String> {
         self.child

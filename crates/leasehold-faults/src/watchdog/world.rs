@@ -121,7 +121,7 @@ impl Node {
     /// Has it end in good order.
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.actor.order("stop")?;
-        self.actor.reap()
+        self.actor.ends()
     }
 }
 

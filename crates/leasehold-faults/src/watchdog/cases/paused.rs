@@ -40,8 +40,7 @@ pub(super) fn stopped(times: usize, _: bool) -> Result<Outcome, String> {
     }
     let times = outcome.times;
     outcome.note(format!(
-        "{doubted} of {times} said Jeopardy(paused) before Held; of the others the store had answered before \
-         their first look"
+        "{doubted} of {times} said Jeopardy(paused) before Held; others looked after the store had answered"
     ));
     Ok(outcome)
 }
