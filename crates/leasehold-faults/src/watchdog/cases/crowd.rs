@@ -88,7 +88,7 @@ pub(super) fn crowd(_: usize, short: bool) -> Result<Outcome, String> {
     }
     let spent = used(&node)?.saturating_sub(begin);
     outcome.note(format!(
-        "stopped for {:.0?}: all {} records in each of {looks} looks, {spent:.1?} of a processor in the node; \
+        "stopped for {:.0?}: {} records looked at {looks} times, {spent:.1?} of a processor in the node; \
          its largest memory {:.1} MiB",
         size.ttl + size.ttl / 3,
         size.leases(),
