@@ -74,6 +74,7 @@ mod tests {
             package("leasehold-core", &[]),
             package("leasehold", &["leasehold-core"]),
             package("leasehold-cli", &["leasehold"]),
+            package("leasehold-watchdog", &["leasehold"]),
             package("leasehold-sim", &[]),
             package("other", &[]),
             package(name, required),

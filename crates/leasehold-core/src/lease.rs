@@ -154,7 +154,7 @@ impl Lease {
     }
 
     /// This process was stopped, or too busy to look at the lease for long. If it is watched, the time
-    /// alone does not end it: the store is asked.
+    /// alone does not end it: the store is asked, for an interval at most.
     pub fn wake(&mut self, now: Instant) {
         if self.is_open(now) {
             self.woken = Some(now);
@@ -392,13 +392,15 @@ impl Lease {
         self.trouble.get_or_insert(cause);
         if let Some(woken) = self.woken {
             match asked {
-                // It was to say whether the lease is still its own, and nobody has.
-                Some(asked) if asked >= woken => self.woken = None,
-                _ => self.due = now,
-            }
-            if self.woken.is_none() && now >= self.renewed_end() {
-                self.given_up = Some(cause);
-                self.watched = false;
+                // What was asked before the pause says nothing.
+                Some(asked) if asked < woken => self.due = now,
+                // For as long as any other holder would try.
+                _ if now < woken.after(self.pace().interval()) => {}
+                _ => {
+                    self.woken = None;
+                    self.watched = false;
+                    self.given_up = Some(cause);
+                }
             }
         }
         self.settle(now);

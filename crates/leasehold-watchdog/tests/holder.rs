@@ -111,8 +111,13 @@ async fn one_that_reaches_nobody_after_it_is_lost() {
     world.server.stop();
     world.clock.advance(PAUSE);
     assert_eq!(guard.state().kind(), StateKind::Jeopardy(Cause::Paused));
-    let cause = tokio::time::timeout(SOON, guard.lost()).await.unwrap();
-    assert_eq!(cause, Cause::Unreachable);
+    // Its time goes on while it asks again and again.
+    eventually_async(SOON, async || {
+        world.clock.advance(Duration::from_millis(100));
+        guard.state().is_lost()
+    })
+    .await;
+    assert_eq!(guard.lost().await, Cause::Unreachable);
     world.server.cont();
 }
 

@@ -71,7 +71,30 @@ fn nor_does_its_failure() {
     assert!(is_open(&lease, at(95.1)));
     assert!(matches!(lease.poll(at(95.1)), Action::Renew(_)));
     lease.renewal_failed(at(97.0), Cause::Unreachable);
-    assert_eq!(lease.state(at(97.0)), State::Lost(Cause::Unreachable));
+    assert!(is_open(&lease, at(97.0)));
+    // It is asked again, like any other.
+    let again = lease.next_event(at(97.0)).unwrap();
+    assert_eq!(again, at(98.0));
+    assert!(matches!(lease.poll(again), Action::Renew(_)));
+    lease.renewed(again, ttl(30), at(98.1));
+    assert!(lease.state(at(98.1)).is_held());
+}
+
+#[test]
+fn who_gets_no_answer_for_an_interval_loses_it() {
+    let mut lease = watched();
+    wake(&mut lease, at(95.0));
+    let mut now = at(95.0);
+    while let Action::Renew(_) = lease.poll(now) {
+        now = now.after(seconds(2.0));
+        lease.renewal_failed(now, Cause::Unreachable);
+        match lease.next_event(now) {
+            Some(next) => now = next,
+            None => break,
+        }
+    }
+    assert_eq!(lease.state(now), State::Lost(Cause::Unreachable));
+    assert!(now >= at(105.0) && now < at(110.0), "{now:?}");
 }
 
 #[test]
