@@ -257,6 +257,7 @@ ENVIRONMENT
   LEASEHOLD_PASSWORD_FILE  a file with it, as --password-file
   LEASEHOLD_SENTINEL_PASSWORD
                            the password of the sentinels, if they ask for one
+  LEASEHOLD_WATCHDOG       who keeps the locks of runs, as --watchdog of run
   LEASEHOLD_NAMESPACE      as --namespace
   LEASEHOLD_TENANT         as --tenant
   LEASEHOLD_LOG            what to log on stderr, for example leasehold=debug
@@ -292,7 +293,8 @@ It is never 0 if the command did not run, unless --skip-ok says so.
 SIGNALS are passed on to the command: at a terminal they reach it directly, as its process group is
 leasehold's; otherwise it gets a group of its own. While waiting for the lock, a signal ends the wait
 with 128+n. Stopping the command means all its processes. If leasehold itself is killed with -9, the
-command and its processes are killed, too; if it is stopped, they are killed before the lease ends.
+command and its processes are killed, too; if it is stopped, they are killed before the lease ends,
+unless a watchdog keeps it.
 Background processes that the command leaves behind run
 on without the lock, with a warning, unless --wait-all is given.
 
@@ -300,5 +302,6 @@ EXAMPLES
   leasehold run nightly-report -- ./report.sh
   leasehold run -n --skip-ok cleanup -- find /tmp/cache -mtime +7 -delete
   leasehold run -w 2m --ttl 1m deploy -- ./deploy.sh production
+  leasehold run --watchdog backup -- ./backup.sh
   LEASEHOLD_STORE=redis://db LEASEHOLD_PASSWORD_FILE=/run/secrets/db \\
     leasehold run import -- sh -c 'import --fence \"$LEASEHOLD_TOKEN\"'";

@@ -44,11 +44,19 @@ fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding 
     finding
 }
 
-/// Waits until a master takes so many replicas for being in step with it.
+/// Waits until so many replicas have told a master that they have all it has written. One that is online
+/// may still be loading.
 fn in_step(master: &RedisServer, replicas: usize) {
     eventually(SOON, || {
         let info = master.cli(&["INFO", "replication"]);
-        info.matches("state=online").count() == replicas
+        let written = info
+            .lines()
+            .find_map(|line| line.strip_prefix("master_repl_offset:"));
+        let told = format!(
+            "state=online,offset={},",
+            written.unwrap_or_default().trim()
+        );
+        info.matches(&told).count() == replicas
     });
 }
 
