@@ -13,6 +13,7 @@ use crate::bed::Bed;
 use crate::raw::{Raw, hello, introduction, registration};
 
 const SEED: u64 = 20_261_121;
+/// How many connections there are in a round: more rounds by `LEASEHOLD_TEST_ROUNDS`.
 const CONNECTIONS: u32 = 2_000;
 const FRAMES: u32 = 25;
 
@@ -88,7 +89,9 @@ async fn a_flood_of_nonsense_is_nobody_elses_matter() {
     let mut highest = before;
     // Some stay connected and say no more.
     let mut idle = std::collections::VecDeque::new();
-    for connection in 0..CONNECTIONS {
+    let rounds = std::env::var("LEASEHOLD_TEST_ROUNDS").ok();
+    let rounds: u32 = rounds.map_or(1, |rounds| rounds.parse().unwrap());
+    for connection in 0..CONNECTIONS * rounds {
         let mut stream = UnixStream::connect(&bed.socket).unwrap();
         stream.set_nonblocking(true).unwrap();
         let mut said: Vec<u8> = Vec::new();
