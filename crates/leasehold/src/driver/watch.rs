@@ -73,7 +73,8 @@ impl Watch {
         let processes = Arc::<Processes>::default();
         let nodes = watchdog.nodes.into_iter().map(|address| {
             let tls = watchdog.ca_file.clone();
-            Arc::new(Node::new(address, hello.clone(), tls, Arc::clone(clock)))
+            let (hello, clock) = (hello.clone(), Arc::clone(clock));
+            Arc::new(Node::new(address, hello, tls, watchdog.required, clock))
         });
         let nodes: Vec<_> = nodes.collect();
         let tasks = nodes.iter().map(|node| {
