@@ -10,6 +10,7 @@ mod supervise;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use leasehold::watchdog::Watchdog;
 use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
@@ -26,11 +27,12 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
+    let watchdog = args.watchdog.settings()?;
     let begun = Instant::now();
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        client = connect_for(args, store) => client?,
+        client = connect_for(args, store, watchdog.as_ref()) => client?,
     };
     let taken = tokio::select! {
         biased;
@@ -64,7 +66,6 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     }
     let begun = Instant::now();
     let environment = environment::of(&guard, client.store());
-    let watchdog = args.watchdog.settings()?;
     let child = Child::start(
         &args.command,
         &environment,
@@ -96,7 +97,11 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
 }
 
 /// The store, told who we are.
-async fn connect_for(args: &RunArgs, store: &StoreArgs) -> Result<Client, Failure> {
+async fn connect_for(
+    args: &RunArgs,
+    store: &StoreArgs,
+    watchdog: Option<&Watchdog>,
+) -> Result<Client, Failure> {
     refuse_memory(store)?;
     let program = args.command.first().map(Path::new);
     let program = program.and_then(Path::file_name).unwrap_or_default();
@@ -112,8 +117,8 @@ async fn connect_for(args: &RunArgs, store: &StoreArgs) -> Result<Client, Failur
         }),
         None => builder,
     };
-    let builder = match args.watchdog.settings()? {
-        Some(watchdog) => builder.watchdog(watchdog),
+    let builder = match watchdog {
+        Some(watchdog) => builder.watchdog(watchdog.clone()),
         None => builder,
     };
     connect(store, builder).await

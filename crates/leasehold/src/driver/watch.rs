@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::watchdog::Terms;
 use leasehold_core::{ClientId, Instant, Name};
 
 use self::node::Node;
@@ -93,7 +92,7 @@ impl Watch {
     /// A lease is looked after by the renewer, perhaps on other terms than before.
     pub(super) fn mark(&self, held: &Arc<Held>, now: Instant) {
         let Some(nodes) = &self.0 else { return };
-        let terms = terms(held, now);
+        let terms = held.lock().lease.watch_terms(now);
         for node in &nodes.nodes {
             let subject = Subject {
                 name: held.key.name.clone(),
@@ -189,10 +188,6 @@ impl Drop for Nodes {
             }
         }
     }
-}
-
-fn terms(held: &Held, now: Instant) -> Terms {
-    held.lock().lease.watch_terms(now)
 }
 
 /// Waits for the first of some.
