@@ -6,6 +6,7 @@
 mod bad_input;
 mod bench;
 mod codes;
+mod containers;
 mod death;
 mod doctor;
 mod help;

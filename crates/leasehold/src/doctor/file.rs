@@ -1,7 +1,7 @@
 //! A file of the SQLite store.
 
 use super::Finding;
-use crate::store::survey::{FileFacts, FileSystem};
+use crate::store::survey::{FileFacts, FileSystem, LOG_MAX};
 
 /// Less room than this is little for a file and its log.
 const ROOM_MIN: u64 = 64 * 1024 * 1024;
@@ -21,7 +21,31 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
             "not there yet; the first lock makes it",
         ));
     }
+    if facts.other_boot_id {
+        findings.push(
+            Finding::note(
+                "kernel",
+                "the file is in use under another boot id than this one",
+            )
+            .because(
+                "some containers have boot ids of their own; they share the locks, because a \
+                     kernel lock shows that they run on this machine",
+            ),
+        );
+    }
     findings.push(rights(facts));
+    if let Some(log) = facts.log.filter(|log| *log > LOG_MAX) {
+        let path = facts.path.display();
+        findings.push(
+            Finding::warning("log", format!("the log has {} MiB", log / (1024 * 1024)))
+                .because(
+                    "a reader that keeps a transaction open lets it grow until the disk is full",
+                )
+                .mend(format!(
+                    "end the program that reads the file: `fuser {path}` shows who has it open"
+                )),
+        );
+    }
     if let Some(free) = facts.free {
         let seen = format!("{} MiB are free", free / (1024 * 1024));
         findings.push(match free < ROOM_MIN {
@@ -87,6 +111,8 @@ mod tests {
             mode: Some(0o600),
             folder_writable: true,
             free: Some(1 << 40),
+            log: Some(16 * 1024 * 1024),
+            other_boot_id: false,
             fault: None,
         }
     }
@@ -112,6 +138,8 @@ mod tests {
         changed(Severity::Warning, |f| f.mode = Some(0o666));
         changed(Severity::Danger, |f| f.folder_writable = false);
         changed(Severity::Warning, |f| f.free = Some(1024));
+        changed(Severity::Warning, |f| f.log = Some(177 * 1024 * 1024));
+        changed(Severity::Note, |f| f.other_boot_id = true);
         let damaged = Error::new(ErrorKind::InvalidConfig, "the file is damaged");
         changed(Severity::Danger, |f| f.fault = Some(damaged.clone()));
     }

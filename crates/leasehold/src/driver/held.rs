@@ -264,6 +264,7 @@ impl Held {
                 Reply::Applied { outcome, .. } => inner.lease.lose(Cause::of(outcome)),
                 Reply::Rejected(error) | Reply::Unknown(error) => {
                     let cause = match error.kind() {
+                        ErrorKind::Lost => return inner.lease.lose(Cause::Deleted),
                         ErrorKind::NotReplicated => Cause::NotReplicated,
                         _ => Cause::Unreachable,
                     };

@@ -74,6 +74,20 @@ impl Place {
         Connection::open(self.path()).unwrap()
     }
 
+    /// Waits until no store of this process has the file open any more.
+    fn wait_until_closed(&self) {
+        leasehold_testkit::eventually(SOON, || {
+            self.files().iter().all(|name| !name.ends_with("-wal")) && self.is_unlocked()
+        });
+    }
+
+    /// Whether nobody has the file open, as the kernel lock shows. Only when SQLite has closed it:
+    /// closing it here would take SQLite's locks away.
+    fn is_unlocked(&self) -> bool {
+        let file = std::fs::File::open(self.path()).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+
     fn count(&self, table: &str) -> i64 {
         let query = format!("SELECT count(*) FROM {table}");
         self.database()

@@ -83,16 +83,18 @@ impl Write {
         }
     }
 
-    /// Tells that it failed.
-    pub(super) fn fail(self, error: &Error, undetermined: bool) {
+    /// Tells that it failed. `lost`: what is told of leases, if the store has lost them by it.
+    pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
         match self.change {
             Change::Apply { batch, reply } => {
-                let failed = if undetermined {
-                    Reply::Unknown(error.clone())
-                } else {
-                    Reply::Rejected(error.clone())
+                let failed = |request: &Request| match (lost, request.op) {
+                    (Some(lost), Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. }) => {
+                        Reply::Rejected(lost.clone())
+                    }
+                    _ if undetermined => Reply::Unknown(error.clone()),
+                    _ => Reply::Rejected(error.clone()),
                 };
-                let _ = reply.send(vec![failed; batch.len()]);
+                let _ = reply.send(batch.iter().map(failed).collect());
             }
             Change::Announce { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));

@@ -1,8 +1,11 @@
 //! What can go wrong with the file, and what to tell the user.
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::{Error, ErrorKind};
+
+const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
+    and a SQLite store is for one machine; use a Redis store";
 
 /// Why something could not be done with the file.
 #[derive(Debug)]
@@ -11,7 +14,8 @@ pub(super) enum Fault {
     Sqlite(rusqlite::Error),
     /// A record has a value that no leasehold wrote.
     Unreadable(&'static str),
-    /// The file was last written under another kernel while this one had it open.
+    /// The file was last written under another kernel while this one had it open, or is open under one
+    /// while this one opens it.
     OtherKernel,
     /// It was found before SQLite was asked.
     Found(Error),
@@ -43,6 +47,12 @@ impl Fault {
     /// Whether a new connection may mend it.
     pub(super) fn wants_reopening(&self) -> bool {
         matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
+    }
+
+    /// What the holder of a lease is told, if the fault means that the file knows its lease no more: the
+    /// other kernel has taken everybody for dead.
+    pub(super) fn lost(&self) -> Option<Error> {
+        matches!(self, Self::OtherKernel).then(|| Error::new(ErrorKind::Lost, OTHER_KERNEL))
     }
 
     /// Whether a commit that failed with it was certainly undone.
@@ -84,17 +94,22 @@ impl From<Fault> for Error {
                      by force"
                 ),
             ),
-            Fault::OtherKernel => Self::new(
-                ErrorKind::Store,
-                "the file is used from another machine or virtual machine at the same time, and a \
-                 SQLite store is for one machine; use a Redis store",
-            ),
+            Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
             Fault::Sqlite(error) => {
                 let (kind, message) = tell(&error);
                 Self::new(kind, message).with_source(error)
             }
         }
     }
+}
+
+/// A fault as SQLite would tell it.
+pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
+    let error = ffi::Error {
+        code,
+        extended_code,
+    };
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
 }
 
 fn tell(error: &rusqlite::Error) -> (ErrorKind, String) {

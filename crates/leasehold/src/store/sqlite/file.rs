@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
 
-use super::fault::Fault;
+use super::fault::{Fault, failure};
+use super::liveness::LivenessLock;
 use super::machine::Machine;
 use super::{path, schema, time};
+use crate::store::survey::FileSystem;
 use crate::{Error, ErrorKind};
 
 /// At most this many statements are kept prepared: more than there are.
@@ -24,7 +26,11 @@ pub(super) struct File {
     pub(super) db: Connection,
     /// Where it is, whatever links lead to it.
     pub(super) path: PathBuf,
+    /// This machine, under the boot id that the file is used with.
+    pub(super) machine: Machine,
     identity: Option<(u64, u64)>,
+    /// After the connection, so that it outlives it.
+    pub(super) liveness: LivenessLock,
 }
 
 impl File {
@@ -48,27 +54,29 @@ impl File {
         db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
         create_tables(&mut db)?;
         set_up(&db)?;
-        if !time::is_anchored(&db, machine)? {
-            let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            if !time::is_anchored(&transaction, machine)? {
-                time::anchor(&transaction, machine)?;
-            }
-            transaction.commit()?;
-        }
+        let mut liveness = LivenessLock::of(path)?;
+        let machine = join(&mut db, &mut liveness, path, machine)?;
         Ok(Self {
             db,
             path: path::real(path),
+            machine,
             identity,
+            liveness,
         })
     }
 
     /// Writes the log back, so that the next transaction starts it over in the room that it has: a
-    /// full disk must not keep anybody from renewing and releasing.
-    pub(super) fn reuse_log(&self) {
+    /// full disk must not keep anybody from renewing and releasing. Gives how many pages are in the log,
+    /// and how many of them are written back: a reader that needs the old ones is in the way of the rest.
+    pub(super) fn write_log_back(&self) -> Option<(i64, i64)> {
         let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
-        if let Err(error) = self.db.query_row(checkpoint, [], |_| Ok(())) {
-            tracing::debug!(%error, "the log of the store cannot be written back");
-        }
+        let pages = |row: &rusqlite::Row<'_>| Ok((row.get(1)?, row.get(2)?));
+        let written = self.db.query_row(checkpoint, [], pages);
+        written
+            .inspect_err(
+                |error| tracing::debug!(%error, "the log of the store cannot be written back"),
+            )
+            .ok()
     }
 
     /// Whether this is still the file at that path. If it was deleted or replaced, its locks
@@ -76,6 +84,43 @@ impl File {
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.identity == path::identity(path)
     }
+}
+
+/// Joins those that have the file open, or starts its clock if there are none.
+fn join(
+    db: &mut Connection,
+    liveness: &mut LivenessLock,
+    path: &Path,
+    machine: &Machine,
+) -> Result<Machine, Fault> {
+    if time::is_anchored(db, machine)? {
+        liveness.share()?;
+        // From here on nobody else writes the anchor.
+        if time::is_anchored(db, machine)? {
+            return Ok(machine.clone());
+        }
+    }
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut machine = machine.clone();
+    let alone = liveness.try_alone()?;
+    if !time::is_anchored(&transaction, &machine)? {
+        if alone {
+            time::anchor(&transaction, &machine)?;
+        } else if matches!(path::file_system(path), FileSystem::Foreign(_)) {
+            // There the lock may be that of another kernel, whose clock is another one.
+            return Err(Fault::OtherKernel);
+        } else {
+            machine.boot_id = time::joined_boot_id(&transaction, &machine)?;
+        }
+    }
+    if !alone {
+        // As long as the transaction lasts, nobody else can become the only one.
+        liveness.share()?;
+    }
+    transaction.commit()?;
+    // Not before: nobody else must join by the old anchor.
+    liveness.share()?;
+    Ok(machine)
 }
 
 /// Refuses what is certainly not ours before anything is touched: no lock is taken, no file is made
@@ -190,14 +235,6 @@ fn foreign() -> Error {
     )
 }
 
-fn failure(code: ErrorCode, extended_code: i32) -> Fault {
-    let error = ffi::Error {
-        code,
-        extended_code,
-    };
-    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -222,7 +259,7 @@ mod tests {
         change().unwrap();
         let long = length();
         assert!(long > short);
-        file.reuse_log();
+        file.write_log_back();
         change().unwrap();
         assert_eq!(length(), long);
     }

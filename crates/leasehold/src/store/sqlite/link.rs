@@ -7,6 +7,7 @@ use leasehold_core::Instant;
 
 use super::fault::Fault;
 use super::file::File;
+use super::liveness::LivenessLock;
 use super::machine::Machine;
 use super::patience;
 use super::wake::Listeners;
@@ -19,6 +20,8 @@ pub(super) struct Link {
     listeners: Arc<Listeners>,
     /// `None` after a fault that a new connection may mend.
     file: Option<File>,
+    /// That of the file until it is open again: this process still holds locks in it.
+    liveness: Option<LivenessLock>,
 }
 
 impl Link {
@@ -34,6 +37,7 @@ impl Link {
             machine,
             listeners,
             file: None,
+            liveness: None,
         };
         link.reopened(until)?;
         Ok(link)
@@ -41,7 +45,7 @@ impl Link {
 
     /// The open file, opened anew if the file was deleted or replaced: on the old one we would lock
     /// a file that nobody else can see. Those who listen are told, so that they ask again.
-    pub(super) fn get(&mut self, until: Instant) -> Result<(&File, &Machine), Fault> {
+    pub(super) fn get(&mut self, until: Instant) -> Result<&File, Fault> {
         if self
             .file
             .as_ref()
@@ -59,25 +63,32 @@ impl Link {
 
     /// Does what may mend a fault for the next request.
     pub(super) fn look_into(&mut self, fault: &Fault) {
-        if fault.wants_reopening() {
-            self.file = None;
+        if fault.wants_reopening()
+            && let Some(file) = self.file.take()
+        {
+            self.liveness = Some(file.liveness);
         }
         if let Some(file) = self.file.as_ref().filter(|_| fault.is_full()) {
-            file.reuse_log();
+            file.write_log_back();
         }
     }
 
-    fn reopened(&mut self, until: Instant) -> Result<(&File, &Machine), Fault> {
+    fn reopened(&mut self, until: Instant) -> Result<&File, Fault> {
         let Self {
             path,
             machine,
             file,
+            liveness,
             ..
         } = self;
         let file = match file {
             Some(file) => file,
-            None => file.insert(patience::retry(until, || File::open(path, machine))?),
+            None => {
+                let opened = patience::retry(until, || File::open(path, machine))?;
+                *liveness = None;
+                file.insert(opened)
+            }
         };
-        Ok((file, machine))
+        Ok(file)
     }
 }

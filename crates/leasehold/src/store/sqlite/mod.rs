@@ -4,8 +4,9 @@
 //! runtime. It commits what has come in together.
 //!
 //! A file is for one machine: one kernel, with any number of processes and containers. It is
-//! refused on network file systems, and a second kernel that writes it is noticed by the first. When
-//! the machine was restarted, no process lives that held a lock, so all are free.
+//! refused on network file systems, under a second name, and a second kernel that writes it is
+//! noticed by the first. When the machine was restarted, no process lives that held a lock, so all
+//! are free. A kernel lock on the file shows whether one lives.
 //!
 //! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
 //! lost its data: holders learn it at the next request of their store.
@@ -22,6 +23,9 @@ mod fault;
 mod file;
 mod inbox;
 mod link;
+#[cfg_attr(not(target_os = "linux"), path = "liveness/none.rs")]
+mod liveness;
+mod log;
 mod machine;
 mod path;
 mod patience;

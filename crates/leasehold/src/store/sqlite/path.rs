@@ -54,7 +54,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         Ok(meta) if !meta.is_file() => {
             return Err(wrong("it is not a regular file; choose another path"));
         }
-        Ok(_) => {}
+        Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
             create_folder(path)?;
             create_file(path)?;
@@ -126,6 +126,65 @@ fn create_file(path: &Path) -> Result<()> {
         ))
         .with_source(error)),
     }
+}
+
+/// Refuses a file that may be known by another name that is not a symbolic link: SQLite keeps log and
+/// shared memory beside the name, so programs that use different ones do not exclude each other. Each is
+/// refused that opens it after the second name was made, by whichever.
+#[cfg(unix)]
+fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    if meta.nlink() > 1 {
+        return Err(wrong(format!(
+            "the file has {} names (hard links), and programs that use different ones do not exclude \
+             each other; remove all but one, and use a symbolic link where another is needed",
+            meta.nlink()
+        )));
+    }
+    if is_mount(path) {
+        return Err(wrong(
+            "the file is a mount by itself, and programs that reach it another way do not exclude \
+             those that use this one; mount its folder instead of the file",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn refuse_second_name(_path: &Path, _meta: &fs::Metadata) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn is_mount(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    const MOUNT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+    match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
+        Ok(stat) if stat.stx_attributes_mask.contains(MOUNT) => stat.stx_attributes.contains(MOUNT),
+        // Before Linux 5.8.
+        _ => fs::read("/proc/self/mountinfo").is_ok_and(|info| is_in_mountinfo(&info, &real(path))),
+    }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_mount(_path: &Path) -> bool {
+    false
+}
+
+/// Whether a path is a mount point, by the fifth field of the lines of `/proc/self/mountinfo`.
+#[cfg(target_os = "linux")]
+fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
+    let mut escaped = Vec::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            _ => escaped.push(byte),
+        }
+    }
+    let mut lines = info.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&escaped))
 }
 
 /// Refuses a file on a network file system: another machine could write it too, and would take
@@ -212,6 +271,21 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(parse("sqlite:a/b.db").unwrap(), here.join("a/b.db"));
         assert_eq!(parse("sqlite::memory:").unwrap(), here.join(":memory:"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_mount_is_found_without_statx() {
+        let info = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            30 22 8:1 /locks.db /srv/a\\040b\\134c/locks.db rw - ext4 /dev/sda rw\n";
+        for (path, found) in [
+            ("/srv/a b\\c/locks.db", true),
+            ("/", true),
+            ("/srv/a b\\c", false),
+            ("/locks.db", false),
+        ] {
+            assert_eq!(is_in_mountinfo(info, Path::new(path)), found, "{path}");
+        }
     }
 
     #[test]

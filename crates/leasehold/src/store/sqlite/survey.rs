@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{SqliteStore, path};
+use rusqlite::{Connection, OpenFlags};
+
+use super::{Machine, SqliteStore, log, path};
 use crate::Result;
 use crate::store::survey::{FileFacts, FileSystem};
 use crate::store::{OpenOptions, Store};
@@ -20,10 +22,12 @@ pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result
     let place = if exists { &file } else { &folder };
     let file_system = path::file_system(place);
     let network = matches!(file_system, FileSystem::Network(_));
+    // Before it is opened: whoever closes it last removes the log.
+    let log = log::size(&path::real(&file));
     // There it would be refused, in fewer words than ours.
-    let fault = match exists && !network {
-        true => opened(url, options).await.err(),
-        false => None,
+    let opened = match exists && !network {
+        true => opened(url, options).await,
+        false => Ok(false),
     };
     Ok(FileFacts {
         exists,
@@ -31,16 +35,27 @@ pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result
         folder_writable: writable(&folder),
         free: free(&folder),
         file_system,
-        fault,
+        log,
+        other_boot_id: *opened.as_ref().unwrap_or(&false),
+        fault: opened.err(),
         path: file,
     })
 }
 
-async fn opened(url: &str, options: &OpenOptions) -> Result<()> {
+/// Opens the file, and tells whether it is in use under another boot id.
+async fn opened(url: &str, options: &OpenOptions) -> Result<bool> {
     let store = SqliteStore::open(url, options).await?;
     // The first question finds out what opening does not.
     let space = crate::config::Config::default().space()?;
-    store.list(&space).await.map(drop)
+    store.list(&space).await?;
+    let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let boot_id = Connection::open_with_flags(&store.path, read).and_then(|db| {
+        db.query_row("SELECT boot_id FROM meta", [], |row| {
+            row.get::<_, Option<String>>(0)
+        })
+    });
+    let here = Machine::this()?.boot_id;
+    Ok(boot_id.is_ok_and(|boot_id| boot_id != here))
 }
 
 /// The folder of a file, or the one in which it would be made.

@@ -5,18 +5,26 @@
 //! Setting the wall clock moves nothing, and suspend counts. Where the system cannot tell one start
 //! from another, now is the wall clock, and setting it moves leases.
 //!
+//! The boot id alone does not show a start of the machine: containers may have boot ids of their own.
+//! So the anchor is written only by a process that has the file open alone. Everybody else joins: a
+//! process that is seen to live runs under the same kernel, and its anchor is right for all.
+//!
 //! `high` is larger than every time given out so far. It is written ahead, so that it costs a
 //! write only every [`AHEAD`]. The time never falls behind it by more than that, whatever a clock
 //! shows; and after a start of the machine it begins there if the wall clock is behind.
 
 use leasehold_core::StoreTime;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ffi, params};
 
-use super::fault::Fault;
+use super::fault::{Fault, failure};
 use super::machine::Machine;
 
 /// How far `high` is written ahead, in microseconds: 10 s.
 pub(super) const AHEAD: i64 = 10_000_000;
+
+/// How far the wall clock moves away from the anchor, by corrections, under one kernel, in microseconds: 5 s.
+/// Two starts of a machine are farther apart.
+const WALL_DRIFT: u64 = 5_000_000;
 
 /// The time, for those who only look.
 pub(super) fn now(db: &Connection, machine: &Machine) -> Result<StoreTime, Fault> {
@@ -35,22 +43,25 @@ pub(super) fn tick(db: &Connection, machine: &Machine) -> Result<StoreTime, Faul
     Ok(store_time(now))
 }
 
-/// Whether the anchor was written since the machine was started.
+/// Whether the anchor is one of this machine, as far as its boot id and its clock show.
 pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fault> {
-    match Meta::read(db, machine) {
-        Ok(_) => Ok(true),
-        Err(Fault::OtherKernel | Fault::Sqlite(rusqlite::Error::QueryReturnedNoRows)) => Ok(false),
-        Err(fault) => Err(fault),
-    }
+    let meta = Meta::find(db)?;
+    Ok(meta.is_some_and(|meta| meta.boot_id == machine.boot_id && meta.may_be_now(machine)))
 }
 
-/// Writes the anchor of this start of the machine. Whoever held a lock or waited for it
-/// before is dead, so all are free. Inside a transaction.
+/// Makes the anchor one of this start of the machine, for a process that has the file open alone.
+/// If the machine was started again, nobody lives who held a lock or waited for it, so all are free.
+/// Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
-    let high: Option<i64> = db
-        .query_row("SELECT high FROM meta", [], |row| row.get(0))
-        .optional()?;
-    let start = machine.wall().max(high.unwrap_or(0));
+    let meta = Meta::find(db)?;
+    if meta
+        .as_ref()
+        .is_some_and(|meta| meta.is_same_start(machine))
+    {
+        db.execute("UPDATE meta SET boot_id = ?1", [&machine.boot_id])?;
+        return Ok(());
+    }
+    let start = machine.wall().max(meta.map_or(0, |meta| meta.high));
     db.execute(
         "INSERT INTO meta (id, boot_id, anchor, high) VALUES (1, ?1, ?2, ?3)
          ON CONFLICT (id) DO UPDATE
@@ -72,32 +83,66 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The boot id under which the file is used by those who have it open, for a process of the same
+/// kernel that joins them.
+pub(super) fn joined_boot_id(db: &Connection, machine: &Machine) -> Result<Option<String>, Fault> {
+    match Meta::find(db)? {
+        Some(meta) if meta.may_be_now(machine) => Ok(meta.boot_id),
+        // Another program has locked the file, not one that uses these locks.
+        _ => Err(failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY)),
+    }
+}
+
 struct Meta {
+    boot_id: Option<String>,
     anchor: i64,
     high: i64,
 }
 
 impl Meta {
-    fn read(db: &Connection, machine: &Machine) -> Result<Self, Fault> {
+    fn find(db: &Connection) -> Result<Option<Self>, Fault> {
         let mut statement = db.prepare_cached("SELECT boot_id, anchor, high FROM meta")?;
-        let (boot_id, meta) = statement.query_row([], |row| {
-            let boot_id: Option<String> = row.get(0)?;
-            let (anchor, high) = (row.get(1)?, row.get(2)?);
-            Ok((boot_id, Self { anchor, high }))
-        })?;
-        if boot_id == machine.boot_id {
-            Ok(meta)
-        } else {
-            Err(Fault::OtherKernel)
+        let meta = statement.query_row([], |row| {
+            Ok(Self {
+                boot_id: row.get(0)?,
+                anchor: row.get(1)?,
+                high: row.get(2)?,
+            })
+        });
+        Ok(meta.optional()?)
+    }
+
+    fn read(db: &Connection, machine: &Machine) -> Result<Self, Fault> {
+        match Self::find(db)? {
+            Some(meta) if meta.boot_id == machine.boot_id => Ok(meta),
+            Some(_) => Err(Fault::OtherKernel),
+            None => Err(rusqlite::Error::QueryReturnedNoRows.into()),
         }
     }
 
     fn now(&self, machine: &Machine) -> i64 {
         let now = match machine.boot_id {
-            Some(_) => self.anchor.saturating_add(machine.uptime()),
+            Some(_) => self.by_anchor(machine),
             None => machine.wall(),
         };
         now.max(self.high.saturating_sub(AHEAD))
+    }
+
+    fn by_anchor(&self, machine: &Machine) -> i64 {
+        self.anchor.saturating_add(machine.uptime())
+    }
+
+    /// `false`: the machine was certainly started again since the anchor was written. Its clock shows
+    /// less than it did.
+    fn may_be_now(&self, machine: &Machine) -> bool {
+        machine.boot_id.is_none() || self.by_anchor(machine) >= self.high.saturating_sub(AHEAD)
+    }
+
+    /// Whether the machine was started when the anchor says, so that only the container is another
+    /// one. What a killed process left may still run then, so its leases go on to their end.
+    fn is_same_start(&self, machine: &Machine) -> bool {
+        let apart = self.by_anchor(machine).abs_diff(machine.wall());
+        self.may_be_now(machine) && apart <= WALL_DRIFT
     }
 }
 

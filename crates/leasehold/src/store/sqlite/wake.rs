@@ -17,6 +17,8 @@ mod listeners;
 mod news;
 #[cfg(not(unix))]
 mod none;
+#[cfg(unix)]
+mod private;
 mod ringer;
 
 #[cfg(not(unix))]

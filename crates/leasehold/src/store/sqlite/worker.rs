@@ -15,6 +15,7 @@ use super::fault::Fault;
 use super::file::File;
 use super::inbox::{Inbox, Job, Read};
 use super::link::Link;
+use super::log::LogMonitor;
 use super::patience::{self, Turn};
 use super::sweep::Sweeper;
 use super::transaction::{self, Failed};
@@ -31,6 +32,7 @@ pub(super) struct Worker {
     ringer: Ringer,
     inbox: Inbox,
     sweeper: Sweeper,
+    log: LogMonitor,
     /// How long a question waits for other processes.
     patience: Duration,
     transactions: Arc<AtomicU64>,
@@ -50,6 +52,7 @@ impl Worker {
             ringer,
             inbox: Inbox::new(queue),
             sweeper: Sweeper::new(),
+            log: LogMonitor::default(),
             patience,
             transactions,
         }
@@ -93,20 +96,21 @@ impl Worker {
         } else {
             self.inbox.take_writes()
         };
+        let lost = fault.lost();
         let error = self.look_into(fault);
         for write in failed {
-            write.fail(&error, undetermined);
+            write.fail(&error, lost.as_ref(), undetermined);
         }
     }
 
     /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
-        let (file, machine) = self.link.get(until).map_err(Failed::certain)?;
+        let file = self.link.get(until).map_err(Failed::certain)?;
         let mut news = self.ringer.news(&file.path);
         let answers = transaction::run(&file.db, until, |db| {
             // More may have come while it waited for others.
             self.inbox.take_ready();
-            let now = time::tick(db, machine)?;
+            let now = time::tick(db, &file.machine)?;
             let mut answers = Vec::with_capacity(self.inbox.writes().len());
             for write in self.inbox.writes() {
                 answers.push(write.perform(db, now, &mut news)?);
@@ -117,6 +121,7 @@ impl Worker {
             Ok(answers)
         })?;
         news.send();
+        self.log.committed(file);
         self.transactions.fetch_add(1, Ordering::Relaxed);
         Ok(answers)
     }
@@ -158,7 +163,7 @@ impl Worker {
     /// Looks at what is committed. Only a process that opens or closes the file can be in the way.
     fn look<T>(&mut self, see: impl Fn(&Connection, StoreTime) -> Result<T, Fault>) -> Result<T> {
         let until = BootClock.now().after(self.patience);
-        let seen = self.link.get(until).and_then(|(File { db, .. }, machine)| {
+        let seen = self.link.get(until).and_then(|File { db, machine, .. }| {
             patience::retry(until, || see(db, time::now(db, machine)?))
         });
         seen.map_err(|fault| self.look_into(fault))
@@ -169,7 +174,7 @@ impl Worker {
         while let Some(bare) = self.inbox.take_bare() {
             let until = BootClock.now().after(self.patience);
             let done = match self.link.get(until) {
-                Ok((file, machine)) => bare.run(&file.db, machine, until),
+                Ok(file) => bare.run(&file.db, &file.machine, until),
                 Err(fault) => Err(Failed::certain(fault)),
             };
             self.transactions.fetch_add(2, Ordering::Relaxed);

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use crate::Error;
 
+/// A log of SQLite's that is larger than this, in bytes, is not written back: it is started over after 4 MB.
+pub(crate) const LOG_MAX: u64 = 64 * 1024 * 1024;
+
 /// What was seen of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct FileFacts {
@@ -17,6 +20,10 @@ pub(crate) struct FileFacts {
     pub(crate) folder_writable: bool,
     /// How many bytes this user may still write there.
     pub(crate) free: Option<u64>,
+    /// How many bytes its log has, if it has one.
+    pub(crate) log: Option<u64>,
+    /// Whether those who have it open run under another boot id than this process: in other containers.
+    pub(crate) other_boot_id: bool,
     /// Why it cannot be opened.
     pub(crate) fault: Option<Error>,
 }

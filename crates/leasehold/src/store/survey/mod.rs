@@ -6,7 +6,7 @@ mod file;
 mod servers;
 
 #[cfg(feature = "sqlite")]
-pub(crate) use self::file::{FileFacts, FileSystem};
+pub(crate) use self::file::{FileFacts, FileSystem, LOG_MAX};
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{
     ClockFacts, ClusterFacts, Fields, Lack, Member, Need, NodeFacts, Rights, Seen, Servers,

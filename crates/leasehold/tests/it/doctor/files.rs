@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use leasehold::Client;
 use leasehold::doctor::Severity;
+use rusqlite::Connection;
 
 use super::{examine, found, only};
 
@@ -52,6 +53,46 @@ async fn a_file_in_memory_is_noted() {
     let finding = found(&report, "place");
     assert_eq!(finding.severity, Severity::Note);
     assert!(finding.seen.contains("tmpfs"), "{}", finding.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_two_names_is_a_danger() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    drop(Client::connect(&url).await.unwrap());
+    fs::hard_link(&path, folder.path().join("link.db")).unwrap();
+    let report = examine(&url).await;
+    let finding = found(&report, "file");
+    assert_eq!(finding.severity, Severity::Danger);
+    assert!(finding.seen.contains("hard links"), "{}", finding.seen);
+}
+
+/// The reader is a program that somebody has left open, in the middle of a transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_a_reader_lets_grow_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    let _client = Client::connect(&url).await.unwrap();
+    let (writer, reader) = (
+        Connection::open(&path).unwrap(),
+        Connection::open(&path).unwrap(),
+    );
+    let read = "BEGIN; SELECT count(*) FROM records";
+    reader.execute_batch(read).unwrap();
+    writer
+        .execute_batch("PRAGMA synchronous = OFF; CREATE TABLE filler (x)")
+        .unwrap();
+    for _ in 0..17 {
+        let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
+        writer.execute_batch(fill).unwrap();
+    }
+    let report = examine(&url).await;
+    let finding = found(&report, "log");
+    assert_eq!(finding.severity, Severity::Warning);
+    let mend = finding.mend.as_deref().unwrap();
+    assert!(mend.contains("fuser"), "{mend}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,9 @@
 //! The sockets beside the file: made, found, shared, removed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
@@ -205,10 +206,117 @@ async fn root_does_not_shut_the_owner_of_the_file_out() {
     }
 }
 
+/// Another user owns the folder and puts links where sockets are, as fast as it can.
+struct LinkPlanter {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<usize>>,
+}
+
+impl LinkPlanter {
+    fn start(folder: PathBuf, target: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut planted = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+                for entry in entries.filter(|entry| !entry.path().is_symlink()) {
+                    let _ = fs::remove_file(entry.path());
+                    planted += usize::from(symlink(&target, entry.path()).is_ok());
+                }
+            }
+            planted
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Stops it, and gives how many links it has planted.
+    fn finish(mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for LinkPlanter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Owner and mode of the file are for the socket, not for what a link in its place leads to.
+#[tokio::test]
+async fn a_link_in_the_place_of_a_socket_changes_nothing_elsewhere() {
+    let place = Place::new();
+    fs::write(place.path(), "").unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    let target = place.folder.path().join("target");
+    fs::write(&target, "not for others").unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    let store = place.open().await;
+    drop(Asker::on(&store, 11).await);
+    let planter = LinkPlanter::start(folder(&place), target.clone());
+    for turn in 0..1_000 {
+        let client = client((turn % 100) as u8 + 100);
+        let ear: Arc<dyn Listener> = Arc::new(SlowEar::deaf());
+        store.listen(&space("main"), client, Arc::downgrade(&ear));
+        outcome(&*store, renew("nothing", lease(0), LONG)).await;
+        store.forget(client);
+        let mode = fs::metadata(&target).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "after {turn} sockets");
+    }
+    assert!(planter.finish() > 0, "it never saw a socket");
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_the_folder_is_refused() {
+    let place = Place::new();
+    let store = place.open().await;
+    let elsewhere = TempDir::new().unwrap();
+    symlink(elsewhere.path(), folder(&place)).unwrap();
+    let poor = Asker::on(&store, 11).await;
+    assert_eq!(store.wakes(), Wakes::Nothing);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    poor.take("a", 1).await;
+    assert_eq!(poor.wait("a", 2).await, None);
+}
+
+/// The link may lead to the socket of another program, which takes notices for something else.
+#[tokio::test]
+async fn a_notice_does_not_follow_a_link() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&one, 12).await);
+    holder.take("a", 1).await;
+    let linked = LeaseId {
+        client: client(21),
+        number: 1,
+    };
+    outcome(&*other, wait("a", linked, LONG)).await;
+    let elsewhere = place.folder.path().join("elsewhere");
+    let stranger = UnixDatagram::bind(&elsewhere).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    symlink(&elsewhere, folder(&place).join(linked.client.to_string())).unwrap();
+    assert_eq!(waiter.wait("a", 1).await, Some(1));
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+    assert!(stranger.recv(&mut [0; 16]).is_err(), "a notice went there");
+}
+
 /// Hears slowly: each event only when the test lets it.
 #[derive(Debug)]
 struct SlowEar {
     heard: mpsc::SyncSender<Event>,
+}
+
+impl SlowEar {
+    /// Nobody takes what it hears.
+    fn deaf() -> Self {
+        let (heard, _) = mpsc::sync_channel(0);
+        Self { heard }
+    }
 }
 
 impl Listener for SlowEar {

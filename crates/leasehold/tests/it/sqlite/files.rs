@@ -61,6 +61,26 @@ async fn a_url_that_names_no_file_is_refused() {
     }
 }
 
+/// SQLite keeps the log beside the name, so two names are two stores.
+#[tokio::test]
+async fn a_file_with_two_names_is_refused_under_both() {
+    let place = Place::new();
+    let store = place.open().await;
+    token(&*store, acquire("a", lease(1), LONG)).await;
+    let link = place.folder.path().join("link.db");
+    fs::hard_link(place.path(), &link).unwrap();
+    let words = "the file has 2 names (hard links)";
+    for path in [&link, &place.path()] {
+        refusal(path, ErrorKind::InvalidConfig, words).await;
+    }
+    // Who had it open before goes on: nobody can open it by the other name.
+    let (renewed, _) = outcome(&*store, renew("a", lease(1), LONG)).await;
+    assert_eq!(renewed, Outcome::Renewed);
+    fs::remove_file(&link).unwrap();
+    let (refused, _) = outcome(&*place.open().await, acquire("a", lease(2), LONG)).await;
+    assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
+}
+
 /// The permission bits do not stop root, so a file of the kernel stands in for one without them.
 #[cfg(target_os = "linux")]
 #[tokio::test]

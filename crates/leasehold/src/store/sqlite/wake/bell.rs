@@ -41,21 +41,17 @@ impl Bell {
         client: ClientId,
         listener: Weak<dyn Listener>,
     ) -> io::Result<Self> {
-        folder.make()?;
-        let place = folder.place(client);
-        let _ = fs::remove_file(&place);
-        let socket = UnixDatagram::bind(folder.address(client)?)?;
-        folder.open_up(&place)?;
+        let (socket, identity) = folder.make()?.bind(client)?;
+        let (place, identity) = (folder.place(client), Some(identity));
         let line = Arc::new(Line {
             socket,
             over: AtomicBool::new(false),
         });
         let bell = Self {
             line: Arc::downgrade(&line),
-            identity: path::identity(&place),
+            identity,
             place: place.clone(),
         };
-        let identity = bell.identity;
         thread::Builder::new()
             .name("leasehold-wake".into())
             .spawn(move || {

@@ -1,12 +1,11 @@
 //! Ringing the bells of clients elsewhere.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
 
 use leasehold_core::ClientId;
 
-use super::folder::Folder;
+use super::folder::{Folder, OpenFolder};
 
 /// A way to a bell that somebody hears.
 ///
@@ -22,12 +21,16 @@ impl Call {
     /// The way to the bell of a client. `None`: nobody hears it, and then it is removed, or it cannot
     /// be reached.
     pub(super) fn to(folder: &Folder, client: ClientId) -> Option<Self> {
-        match connect(folder, client) {
+        let connected = folder.open().and_then(|folder| {
+            connect(&folder, client).inspect_err(|error| {
+                if error.kind() == ErrorKind::ConnectionRefused {
+                    folder.remove(client);
+                }
+            })
+        });
+        match connected {
             Ok(socket) => Some(Self { client, socket }),
             Err(error) => {
-                if error.kind() == ErrorKind::ConnectionRefused {
-                    let _ = fs::remove_file(folder.place(client));
-                }
                 tracing::debug!(%client, %error, "a client cannot be told");
                 None
             }
@@ -45,13 +48,13 @@ impl Call {
 }
 
 /// Whether it is certain that nobody hears the bell of a client.
-pub(super) fn is_refused(folder: &Folder, client: ClientId) -> bool {
+pub(super) fn is_refused(folder: &OpenFolder, client: ClientId) -> bool {
     connect(folder, client).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-fn connect(folder: &Folder, client: ClientId) -> io::Result<UnixDatagram> {
+fn connect(folder: &OpenFolder, client: ClientId) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
-    socket.connect(folder.address(client)?)?;
+    folder.connect(&socket, client)?;
     Ok(socket)
 }

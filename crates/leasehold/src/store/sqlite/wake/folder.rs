@@ -1,19 +1,28 @@
 //! The folder of the bells, beside the file.
+//!
+//! The folder may belong to another user, who can rename and replace everything in it at any moment. So
+//! nothing there gets an owner or a mode by its name: each socket is made ready in a directory that only
+//! this user can change, and moved to its place when it is ready.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use rustix::fs::{Gid, Uid, chown};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fstat, mkdirat, openat,
+    renameat, statat, unlinkat,
+};
+use rustix::process::geteuid;
 
 use super::call;
+use super::private::{self, PrivateDirectory};
 use crate::store::sqlite::path;
-
-/// A path up to this long fits into the address of a socket on every system.
-const ADDRESS_MAX: usize = 100;
 
 /// How many bells are looked at when one is hung: so many that what killed processes left is a
 /// small part of the whole, however many come and are killed.
@@ -30,18 +39,12 @@ pub(super) struct Folder {
     path: PathBuf,
 }
 
-/// What a socket is found by.
+/// The folder, open and checked.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct OpenFolder {
+    fd: OwnedFd,
     path: PathBuf,
-    /// Keeps the short way to a long path open.
-    _folder: Option<fs::File>,
-}
-
-impl AsRef<Path> for Address {
-    fn as_ref(&self) -> &Path {
-        &self.path
-    }
+    file: Metadata,
 }
 
 impl Folder {
@@ -63,87 +66,173 @@ impl Folder {
         self.path.join(client.to_string())
     }
 
-    /// The same as the address of a socket.
-    pub(super) fn address(&self, client: ClientId) -> io::Result<Address> {
-        let place = self.place(client);
-        if place.as_os_str().len() <= ADDRESS_MAX {
-            return Ok(Address {
-                path: place,
-                _folder: None,
-            });
+    /// Opens it. A link in its place is refused, and so is a folder of a user who may not use the file.
+    pub(super) fn open(&self) -> io::Result<OpenFolder> {
+        let fd = open_directory(CWD, &self.path, OFlags::NOFOLLOW)?;
+        let file = fs::metadata(&self.file)?;
+        if !may_use(&file, &fstat(&fd)?, geteuid()) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the folder of the sockets belongs to a user who may not use the file; delete it",
+            ));
         }
-        shortcut(&self.path, client)
+        Ok(OpenFolder {
+            fd,
+            path: self.path.clone(),
+            file,
+        })
     }
 
-    /// Makes it, for those who may use the file.
-    pub(super) fn make(&self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => {
-                let file = self.share(&self.path)?;
-                // Whoever may read the file may look into the folder.
-                let mode = file | (file & 0o444) >> 2;
-                fs::set_permissions(&self.path, Permissions::from_mode(mode))
-            }
+    /// Opens it, and makes it before if it is missing, for those who may use the file.
+    pub(super) fn make(&self) -> io::Result<OpenFolder> {
+        match self.open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
         }
-    }
-
-    /// Lets those use a bell who may use the file.
-    pub(super) fn open_up(&self, bell: &Path) -> io::Result<()> {
-        let mode = self.share(bell)?;
-        fs::set_permissions(bell, Permissions::from_mode(mode))
-    }
-
-    /// Gives it the file's owner and group, where that is allowed, and says what mode the file has.
-    /// Root, which may use every file, must not shut its owner out.
-    fn share(&self, place: &Path) -> io::Result<u32> {
-        let (file, own) = (fs::metadata(&self.file)?, fs::metadata(place)?);
-        let owner = (own.uid() != file.uid()).then(|| Uid::from_raw(file.uid()));
-        let group = (own.gid() != file.gid()).then(|| Gid::from_raw(file.gid()));
-        let given = chown(place, owner, group).or_else(|_| chown(place, None, group));
-        if let Err(error) = given {
-            tracing::debug!(%error, "a bell cannot be given the group of the file");
+        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let file = fs::metadata(&self.file)?;
+        let directory = open_directory(CWD, parent, OFlags::empty())?;
+        let private = PrivateDirectory::make(&directory, parent)?;
+        mkdirat(private.fd(), private::ENTRY, Mode::RWXU)?;
+        // Whoever may read the file may look into the folder.
+        let mode = file.mode() & 0o666;
+        share(&private, &file, mode | (mode & 0o444) >> 2)?;
+        match publish_directory(&private, &directory, name) {
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            published => published?,
         }
-        Ok(file.mode() & 0o666)
+        self.open()
     }
 
     /// Removes some bells that nobody hears any more: their processes were killed.
     pub(super) fn tidy(&self) {
-        let Ok(entries) = fs::read_dir(&self.path) else {
+        let (Ok(folder), Ok(entries)) = (self.open(), fs::read_dir(&self.path)) else {
             return;
         };
-        let clients = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        for client in fastrand::choose_multiple(clients, TIDIED) {
-            let place = self.place(client);
-            if call::is_refused(self, client) && is_old(&place) {
-                let _ = fs::remove_file(place);
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        for name in fastrand::choose_multiple(names, TIDIED) {
+            if !is_old(&self.path.join(&name)) {
+                continue;
+            }
+            match name.parse() {
+                Ok(client) if call::is_refused(&folder, client) => folder.remove(client),
+                Err(_) if PrivateDirectory::is_named(&name) => private::remove(&folder.fd, &name),
+                _ => {}
             }
         }
+    }
+}
+
+impl OpenFolder {
+    /// Binds the socket of a client, for those who may use the file. Whatever hung in its place is gone
+    /// then. Also tells what the socket is known by.
+    pub(super) fn bind(&self, client: ClientId) -> io::Result<(UnixDatagram, (u64, u64))> {
+        let private = PrivateDirectory::make(&self.fd, &self.path)?;
+        let socket = UnixDatagram::bind(private.address()?)?;
+        share(&private, &self.file, self.file.mode() & 0o666)?;
+        let meta = fs::symlink_metadata(private.address()?)?;
+        let name = client.to_string();
+        renameat(private.fd(), private::ENTRY, &self.fd, name)?;
+        Ok((socket, (meta.dev(), meta.ino())))
+    }
+
+    /// Connects a socket to that of a client. A link in its place is not followed: it could lead to a
+    /// socket of another program.
+    #[cfg(target_os = "linux")]
+    pub(super) fn connect(&self, socket: &UnixDatagram, client: ClientId) -> io::Result<()> {
+        use std::os::fd::AsRawFd as _;
+
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let bell = openat(&self.fd, client.to_string(), flags, Mode::empty())?;
+        refuse_other_than_socket(&fstat(&bell)?)?;
+        socket.connect(format!("/proc/self/fd/{}", bell.as_raw_fd()))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn connect(&self, socket: &UnixDatagram, client: ClientId) -> io::Result<()> {
+        let name = client.to_string();
+        refuse_other_than_socket(&statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW)?)?;
+        socket.connect(self.path.join(name))
+    }
+
+    /// Removes the socket of a client.
+    pub(super) fn remove(&self, client: ClientId) {
+        let _ = unlinkat(&self.fd, client.to_string(), AtFlags::empty());
+    }
+}
+
+/// Opens a directory, to reach what is in it.
+pub(super) fn open_directory(
+    at: impl AsFd,
+    path: impl rustix::path::Arg,
+    more: OFlags,
+) -> io::Result<OwnedFd> {
+    // It need not be readable for that.
+    #[cfg(target_os = "linux")]
+    let more = more | OFlags::PATH;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    Ok(openat(at, path, flags, Mode::empty())?)
+}
+
+/// Whether the owner of a folder may use the file beside it, so that its sockets are to be trusted
+/// as much as the locks. A member of the file's group has made the folder with that group.
+fn may_use(file: &Metadata, folder: &Stat, me: Uid) -> bool {
+    folder.st_uid == file.uid()
+        || folder.st_uid == me.as_raw()
+        || (folder.st_gid == file.gid() && file.mode() & 0o020 != 0)
+        || file.mode() & 0o002 != 0
+}
+
+/// Gives what is in a private directory the file's owner and group, where that is allowed, and a mode.
+/// Root, which may use every file, must not shut its owner out.
+fn share(private: &PrivateDirectory<'_>, file: &Metadata, mode: u32) -> io::Result<()> {
+    let (directory, entry) = (private.fd(), private::ENTRY);
+    let own = statat(directory, entry, AtFlags::SYMLINK_NOFOLLOW)?;
+    let owner = (own.st_uid != file.uid()).then(|| Uid::from_raw(file.uid()));
+    let group = (own.st_gid != file.gid()).then(|| Gid::from_raw(file.gid()));
+    let give = |owner| chownat(directory, entry, owner, group, AtFlags::SYMLINK_NOFOLLOW);
+    if let Err(error) = give(owner).or_else(|_| give(None)) {
+        tracing::debug!(%error, "a bell cannot be given the group of the file");
+    }
+    let mode = Mode::from_raw_mode(mode.try_into().unwrap_or_default());
+    Ok(chmodat(directory, entry, mode, AtFlags::empty())?)
+}
+
+/// Moves a directory to its place, unless something is there.
+fn publish_directory(
+    private: &PrivateDirectory<'_>,
+    directory: &OwnedFd,
+    name: &OsStr,
+) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{RenameFlags, renameat_with};
+        use rustix::io::Errno;
+
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(private.fd(), private::ENTRY, directory, name, flags) {
+            // Some file systems cannot do that.
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+    Ok(renameat(private.fd(), private::ENTRY, directory, name)?)
+}
+
+fn refuse_other_than_socket(stat: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => Ok(()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a socket",
+        )),
     }
 }
 
 fn is_old(place: &Path) -> bool {
     let changed = fs::symlink_metadata(place).and_then(|meta| meta.modified());
     changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > LITTER_AGE))
-}
-
-/// A path that is too long for an address, by way of the open folder.
-#[cfg(target_os = "linux")]
-fn shortcut(folder: &Path, client: ClientId) -> io::Result<Address> {
-    use std::os::fd::AsRawFd as _;
-
-    let folder = fs::File::open(folder)?;
-    Ok(Address {
-        path: format!("/proc/self/fd/{}/{client}", folder.as_raw_fd()).into(),
-        _folder: Some(folder),
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn shortcut(_folder: &Path, _client: ClientId) -> io::Result<Address> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "the path of the file is too long for a socket beside it",
-    ))
 }

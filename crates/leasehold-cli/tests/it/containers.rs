@@ -1,0 +1,88 @@
+//! The SQLite file in containers: processes of one kernel, in mount namespaces of their own.
+
+use std::process::Command;
+
+use crate::tools::{Place, Running, code, stderr, stdout};
+
+/// Runs a command in a mount namespace of its own, after a shell has set it up. Without the right
+/// to do that it is also a user namespace.
+fn contained(set_up: &str, command: &Command) -> Command {
+    let plain = Command::new("unshare").args(["-m", "true"]).output();
+    let flags = match plain.is_ok_and(|output| output.status.success()) {
+        true => "-m",
+        false => "-Urm",
+    };
+    let mut contained = Command::new("unshare");
+    let script = format!("{set_up} && exec \"$@\"");
+    contained.args([flags, "sh", "-c", &script, "sh"]);
+    contained
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => contained.env(name, value),
+            None => contained.env_remove(name),
+        };
+    }
+    contained.current_dir(command.get_current_dir().unwrap());
+    contained
+}
+
+/// LXC, Incus and systemd-nspawn give each container a boot id of its own.
+fn with_boot_id(place: &Place, number: u32, command: &Command) -> Command {
+    let file = place.path(&format!("boot-{number}"));
+    let id = format!("{number:08x}-0000-4000-8000-000000000000\n");
+    std::fs::write(&file, id).unwrap();
+    let set_up = format!(
+        "mount --bind {} /proc/sys/kernel/random/boot_id",
+        file.display()
+    );
+    contained(&set_up, command)
+}
+
+#[test]
+fn containers_with_boot_ids_of_their_own_share_the_locks() {
+    let place = Place::new();
+    let script = "echo in; until test -e go-on; do sleep 0.02; done";
+    let first = place.run_script(&["--ttl", "1h", "job"], script);
+    let first = Running::start(with_boot_id(&place, 1, &first));
+    let try_it = place.run_script(&["-n", "job"], "echo in >> second");
+    assert_eq!(code(&mut with_boot_id(&place, 2, &try_it)), 75);
+    // So does the host, which has the boot id of the kernel.
+    assert_eq!(code(&mut place.run_script(&["-n", "job"], "true")), 75);
+    let doctor = place.leasehold(["doctor"]);
+    let report = with_boot_id(&place, 2, &doctor).output().unwrap();
+    assert!(stdout(&report).contains("another boot id"), "{report:?}");
+    std::fs::write(place.path("go-on"), "").unwrap();
+    let output = first.finish();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    assert_eq!(code(&mut with_boot_id(&place, 3, &try_it)), 0);
+    assert_eq!(place.read("second"), "in\n");
+}
+
+/// `docker run -v FILE:FILE` mounts the file alone: the log beside it is another one inside.
+#[test]
+fn a_file_that_is_a_mount_by_itself_is_refused() {
+    let place = Place::new();
+    let store = |name: &str| format!("sqlite:{}", place.path(name).display());
+    let outside = store("outside.db");
+    let warm = place.leasehold(["run", "--store", &outside, "job", "--", "true"]);
+    assert_eq!(code(&mut { warm }), 0);
+    std::fs::write(place.path("in side.db"), "").unwrap();
+    let set_up = format!(
+        "mount --bind {} '{}'",
+        place.path("outside.db").display(),
+        place.path("in side.db").display()
+    );
+    let inside = store("in side.db");
+    let run = place.leasehold(["run", "--store", &inside, "job", "--", "true"]);
+    let output = contained(&set_up, &run).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let words = "mount its folder instead of the file";
+    assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    let doctor = place.leasehold(["doctor", "--store", &inside]);
+    let output = contained(&set_up, &doctor).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stdout(&output).contains(words), "{}", stdout(&output));
+}

@@ -1,0 +1,116 @@
+//! The size of SQLite's write-ahead log.
+//!
+//! A reader that leaves a transaction open keeps what was written since from going back into the file,
+//! so the log grows, until the disk is full.
+
+use std::fs;
+use std::path::Path;
+
+use super::file::File;
+use super::path;
+use crate::store::survey::LOG_MAX;
+
+/// After how many transactions the size is looked at: it costs a system call.
+const TRANSACTIONS: u32 = 256;
+
+/// Reports a log that is too large, once for each time that it grows.
+#[derive(Debug, Default)]
+pub(super) struct LogMonitor {
+    transactions: u32,
+    reported: bool,
+}
+
+/// A log that is too large, and cannot be written back.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LogReport {
+    pub(super) bytes: u64,
+    /// How many pages are in it.
+    pub(super) pages: i64,
+    /// How many of them were written back by now.
+    pub(super) written_back: i64,
+}
+
+impl LogMonitor {
+    /// Counts a transaction, looks at the size if it is time, and logs a warning if it is too large.
+    pub(super) fn committed(&mut self, file: &File) {
+        self.transactions += 1;
+        if self.transactions < TRANSACTIONS {
+            return;
+        }
+        self.transactions = 0;
+        if let Some(report) = self.examine(file) {
+            tracing::warn!(
+                path = %file.path.display(),
+                bytes = report.bytes,
+                pages = report.pages,
+                written_back = report.written_back,
+                "the log of the store grows, because a reader keeps a transaction open (PRAGMA \
+                 wal_checkpoint could not write all pages back); `fuser` on the file shows the \
+                 processes that have it open, end the one that reads"
+            );
+        }
+    }
+
+    fn examine(&mut self, file: &File) -> Option<LogReport> {
+        let bytes = size(&file.path)?;
+        if bytes <= LOG_MAX {
+            self.reported = false;
+        }
+        if bytes <= LOG_MAX || self.reported {
+            return None;
+        }
+        let (pages, written_back) = file.write_log_back()?;
+        // If all was written back, the next transaction starts the log over.
+        self.reported = written_back < pages;
+        self.reported.then_some(LogReport {
+            bytes,
+            pages,
+            written_back,
+        })
+    }
+}
+
+/// How many bytes the log of a file has.
+pub(super) fn size(path: &Path) -> Option<u64> {
+    let log = fs::metadata(path::beside(path, "-wal"));
+    log.map(|log| log.len()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::clock::BootClock;
+    use crate::store::sqlite::machine::Machine;
+
+    #[test]
+    fn a_log_that_a_reader_lets_grow_is_reported_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
+        let file = File::open(&path, &machine).unwrap();
+        let setup = "PRAGMA synchronous = OFF; CREATE TABLE filler (x)";
+        file.db.execute_batch(setup).unwrap();
+        let reader = Connection::open(&path).unwrap();
+        let mut monitor = LogMonitor::default();
+        for _ in 0..2 {
+            reader.execute_batch("BEGIN; SELECT * FROM filler").unwrap();
+            assert_eq!(monitor.examine(&file), None);
+            let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
+            while size(&path).unwrap() <= LOG_MAX {
+                file.db.execute_batch(fill).unwrap();
+            }
+            let report = monitor.examine(&file).unwrap();
+            assert!(report.bytes > LOG_MAX && report.written_back < report.pages);
+            file.db.execute_batch(fill).unwrap();
+            assert_eq!(monitor.examine(&file), None, "once is enough");
+            // The log is shortened when it starts over.
+            reader.execute_batch("COMMIT").unwrap();
+            file.write_log_back().unwrap();
+            file.db.execute_batch(fill).unwrap();
+        }
+    }
+}
