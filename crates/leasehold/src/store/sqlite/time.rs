@@ -22,9 +22,10 @@ use super::machine::Machine;
 /// How far `high` is written ahead, in microseconds: 10 s.
 pub(super) const AHEAD: i64 = 10_000_000;
 
-/// How far the wall clock moves away from the anchor, by corrections, under one kernel, in microseconds: 5 s.
-/// Two starts of a machine are farther apart.
-const WALL_DRIFT: u64 = 5_000_000;
+/// How far the anchor may be from the wall clock under one kernel, in microseconds: it is written up to
+/// [`AHEAD`] too large, and the wall clock is corrected by seconds. Two starts of a machine are
+/// farther apart, or else its leases run to their end.
+const WALL_DRIFT: u64 = AHEAD.unsigned_abs() + 5_000_000;
 
 /// The time, for those who only look.
 pub(super) fn now(db: &Connection, machine: &Machine) -> Result<StoreTime, Fault> {
@@ -87,7 +88,9 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
 /// kernel that joins them.
 pub(super) fn joined_boot_id(db: &Connection, machine: &Machine) -> Result<Option<String>, Fault> {
     match Meta::find(db)? {
-        Some(meta) if meta.may_be_now(machine) => Ok(meta.boot_id),
+        Some(meta) if meta.boot_id == machine.boot_id || meta.may_be_now(machine) => {
+            Ok(meta.boot_id)
+        }
         // Another program has locked the file, not one that uses these locks.
         _ => Err(failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY)),
     }
