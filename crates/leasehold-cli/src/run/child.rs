@@ -117,19 +117,17 @@ impl Child {
         };
         let sent = self.channel.write_all(&order.encode()).await;
         sent.map_err(failed)?;
-        while let Some(line) = self.reports.next_line().await.map_err(failed)? {
-            match Report::parse(&line) {
-                Some(Report::Running(pid)) => {
-                    self.command = Some(pid);
-                    return Ok(());
-                }
-                Some(Report::Failed(errno)) => {
-                    return Err(cannot_be_run(command, io::Error::from_raw_os_error(errno)));
-                }
-                _ => break,
+        let line = self.reports.next_line().await.map_err(failed)?;
+        match line.as_deref().and_then(Report::parse) {
+            Some(Report::Running(pid)) => {
+                self.command = Some(pid);
+                Ok(())
             }
+            Some(Report::Failed(errno)) => {
+                Err(cannot_be_run(command, io::Error::from_raw_os_error(errno)))
+            }
+            _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
-        Err(failed(io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// Waits until the command itself has ended. `None` if its guardian has ended before.

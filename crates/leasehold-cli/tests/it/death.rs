@@ -39,7 +39,7 @@ fn far_processes(place: &Place) -> Vec<String> {
 fn a_killed_runner_takes_all_its_processes_along() {
     let place = Place::new();
     let begun = Instant::now();
-    let run = Running::start(place.run_script(&["--ttl", "1s", "job"], FAR));
+    let run = Running::start(place.run_script(&["--ttl", "3s", "job"], FAR));
     let pids = far_processes(&place);
     run.signal("KILL");
     for (name, pid) in FAR_PROCESSES.iter().zip(&pids) {
@@ -51,7 +51,7 @@ fn a_killed_runner_takes_all_its_processes_along() {
     run.finish();
     let again = place.run_script(&["-w", "20s", "job"], "true");
     assert!({ again }.run_to_end().status.success());
-    assert!(begun.elapsed() >= Duration::from_secs(1), "before the ttl");
+    assert!(begun.elapsed() >= Duration::from_secs(3), "before the ttl");
 }
 
 /// Without it the runner could not be killed any more, so it ends the command itself.
@@ -200,7 +200,7 @@ fn a_stopped_runner_stops_the_command_when_it_goes_on() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let script = "echo $$ > child; echo in; exec sleep 1000";
-    let run = Running::start(place.run_script(&["--ttl", "500ms", "job"], script));
+    let run = Running::start(place.run_script(&["--ttl", "2s", "job"], script));
     run.signal("STOP");
     // Another gets the lock meanwhile, so the lease is over for certain.
     let other = place

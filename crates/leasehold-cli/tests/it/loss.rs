@@ -35,12 +35,12 @@ fn last_beat_before(place: &Place, end: Duration) {
 fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let mut server = RedisServer::start();
     let place = Place::with_store(server.url());
-    let run = Running::start(place.run_script(&["--ttl", "3s", "job"], STUBBORN));
+    let run = Running::start(place.run_script(&["--ttl", "5s", "job"], STUBBORN));
     server.kill9();
     // No renewal was granted after this moment.
     let killed = now();
     is_stopped(&place, run);
-    last_beat_before(&place, killed + Duration::from_secs(3));
+    last_beat_before(&place, killed + Duration::from_secs(5));
 }
 
 /// The runner cannot do it: it is stopped, too. Its guardian does.
@@ -48,13 +48,13 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
 fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
-    let run = Running::start(place.run_script(&["--ttl", "2s", "job"], STUBBORN));
+    let run = Running::start(place.run_script(&["--ttl", "4s", "job"], STUBBORN));
     let child = place.line_of("child");
     run.signal("STOP");
     // No renewal was sent after this moment.
     let stopped = now();
     eventually(SOON, || !lives(&child));
-    last_beat_before(&place, stopped + Duration::from_secs(2));
+    last_beat_before(&place, stopped + Duration::from_secs(4));
     run.signal("CONT");
     assert_eq!(run.finish().status.code(), Some(122));
 }
@@ -84,14 +84,10 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
     for (args, script, wanted) in [
-        (&["--ttl", "600ms", "job"][..], term, 122),
-        (
-            &["--ttl", "600ms", "--lost-exit-code", "99", "job"],
-            term,
-            99,
-        ),
-        (&["--ttl", "600ms", "--on-lost", "kill", "job"], term, 122),
-        (&["--ttl", "600ms", "--on-lost", "ignore", "job"], ignore, 6),
+        (&["--ttl", "3s", "job"][..], term, 122),
+        (&["--ttl", "3s", "--lost-exit-code", "99", "job"], term, 99),
+        (&["--ttl", "3s", "--on-lost", "kill", "job"], term, 122),
+        (&["--ttl", "3s", "--on-lost", "ignore", "job"], ignore, 6),
     ] {
         let run = Running::start(place.run_script(args, script));
         let released = place.leasehold(["release", "--force", "job"]).run_to_end();

@@ -74,12 +74,12 @@ fn a_stopped_run_keeps_its_lock_and_its_command() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let node = Node::start(&place);
-    let run = run(&place, &node, "500ms");
+    let run = run(&place, &node, "2s");
     let child = place.line_of("child");
     run.signal("STOP");
     let since = Instant::now();
-    // Who waits for six ttls does not get it.
-    let other = code(&mut place.run_script(&["-w", "3s", "job"], "true"));
+    // Who waits for three ttls does not get it.
+    let other = code(&mut place.run_script(&["-w", "6s", "job"], "true"));
     assert_eq!(other, 124, "after {:?}", since.elapsed());
     assert_eq!(node.client(&place, "condition"), "held-up");
     assert!(lives(&child));
@@ -131,7 +131,7 @@ fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let node = Node::start(&place);
-    let run = run(&place, &node, "500ms");
+    let run = run(&place, &node, "2s");
     run.signal("STOP");
     drop(node);
     let child = place.line_of("child");
