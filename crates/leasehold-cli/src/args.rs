@@ -83,9 +83,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
-    /// Ends the processes of a run whose runner was killed; started by `run`
-    #[command(name = "__guard", hide = true)]
-    Guard,
     /// Takes part in a bench of several processes; started by `bench`
     #[command(name = "__bench-member", hide = true)]
     BenchMember,
@@ -146,9 +143,10 @@ pub(crate) struct RunArgs {
     /// What to do with the command when the lock is lost
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
-    /// The time between TERM and KILL; less if the lock could pass on before
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
-    pub(crate) kill_after: Duration,
+    /// The time between TERM and KILL; less if the lock could pass on before [default: 5s; 500ms if
+    /// another may hold the lock already]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
     /// The exit code if the lock was lost while the command ran
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::LOST,
           value_parser = clap::value_parser!(u8).range(1..))]
@@ -292,11 +290,18 @@ It is never 0 if the command did not run, unless --skip-ok says so.
 
 SIGNALS are passed on to the command: at a terminal they reach it directly, as its process group is
 leasehold's; otherwise it gets a group of its own. While waiting for the lock, a signal ends the wait
-with 128+n. Stopping the command means all its processes. If leasehold itself is killed with -9, the
-command and its processes are killed, too; if it is stopped, they are killed before the lease ends,
-unless a watchdog keeps it.
-Background processes that the command leaves behind run
-on without the lock, with a warning, unless --wait-all is given.
+with 128+n. Background processes that the command leaves behind run on without the lock, with a
+warning. With --wait-all they keep the lock, and signals are passed on to them.
+
+STOPPING the command means all its processes: TERM, and KILL after --kill-after. If leasehold itself is
+killed with -9, its guardian, a process between leasehold and the command, kills them; if leasehold is
+stopped, they are killed before the lease ends, unless a watchdog keeps it. Without a guardian the
+command is not run, and a guardian that is killed ends the run with 125.
+A lock that was freed by force, deleted or taken over may be another's before the command has ended: for
+500 ms, or for --kill-after if that is given.
+A process of another user, as sudo starts them, cannot be stopped. leasehold names it on stderr and
+exits with the code of a lost lock when the others have ended. If leasehold was killed, the lease ends
+by its ttl though such a process works on.
 
 EXAMPLES
   leasehold run nightly-report -- ./report.sh

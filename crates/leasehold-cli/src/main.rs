@@ -30,6 +30,10 @@ use self::args::{Cli, Command};
 use self::exit::Failure;
 
 fn main() -> ExitCode {
+    // Before anything is read from the environment: a guardian is started by `run`, not by people.
+    if let Some(code) = run::guard() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -58,7 +62,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::BenchMember => Ok(bench::member()),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
-        Command::Guard => Ok(run::guard()),
         Command::Run(args) => wait_for(run::run(&args, &cli.store)),
         Command::Ls(args) => wait_for(ls::ls(&args, &cli.store)),
         Command::Show(args) => wait_for(show::show(&args, &cli.store)),

@@ -1,29 +1,37 @@
-//! The command's process.
+//! The command and its guardian, as the runner sees them.
 
-// The one place that needs it: what must happen between fork and exec.
+// The one place that needs it: what must happen between fork and exec, and the descriptor that a guardian
+// inherits.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::process::ExitStatus;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use leasehold::watchdog::Watchdog;
 use leasehold::{Instant, LeaseId};
-use rustix::process::{Pid, getpgrp};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpgrp, getpid, getppid, kill_process, kill_process_group,
+    set_parent_process_death_signal, wait, waitpid,
+};
 use rustix::termios::tcgetpgrp;
-use tokio::process::{Child as Process, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
-use super::guardian::Guardian;
-use super::processes::{self, Family};
+use super::guardian::{self, Order, Report};
+use super::processes::{self, Sent, Tree};
 use crate::exit::{self, Failure};
 
-pub(crate) struct Child {
-    process: Process,
-    family: Family,
-    guardian: Option<Guardian>,
-}
+/// How long a guardian has to end after it was dismissed.
+const DISMISSAL: Duration = Duration::from_secs(5);
 
 /// Whether a terminal talks to our process group: its signals then reach the command, too.
 pub(crate) fn at_terminal() -> bool {
@@ -32,108 +40,300 @@ pub(crate) fn at_terminal() -> bool {
         .is_ok_and(|foreground| foreground == getpgrp())
 }
 
+/// A guardian, and the command that it has started.
+pub(crate) struct Child {
+    /// `None` once it has ended.
+    guardian: Option<Pid>,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    channel: OwnedWriteHalf,
+    /// Children of the runner have ended: the guardian, or orphans that it left.
+    ended_children: SignalStream,
+    tree: Tree,
+    /// The command's own process.
+    command: Option<Pid>,
+    /// How it has ended.
+    status: Option<ExitStatus>,
+    /// Whether no process is left.
+    empty: bool,
+    /// Whether the guardian has ended before the command.
+    unguarded: bool,
+    /// Whether the command leads a process group of its own.
+    own_group: bool,
+    allowed: Option<Instant>,
+}
+
 impl Child {
-    pub(crate) fn start(
-        command: &[OsString],
-        environment: &[(&'static str, String)],
-        lease: LeaseId,
-        watchdog: Option<&Watchdog>,
-    ) -> Result<Self, Failure> {
-        let Some((program, arguments)) = command.split_first() else {
-            return Err(Failure::usage("there is no command to run"));
+    /// Starts the guardian of a command.
+    pub(crate) fn guardian(environment: &[(&'static str, String)]) -> Result<Self, Failure> {
+        let start = || {
+            let ended_children = tokio::signal::unix::signal(SignalKind::child())?;
+            // Should the guardian be killed, the command's processes become children of the runner.
+            processes::adopt_orphans()?;
+            let (channel, theirs) = UnixStream::pair()?;
+            let pid = spawn_guardian(&theirs, environment)?;
+            drop(theirs);
+            channel.set_nonblocking(true)?;
+            let (reports, channel) = tokio::net::UnixStream::from_std(channel)?.into_split();
+            Ok(Self {
+                guardian: Some(pid),
+                reports: BufReader::new(reports).lines(),
+                channel,
+                ended_children,
+                tree: Tree::of(pid),
+                command: None,
+                status: None,
+                empty: false,
+                unguarded: false,
+                own_group: !at_terminal(),
+                allowed: None,
+            })
         };
-        processes::adopt_orphans();
-        let mut child = Command::new(program);
-        child.args(arguments);
-        child.envs(environment.iter().map(|(name, value)| (name, value)));
-        let own_group = !at_terminal();
-        if own_group {
-            child.process_group(0);
-        }
-        die_with_parent(&mut child);
-        let guardian = Guardian::start(lease, watchdog);
-        let process = child.spawn().map_err(|error| {
-            let program = program.to_string_lossy();
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
-            Failure::own(format!("{program} cannot be run"), error).with_code(code)
-        })?;
-        let pid = process
-            .id()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .and_then(Pid::from_raw);
-        Ok(Self {
-            process,
-            family: Family {
-                child: pid,
-                own_group,
-                lease: lease.to_string(),
-            },
-            guardian,
+        start().map_err(|error: io::Error| {
+            Failure::own("the guardian of the command cannot be started", error)
         })
     }
 
-    /// Waits until the command itself has ended.
-    ///
-    /// Dropped, it can be called again.
-    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.process.wait().await
-    }
-
-    /// The processes that work under the lock, or see to it that none does.
-    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
-        let guardian = self.guardian.as_ref().map(Guardian::pid);
-        self.process.id().into_iter().chain(guardian)
-    }
-
-    /// All processes of the command.
-    pub(crate) fn family(&self) -> &Family {
-        &self.family
-    }
-
-    /// Tells the guardian until when the command may live if nothing more is heard of us, and how long that
-    /// is before the end of the lease.
-    pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
-        // Elsewhere the clocks of two processes have nothing in common.
-        if cfg!(target_os = "linux")
-            && let Some(guardian) = &mut self.guardian
-        {
-            guardian.allow(until, reserve);
+    /// Has the guardian start the command.
+    pub(crate) async fn start(
+        &mut self,
+        command: &[OsString],
+        lease: LeaseId,
+        watchdog: Option<&Watchdog>,
+    ) -> Result<(), Failure> {
+        let failed = |error| Failure::own("the guardian of the command does not answer", error);
+        let order = Order {
+            lease,
+            socket: watchdog
+                .and_then(Watchdog::socket)
+                .map(Path::to_path_buf)
+                .unwrap_or_default(),
+            // At a terminal the command is in the runner's group, which is the foreground.
+            group: if self.own_group {
+                0
+            } else {
+                getpgrp().as_raw_nonzero().get()
+            },
+            command: command.to_vec(),
+        };
+        let sent = self.channel.write_all(&order.encode()).await;
+        sent.map_err(failed)?;
+        let line = self.reports.next_line().await.map_err(failed)?;
+        match line.as_deref().and_then(Report::parse) {
+            Some(Report::Running(pid)) => {
+                self.command = Some(pid);
+                Ok(())
+            }
+            Some(Report::Failed(errno)) => {
+                Err(cannot_be_run(command, io::Error::from_raw_os_error(errno)))
+            }
+            _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
-    /// The run has come to its end in good order: what is left is left on purpose.
-    pub(crate) fn dismiss_guardian(&mut self) {
+    /// Waits until the command itself has ended. `None` if its guardian has ended before.
+    ///
+    /// Dropped, it can be called again.
+    pub(crate) async fn ended(&mut self) -> Option<ExitStatus> {
+        while self.status.is_none() && self.guardian.is_some() {
+            self.next().await;
+        }
+        self.status.filter(|_| !self.unguarded)
+    }
+
+    /// Waits until no process of the command is left.
+    ///
+    /// Dropped, it can be called again.
+    pub(crate) async fn all_ended(&mut self) {
+        while !self.empty {
+            self.next().await;
+        }
+    }
+
+    /// Whether no process of the command is left, as far as the guardian has said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    /// The guardian's process id.
+    pub(crate) fn guardian_pid(&self) -> Option<u32> {
+        self.guardian.and_then(number)
+    }
+
+    /// The command's process id.
+    pub(crate) fn command_pid(&self) -> Option<u32> {
+        self.command.and_then(number)
+    }
+
+    /// The processes of the command.
+    pub(crate) fn tree(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Whether the command leads a process group of its own.
+    pub(crate) fn has_own_group(&self) -> bool {
+        self.own_group
+    }
+
+    /// Sends a signal to the group that the command leads, or, if it shares ours or has ended, to each of
+    /// its processes.
+    pub(crate) fn forward(&mut self, signal: Signal) -> Sent {
+        match self.command {
+            Some(command)
+                if self.own_group
+                    && self.status.is_none()
+                    && kill_process_group(command, signal).is_ok() =>
+            {
+                Sent::default()
+            }
+            _ => self.tree.signal(signal),
+        }
+    }
+
+    /// Tells the guardian until when the command may live if the runner says nothing more, and how long that
+    /// is before the end of the lease.
+    pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
+        if self.allowed != Some(until) {
+            let word = guardian::allowance(until, reserve);
+            // A guardian that has ended is noticed by the end of its reports.
+            if self.channel.try_write(word.as_bytes()).is_ok() {
+                self.allowed = Some(until);
+            }
+        }
+    }
+
+    /// Ends the guardian. What is left of the command is left on purpose.
+    pub(crate) async fn dismiss_guardian(mut self) {
+        let _ = self.channel.try_write(guardian::DISMISSED.as_bytes());
+        let gone = async {
+            while self.guardian.is_some() {
+                self.next().await;
+            }
+        };
+        let in_time = tokio::time::timeout(DISMISSAL, gone).await.is_ok();
+        if let (false, Some(guardian)) = (in_time, self.guardian) {
+            // It is stopped, for example.
+            let _ = kill_process(guardian, Signal::KILL);
+        }
+    }
+
+    /// Takes in the next report, or the end of a child.
+    async fn next(&mut self) {
+        tokio::select! {
+            report = self.reports.next_line(), if self.guardian.is_some() => match report {
+                Ok(Some(line)) => self.take_in(&line),
+                _ => self.guardian_ended(),
+            },
+            _ = self.ended_children.recv() => self.reap(),
+        }
+    }
+
+    fn take_in(&mut self, line: &str) {
+        match Report::parse(line) {
+            Some(Report::Ended(status)) => self.status = Some(status),
+            Some(Report::Empty) => self.empty = true,
+            _ => {}
+        }
+    }
+
+    /// The command's processes are children of the runner from now on.
+    fn guardian_ended(&mut self) {
         if let Some(guardian) = self.guardian.take() {
-            guardian.dismiss();
+            // The kernel has closed its end of the channel, and is about to end it.
+            let _ = waitpid(Some(guardian), WaitOptions::empty());
+        }
+        self.unguarded = self.status.is_none();
+        self.tree = Tree::of(getpid());
+        self.reap();
+    }
+
+    /// Reaps what has ended: what the guardian has left, and what else an init process gets.
+    fn reap(&mut self) {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => {
+                    self.empty |= self.guardian.is_none();
+                    return;
+                }
+            }
         }
     }
 }
 
-/// If the runner is killed, the command is, too.
-#[cfg(target_os = "linux")]
-fn die_with_parent(child: &mut Command) {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+fn number(pid: Pid) -> Option<u32> {
+    u32::try_from(pid.as_raw_nonzero().get()).ok()
+}
 
-    let runner = rustix::process::getpid();
+fn cannot_be_run(command: &[OsString], error: io::Error) -> Failure {
+    let program = command.first().map(|program| program.to_string_lossy());
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    let program = program.unwrap_or_default();
+    Failure::own(format!("{program} cannot be run"), error).with_code(code)
+}
+
+/// Starts a guardian that inherits one end of a channel.
+fn spawn_guardian(channel: &UnixStream, environment: &[(&'static str, String)]) -> io::Result<Pid> {
+    let descriptor = channel.as_raw_fd();
+    // By this name even if the program was replaced since it was started.
+    let mut guardian = Command::new("/proc/self/exe");
+    guardian
+        .arg0("leasehold")
+        .arg(guardian::COMMAND)
+        .arg(descriptor.to_string())
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        // Out of the reach of the terminal's signals.
+        .process_group(0);
+    // SAFETY: between fork and exec only async-signal-safe work may be done. This is one system call, on a
+    // descriptor that the caller keeps open.
+    unsafe {
+        guardian.pre_exec(move || {
+            let channel = BorrowedFd::borrow_raw(descriptor);
+            Ok(fcntl_setfd(channel, FdFlags::empty())?)
+        });
+    }
+    // Dropped, a `std::process::Child` is neither killed nor reaped.
+    let pid = guardian.spawn()?.id();
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The channel to the runner, if this process was started as a guardian.
+pub(crate) fn inherited_channel() -> Option<UnixStream> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != guardian::COMMAND {
+        return None;
+    }
+    let descriptor: RawFd = arguments.next()?.to_str()?.parse().ok()?;
+    // The standard streams belong to the standard library.
+    if descriptor <= 2 {
+        return None;
+    }
+    // SAFETY: the descriptor was inherited for this purpose, and nothing else in this process owns it.
+    let channel = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // The command must not inherit it: its end is how the runner learns that the guardian has ended.
+    fcntl_setfd(&channel, FdFlags::CLOEXEC).ok()?;
+    Some(channel.into())
+}
+
+/// If the guardian is killed, the command is, too. To be called by the thread that lives as long as the
+/// process: the signal is sent when that thread ends.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
     let arm = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The runner may have died before the line above.
-        if getppid() != Some(runner) {
-            return Err(io::Error::from_raw_os_error(
-                rustix::io::Errno::SRCH.raw_os_error(),
-            ));
+        // The parent may have died before the line above.
+        if getppid() != Some(parent) {
+            return Err(Errno::SRCH.into());
         }
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe work may be done. `arm` makes two system
     // calls and allocates nothing.
     unsafe {
-        child.pre_exec(arm);
+        command.pre_exec(arm);
     }
 }
-
-#[cfg(not(target_os = "linux"))]
-fn die_with_parent(_child: &mut Command) {}

@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::Guard;
 
-/// The variable that every process of a run inherits, unless it takes pains not to.
+/// The name of the lock.
+pub(crate) const NAME: &str = "LEASEHOLD_NAME";
+/// The id of the lease: how a run inside a run knows the one around it.
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 
 pub(crate) fn of(guard: &Guard, store: &dyn fmt::Display) -> Vec<(&'static str, String)> {
@@ -15,7 +17,7 @@ pub(crate) fn of(guard: &Guard, store: &dyn fmt::Display) -> Vec<(&'static str, 
         .unwrap_or_default()
         .as_millis();
     vec![
-        ("LEASEHOLD_NAME", guard.name().to_owned()),
+        (NAME, guard.name().to_owned()),
         ("LEASEHOLD_TOKEN", guard.token().to_string()),
         (LEASE, guard.lease_id().to_string()),
         ("LEASEHOLD_DEADLINE", deadline_ms.to_string()),

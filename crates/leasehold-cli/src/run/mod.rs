@@ -15,6 +15,7 @@ use leasehold::{Client, Durability, ErrorKind, Guard, Mutex};
 
 use self::child::Child;
 use self::signals::Signals;
+use self::supervise::Supervisor;
 use crate::args::{OnLost, RunArgs, StoreArgs};
 use crate::connect::connect;
 use crate::duration::show;
@@ -65,25 +66,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         return Err(error.into());
     }
     let begun = Instant::now();
-    let environment = environment::of(&guard, client.store());
-    let child = Child::start(
-        &args.command,
-        &environment,
-        guard.lease_id(),
-        watchdog.as_ref(),
-    );
-    let mut child = match child {
-        Ok(child) => child,
-        Err(failure) => {
-            let _ = release(guard).await;
-            return Err(failure);
-        }
-    };
-    for pid in child.pids() {
-        // One that has ended needs no watching.
-        let _ = client.watch_process(pid);
-    }
-    let outcome = supervise::supervise(&mut child, &guard, &mut signals, args).await;
+    let outcome = run_command(args, &client, &guard, &mut signals, watchdog.as_ref()).await;
     let held = begun.elapsed();
     let to_the_end = release(guard).await;
     if args.verbose {
@@ -94,6 +77,38 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
     }
+}
+
+/// Runs the command under the lock until it has ended or was stopped.
+async fn run_command(
+    args: &RunArgs,
+    client: &Client,
+    guard: &Guard,
+    signals: &mut Signals,
+    watchdog: Option<&Watchdog>,
+) -> Result<u8, Failure> {
+    let environment = environment::of(guard, client.store());
+    let mut child = Child::guardian(&environment)?;
+    // A process that has ended needs no watching.
+    let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
+    // Before there is anything to guard: the guardian outlives all processes of the command.
+    let _ = watch(child.guardian_pid());
+    let started = child.start(&args.command, guard.lease_id(), watchdog).await;
+    if let Err(failure) = started {
+        child.dismiss_guardian().await;
+        return Err(failure);
+    }
+    let _ = watch(child.command_pid());
+    let mut supervisor = Supervisor {
+        child: &mut child,
+        guard,
+        signals,
+        args,
+        warned: false,
+    };
+    let code = supervisor.supervise().await;
+    child.dismiss_guardian().await;
+    Ok(code)
 }
 
 /// The store, told who we are.

@@ -42,7 +42,7 @@ impl Signals {
         }
         // What we were started to ignore, by nohup for example, the command ignores, too.
         let ignored = ignored();
-        numbers.retain(|number| ignored & (1 << (number - 1)) == 0);
+        numbers.retain(|number| !contains(ignored, *number));
         let mut signals = SignalsInfo::<WithOrigin>::new(numbers).map_err(failed)?;
         let (sender, received) = mpsc::unbounded_channel();
         std::thread::Builder::new()
@@ -96,9 +96,14 @@ impl Signals {
 }
 
 /// The signals that this process ignores, a bit for each. None where the system does not tell.
-fn ignored() -> u64 {
+pub(crate) fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+/// Whether a signal is in such a set.
+pub(crate) fn contains(set: u64, number: i32) -> bool {
+    set & (1 << (number - 1)) != 0
 }

@@ -10,64 +10,218 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 
 use super::child::Child;
-use super::processes::Family;
+use super::processes::Sent;
 use super::signals::{self, Signals};
 use crate::args::{OnLost, RunArgs};
-use crate::exit::{self, Failure};
+use crate::exit;
 
-/// How often to look whether the processes that were told to end have done so. The end of the
-/// command itself is seen at once.
-const LOOK: Duration = Duration::from_millis(10);
+/// The time between TERM and KILL, unless the user has set it.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// The same where another may hold the lock already: enough for a process that ends at once when it is told to.
+const KILL_AFTER_OVERLAP: Duration = Duration::from_millis(500);
+
+/// The pause between two rounds of KILL. It grows, as some processes cannot be killed.
+const KILL_PAUSE: Duration = Duration::from_millis(10);
+const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The part of the lease that is kept free for KILL to take effect: a tenth.
 const RESERVE_DIVISOR: u32 = 10;
 
 /// How often the guardian is told that we are there: ten times in a ttl, at least every second.
 const PULSE_DIVISOR: u32 = 10;
+const PULSE_MIN: Duration = Duration::from_millis(10);
 const PULSE_MAX: Duration = Duration::from_secs(1);
 
-pub(crate) async fn supervise(
-    child: &mut Child,
-    guard: &Guard,
-    signals: &mut Signals,
-    args: &RunArgs,
-) -> Result<u8, Failure> {
-    let ignore = args.on_lost == OnLost::Ignore;
-    let mut warned = false;
-    let pulse = (args.lease.unwrap_or(args.ttl) / PULSE_DIVISOR).clamp(LOOK, PULSE_MAX);
-    let status = loop {
-        if !ignore {
-            child.allow(last_moment(guard, args), reserve(args));
-        }
-        tokio::select! {
-            biased;
-            cause = over(guard, args), if !ignore => {
-                return Ok(stop(child, guard, cause, args).await);
-            }
-            cause = guard.lost(), if ignore && !warned => {
-                warned = true;
-                say(guard, &format!("the lock is lost: {cause}; the command runs on without it"));
-            }
-            status = child.wait() => {
-                break status.map_err(|error| Failure::own("the command cannot be waited for", error))?;
-            }
-            signal = signals.any() => pass_on(child, guard, signal).await,
-            () = tokio::time::sleep(pulse) => {}
-        }
-    };
-    if !ignore {
-        // We may have been stopped ourselves, and learn of both at the same time.
-        if let State::Lost(cause) = guard.state() {
-            return Ok(stop(child, guard, cause, args).await);
-        }
-    }
-    let stopped = leftovers(child, guard, args).await;
-    child.dismiss_guardian();
-    Ok(stopped.unwrap_or_else(|| code(status)))
+/// A command that runs under a lock.
+pub(crate) struct Supervisor<'a> {
+    pub(crate) child: &'a mut Child,
+    pub(crate) guard: &'a Guard,
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) args: &'a RunArgs,
+    /// Whether the user was told that the command runs on without the lock.
+    pub(crate) warned: bool,
 }
 
-fn say(guard: &Guard, text: &str) {
-    note!("leasehold: {}: {text}", guard.name());
+/// Whose end is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Command,
+    AllProcesses,
+}
+
+impl Supervisor<'_> {
+    /// Waits for the end of the command, or stops it. The exit code.
+    pub(crate) async fn supervise(&mut self) -> u8 {
+        if let Err(code) = self.wait_for(Scope::Command).await {
+            return code;
+        }
+        // We may have been stopped ourselves, and learn of both at the same time.
+        if let (false, State::Lost(cause)) = (self.ignores_loss(), self.guard.state()) {
+            return self.stop(cause).await;
+        }
+        let Some(status) = self.child.ended().await else {
+            return self.without_guardian().await;
+        };
+        if !self.child.is_empty() {
+            let left = self.child.tree().members().len();
+            if !self.args.wait_all {
+                self.say(format_args!(
+                    "{left} background processes of the command run on without the lock"
+                ));
+            } else {
+                if self.args.verbose {
+                    self.say(format_args!("waiting for {left} background processes"));
+                }
+                if let Err(code) = self.wait_for(Scope::AllProcesses).await {
+                    return code;
+                }
+            }
+        }
+        code(status)
+    }
+
+    /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
+    async fn wait_for(&mut self, scope: Scope) -> Result<(), u8> {
+        let ignore = self.ignores_loss();
+        let lease = self.args.lease.unwrap_or(self.args.ttl);
+        let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
+        loop {
+            if !ignore {
+                self.child
+                    .allow(last_moment(self.guard, self.args), reserve(self.args));
+            }
+            let ended = async {
+                match scope {
+                    Scope::Command => drop(self.child.ended().await),
+                    Scope::AllProcesses => self.child.all_ended().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                cause = over(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
+                cause = self.guard.lost(), if ignore && !self.warned => {
+                    self.warned = true;
+                    self.say(format_args!("the lock is lost: {cause}; the command runs on without it"));
+                }
+                () = ended => return Ok(()),
+                signal = self.signals.any() => self.pass_on(signal).await,
+                () = tokio::time::sleep(pulse) => {}
+            }
+        }
+    }
+
+    fn ignores_loss(&self) -> bool {
+        self.args.on_lost == OnLost::Ignore
+    }
+
+    fn say(&self, text: std::fmt::Arguments<'_>) {
+        note!("leasehold: {}: {text}", self.guard.name());
+    }
+
+    /// Says which processes did not get a signal.
+    fn report(&self, sent: &Sent) {
+        for denied in &sent.report {
+            self.say(format_args!("{denied}"));
+        }
+    }
+
+    /// Stops every process of the command before the lock can pass on.
+    async fn stop(&mut self, cause: Cause) -> u8 {
+        self.say(format_args!(
+            "the lock is lost: {cause}; stopping the command"
+        ));
+        let now = BootClock.now();
+        let kill_at = match self.args.on_lost {
+            OnLost::Kill => now,
+            _ => now
+                .after(kill_after(self.args, cause))
+                .min(last_moment(self.guard, self.args)),
+        };
+        self.end_all(kill_at).await;
+        self.args.lost_exit_code
+    }
+
+    /// Only the runner is left to find the processes of the command, so it stops them while it lives.
+    async fn without_guardian(&mut self) -> u8 {
+        self.say(format_args!(
+            "the guardian of the command was killed; stopping the command"
+        ));
+        self.end_all(BootClock.now()).await;
+        exit::FAILED
+    }
+
+    /// TERM, and from `kill_at` on KILL, until no process is left that can be stopped.
+    async fn end_all(&mut self, kill_at: Instant) {
+        if BootClock.now() < kill_at {
+            let sent = self.child.tree().signal_once(Signal::TERM);
+            self.report(&sent);
+            tokio::select! {
+                () = self.child.all_ended() => return,
+                () = BootClock.sleep_until(kill_at) => {}
+            }
+        }
+        let mut pause = KILL_PAUSE;
+        loop {
+            let sent = self.child.tree().signal(Signal::KILL);
+            self.report(&sent);
+            let ended = tokio::time::timeout(pause, self.child.all_ended()).await;
+            if ended.is_ok() {
+                return;
+            }
+            match sent.denied {
+                _ if sent.reached > 0 => {}
+                // Those of other users may be hidden in /proc. Those that are seen may have just ended.
+                0 if pause < KILL_PAUSE_MAX => {}
+                0 => return self.say(format_args!(
+                    "the command may run on without the lock: some of its processes are not visible"
+                )),
+                denied => return self.say(format_args!(
+                    "the command runs on without the lock: {denied} of its processes could not be stopped"
+                )),
+            }
+            pause = (pause * 2).min(KILL_PAUSE_MAX);
+        }
+    }
+
+    /// Passes a signal on to the command.
+    async fn pass_on(&mut self, signal: signals::Signal) {
+        if signal.from_terminal && !self.child.has_own_group() {
+            return;
+        }
+        match signal.number {
+            SIGTSTP => {
+                self.forward(Signal::STOP);
+                // A lock whose runner is stopped is not renewed, so the command stops with it.
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+                self.resume().await;
+            }
+            SIGCONT => self.resume().await,
+            number => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    self.forward(signal);
+                }
+            }
+        }
+    }
+
+    fn forward(&mut self, signal: Signal) {
+        let sent = self.child.forward(signal);
+        self.report(&sent);
+    }
+
+    /// Lets the command go on, unless its lock is gone: then it is about to be stopped for good. Where a
+    /// watchdog may have kept it, only the store knows, and is asked first.
+    async fn resume(&mut self) {
+        let mut states = self.guard.states();
+        while let Some(state) = states.next().await {
+            match state.kind() {
+                StateKind::Jeopardy(Cause::Paused) => {}
+                StateKind::Lost(_) => return,
+                StateKind::Held | StateKind::Jeopardy(_) => return self.forward(Signal::CONT),
+            }
+        }
+    }
 }
 
 /// The moment before the end of the lease at which the last process must be killed.
@@ -80,120 +234,24 @@ fn reserve(args: &RunArgs) -> Duration {
     args.lease.unwrap_or(args.ttl) / RESERVE_DIVISOR
 }
 
+/// The time between TERM and KILL.
+fn kill_after(args: &RunArgs, cause: Cause) -> Duration {
+    args.kill_after.unwrap_or(match cause {
+        Cause::TakenOver | Cause::Deleted | Cause::Revoked => KILL_AFTER_OVERLAP,
+        _ => KILL_AFTER,
+    })
+}
+
 /// Waits until the command must be stopped: the lease is lost, or, if it is fixed, about to end.
 async fn over(guard: &Guard, args: &RunArgs) -> Cause {
     let Some(lease) = args.lease else {
         return guard.lost().await;
     };
-    let lead = args.kill_after.clamp(lease / RESERVE_DIVISOR, lease / 3);
+    let lead = kill_after(args, Cause::Expired).clamp(lease / RESERVE_DIVISOR, lease / 3);
     tokio::select! {
         cause = guard.lost() => cause,
         () = BootClock.sleep_until(guard.deadline().before(lead)) => Cause::Expired,
     }
-}
-
-/// Stops every process of the command before the lock can pass on.
-async fn stop(child: &mut Child, guard: &Guard, cause: Cause, args: &RunArgs) -> u8 {
-    say(
-        guard,
-        &format!("the lock is lost: {cause}; stopping the command"),
-    );
-    let now = BootClock.now();
-    let kill_at = match args.on_lost {
-        OnLost::Kill => now,
-        _ => now.after(args.kill_after).min(last_moment(guard, args)),
-    };
-    end_all(child, kill_at).await;
-    child.dismiss_guardian();
-    args.lost_exit_code
-}
-
-/// TERM, and from `kill_at` on KILL, until no process is left.
-async fn end_all(child: &mut Child, kill_at: Instant) {
-    let family = child.family().clone();
-    if BootClock.now() < kill_at {
-        family.signal_all(Signal::TERM);
-        // One that was stopped must run to see it.
-        family.signal_all(Signal::CONT);
-    }
-    let mut ended = false;
-    loop {
-        if ended {
-            tokio::time::sleep(LOOK).await;
-        } else {
-            ended = tokio::time::timeout(LOOK, child.wait()).await.is_ok();
-        }
-        if ended && family.members().is_empty() {
-            return;
-        }
-        if BootClock.now() >= kill_at {
-            family.signal_all(Signal::KILL);
-        }
-    }
-}
-
-/// Passes a signal on to the command.
-async fn pass_on(child: &Child, guard: &Guard, signal: signals::Signal) {
-    let family = child.family();
-    if signal.from_terminal && !family.own_group {
-        return;
-    }
-    match signal.number {
-        SIGTSTP => {
-            family.forward(Signal::STOP);
-            // A lock whose runner is stopped is not renewed, so the command stops with it.
-            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-            resume(family, guard).await;
-        }
-        SIGCONT => resume(family, guard).await,
-        number => {
-            if let Some(signal) = Signal::from_named_raw(number) {
-                family.forward(signal);
-            }
-        }
-    }
-}
-
-/// Lets the command go on, unless its lock is gone: then it is about to be stopped for good. Where a
-/// watchdog may have kept it, only the store knows, and is asked first.
-async fn resume(family: &Family, guard: &Guard) {
-    let mut states = guard.states();
-    while let Some(state) = states.next().await {
-        match state.kind() {
-            StateKind::Jeopardy(Cause::Paused) => {}
-            StateKind::Lost(_) => return,
-            StateKind::Held | StateKind::Jeopardy(_) => return family.forward(Signal::CONT),
-        }
-    }
-}
-
-/// Background processes that the command has left behind. The exit code if they were stopped.
-async fn leftovers(child: &mut Child, guard: &Guard, args: &RunArgs) -> Option<u8> {
-    let family = child.family().clone();
-    let left = family.members().len();
-    if left == 0 {
-        return None;
-    }
-    if !args.wait_all {
-        say(
-            guard,
-            &format!("{left} background processes of the command run on without the lock"),
-        );
-        return None;
-    }
-    if args.verbose {
-        say(guard, &format!("waiting for {left} background processes"));
-    }
-    while !family.members().is_empty() {
-        if args.on_lost != OnLost::Ignore {
-            child.allow(last_moment(guard, args), reserve(args));
-        }
-        tokio::time::sleep(LOOK).await;
-        if let (State::Lost(cause), true) = (guard.state(), args.on_lost != OnLost::Ignore) {
-            return Some(stop(child, guard, cause, args).await);
-        }
-    }
-    None
 }
 
 fn code(status: ExitStatus) -> u8 {

@@ -4,11 +4,11 @@ use std::fs;
 
 use leasehold_testkit::{RedisServer, free_port};
 
-use crate::tools::{Place, stderr, stdout};
+use crate::tools::{Place, RunToEnd, stderr, stdout};
 
 /// The one sentence of a call that must fail.
 fn refused(place: &Place, args: &[&str]) -> String {
-    let output = place.leasehold(args).output().unwrap();
+    let output = place.leasehold(args).run_to_end();
     assert_eq!(output.status.code(), Some(125), "{args:?}");
     assert_eq!(stdout(&output), "", "{args:?}");
     let text = stderr(&output);
@@ -91,7 +91,7 @@ fn a_state_folder_that_cannot_be_written_is_named() {
     fs::write(place.path("file"), "").unwrap();
     let mut run = place.run_script(&["job"], "true");
     run.env("XDG_STATE_HOME", place.path("file"));
-    let output = run.output().unwrap();
+    let output = run.run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let text = stderr(&output);
     assert!(text.contains("/file/leasehold"), "{text}");
@@ -124,7 +124,7 @@ fn passwords_stay_out_of_argv_errors_and_listings() {
     let run = |variable: &str, value: &str| {
         let mut run = place.run_script(&["job"], "echo $LEASEHOLD_STORE");
         run.env("LEASEHOLD_STORE", &url).env(variable, value);
-        run.output().unwrap()
+        run.run_to_end()
     };
     let wrong = run("LEASEHOLD_PASSWORD", "wr0ng");
     assert_eq!(wrong.status.code(), Some(125));
@@ -151,7 +151,7 @@ fn a_reader_who_leaves_is_no_error() {
         "-c",
         &format!("set -o pipefail; {program} man | head -c 10"),
     ]);
-    let output = shell.output().unwrap();
+    let output = shell.run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     drop(place);
 }
@@ -171,11 +171,7 @@ fn replicas_that_are_not_there_are_not_waited_for() {
     );
     let _replica = RedisServer::options().replica_of(&server).start();
     leasehold_testkit::eventually(std::time::Duration::from_secs(10), || {
-        let output = place
-            .leasehold(["--store", &url])
-            .args(run)
-            .output()
-            .unwrap();
+        let output = place.leasehold(["--store", &url]).args(run).run_to_end();
         output.status.success()
     });
     assert!(

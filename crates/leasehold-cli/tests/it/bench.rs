@@ -6,12 +6,12 @@ use std::process::{Child, Stdio};
 use leasehold_testkit::{RedisServer, eventually};
 use serde_json::Value;
 
-use crate::tools::{Place, SOON, children_of, kill, lives, stderr, stdout};
+use crate::tools::{Place, RunToEnd, SOON, children_of, finish, kill, lives, stderr, stdout};
 
 /// The report of a short run.
 fn report(place: &Place, args: &[&str]) -> Value {
     let mut bench = place.leasehold(["bench", "--json", "--seconds", "1", "--scenario"]);
-    let output = bench.args(args).output().unwrap();
+    let output = bench.args(args).run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -164,7 +164,7 @@ fn wakeup_fits_together() {
         0.001,
     );
     // Who waited has gone, and who held has released.
-    let locks = place.leasehold(["ls", "--json"]).output().unwrap();
+    let locks = place.leasehold(["ls", "--json"]).run_to_end();
     assert_eq!(stdout(&locks).trim(), "[]");
 }
 
@@ -249,7 +249,7 @@ fn renew_fits_together() {
         );
     }
     // Nothing stays, not even the counters of all those names.
-    let locks = place.leasehold(["ls", "--json"]).output().unwrap();
+    let locks = place.leasehold(["ls", "--json"]).run_to_end();
     assert_eq!(stdout(&locks).trim(), "[]");
     let counters = server.cli(&["KEYS", "*held*"]);
     assert_eq!(counters.trim(), "");
@@ -278,7 +278,7 @@ fn people_get_bars() {
         "--processes",
         "2",
     ];
-    let output = place.leasehold(args).output().unwrap();
+    let output = place.leasehold(args).run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     for part in ["process 2", "█", "p99", "hand-offs", "held, "] {
@@ -318,7 +318,7 @@ fn what_has_no_meaning_is_refused() {
         (&["renew"], "127.0.0.1:1"),
     ] {
         let mut bench = place.leasehold(["bench", "--scenario"]);
-        let output = bench.args(args).output().unwrap();
+        let output = bench.args(args).run_to_end();
         assert_eq!(output.status.code(), Some(125), "{args:?}");
         assert_eq!(stdout(&output), "", "{args:?}");
         let text = stderr(&output);
@@ -356,9 +356,9 @@ fn a_killed_bench_leaves_no_process_behind() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     for signal in ["KILL", "TERM"] {
-        let (mut run, members) = long_run(&place);
+        let (run, members) = long_run(&place);
         kill(signal, run.id());
-        run.wait().unwrap();
+        finish(run);
         for member in members {
             eventually(SOON, || !lives(&member));
         }
@@ -372,7 +372,7 @@ fn a_killed_member_ends_the_bench() {
     let place = Place::with_store(server.url());
     let (run, members) = long_run(&place);
     kill("KILL", members[1].parse().unwrap());
-    let output = run.wait_with_output().unwrap();
+    let output = finish(run);
     assert_eq!(output.status.code(), Some(125));
     assert!(
         stderr(&output).contains("before its time"),
@@ -413,7 +413,7 @@ fn the_password_is_in_no_argument_and_in_no_answer() {
         eventually(SOON, || arguments().contains("__bench-member"));
         assert!(!arguments().contains("hunter2"));
     }
-    let output = run.wait_with_output().unwrap();
+    let output = finish(run);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(!stdout(&output).contains("hunter2") && !stderr(&output).contains("hunter2"));
 }
@@ -422,7 +422,7 @@ fn the_password_is_in_no_argument_and_in_no_answer() {
 #[test]
 fn a_member_without_a_run_ends() {
     let place = Place::new();
-    let output = place.leasehold(["__bench-member"]).output().unwrap();
+    let output = place.leasehold(["__bench-member"]).run_to_end();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stdout(&output), "");
     let mut member = place.leasehold(["__bench-member"]);
@@ -433,7 +433,7 @@ fn a_member_without_a_run_ends() {
         .unwrap();
     let mut orders = member.stdin.take().unwrap();
     std::io::Write::write_all(&mut orders, b"{\"nonsense\":1}\n").unwrap();
-    let output = member.wait_with_output().unwrap();
+    let output = finish(member);
     assert_eq!(output.status.code(), Some(125));
     assert!(stdout(&output).contains("nonsense"), "{}", stdout(&output));
     drop(orders);

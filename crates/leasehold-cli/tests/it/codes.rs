@@ -1,6 +1,6 @@
 //! Exit codes, and what the command sees.
 
-use crate::tools::{Place, Running, SOON, code, stderr, stdout};
+use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr, stdout};
 use leasehold_testkit::eventually;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_held_lock_refuses_or_times_out() {
     let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
     let run = |args: &[&str]| {
         let mut command = place.run_script(args, "echo ran");
-        command.output().unwrap()
+        command.run_to_end()
     };
     for (args, wanted) in [
         (&["-n", "job"][..], 75),
@@ -50,7 +50,7 @@ fn what_cannot_be_run_says_so_and_leaves_nothing_held() {
     let place = Place::new();
     let run = |command: &str| {
         let mut run = place.leasehold(["run", "job", "--", command]);
-        run.output().unwrap()
+        run.run_to_end()
     };
     let missing = run("no-such-command");
     assert_eq!(missing.status.code(), Some(127));
@@ -67,7 +67,7 @@ fn the_command_sees_its_lock_and_gets_its_arguments_untouched() {
         "$LEASEHOLD_DEADLINE" "$LEASEHOLD_STORE" "$0" "$@""#;
     let mut command = place.run_script(&["job one"], script);
     command.args(["--verbose", "-n", "a b", "$HOME", "*"]);
-    let output = command.output().unwrap();
+    let output = command.run_to_end();
     let text = stdout(&output);
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "job one");
@@ -88,7 +88,7 @@ fn tokens_grow_from_run_to_run() {
     let mut last = 0;
     for _ in 0..10 {
         let mut run = place.run_script(&["job"], "echo $LEASEHOLD_TOKEN");
-        let token: u64 = stdout(&run.output().unwrap()).trim().parse().unwrap();
+        let token: u64 = stdout(&run.run_to_end()).trim().parse().unwrap();
         assert!(token > last);
         last = token;
     }
@@ -100,7 +100,7 @@ fn stdin_and_stdout_are_the_commands_own() {
     std::fs::write(place.path("in"), "through\n").unwrap();
     let mut run = place.leasehold(["run", "job", "--", "cat"]);
     run.stdin(std::fs::File::open(place.path("in")).unwrap());
-    assert_eq!(stdout(&run.output().unwrap()), "through\n");
+    assert_eq!(stdout(&run.run_to_end()), "through\n");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn nested_runs_see_the_inner_lock() {
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script =
         format!("{program} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
-    let output = place.run_script(&["outer"], &script).output().unwrap();
+    let output = place.run_script(&["outer"], &script).run_to_end();
     assert_eq!(stdout(&output), "inner\nouter\n");
 }
 
@@ -118,7 +118,7 @@ fn a_run_inside_a_run_does_not_wait_for_itself() {
     let place = Place::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = format!("{program} run job -- true");
-    let output = place.run_script(&["job"], &script).output().unwrap();
+    let output = place.run_script(&["job"], &script).run_to_end();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("would wait for itself"));
 }
@@ -126,7 +126,7 @@ fn a_run_inside_a_run_does_not_wait_for_itself() {
 #[test]
 fn verbose_tells_the_times_and_the_token() {
     let place = Place::new();
-    let output = place.run_script(&["-v", "job"], "true").output().unwrap();
+    let output = place.run_script(&["-v", "job"], "true").run_to_end();
     let text = stderr(&output);
     assert!(text.contains("leasehold: waited ") && text.contains(", token "));
     assert!(text.contains("leasehold: held for "), "{text}");
@@ -145,7 +145,7 @@ fn a_closed_stderr_changes_nothing() {
 fn background_processes_are_reported_or_waited_for() {
     let place = Place::new();
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
-    let output = place.run_script(&["job"], script).output().unwrap();
+    let output = place.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("background processes"));
     assert!(!place.is_held("job"));

@@ -4,50 +4,191 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, Running, SOON, lives, stderr};
+use crate::tools::{
+    Place, RunToEnd, Running, SOON, children_of, finish, lives, parent_of, stderr, zombies_of,
+};
 
-/// kill -9 of the runner takes the command along, its children too, and the lock ends by its ttl.
+/// Processes that keep away from the command that started them, each of which writes down its id: in a session
+/// of its own, with an empty environment, with another title, twice orphaned.
+const FAR: &str = "echo $$ > child; sleep 1000 & echo $! > grandchild; \
+    setsid sleep 1000 & echo $! > session; \
+    env -i /bin/sh -c 'echo $$ > empty; exec sleep 1000' & \
+    setsid env -u LEASEHOLD_LEASE sh -c 'echo $$ > unset; exec sleep 1000' & \
+    perl -e '$0 = q(worker); open(F, q(>), q(title)); print F qq($$\n); close F; sleep 1000' & \
+    (setsid env -i /bin/sh -c '/bin/sleep 1000 & echo $! > orphan' &); \
+    echo in; wait";
+const FAR_PROCESSES: [&str; 7] = [
+    "child",
+    "grandchild",
+    "session",
+    "empty",
+    "unset",
+    "title",
+    "orphan",
+];
+
+/// The ids of all processes of such a command.
+fn far_processes(place: &Place) -> Vec<String> {
+    let pids: Vec<_> = FAR_PROCESSES.map(|name| place.line_of(name)).into();
+    assert!(pids.iter().all(|pid| lives(pid)));
+    pids
+}
+
+/// kill -9 of the runner takes the command along, all its processes too, and the lock ends by its ttl.
 #[test]
 fn a_killed_runner_takes_all_its_processes_along() {
     let place = Place::new();
-    let script = "echo $$ > child; sleep 1000 & echo $! > grandchild; \
-                  setsid sleep 1000 & echo $! > far; echo in; wait";
     let begun = Instant::now();
-    let mut run = Running::start(place.run_script(&["--ttl", "1s", "job"], script));
-    let pids: Vec<_> = ["child", "grandchild", "far"]
-        .map(|name| place.line_of(name))
-        .into();
-    assert!(pids.iter().all(|pid| lives(pid)));
+    let run = Running::start(place.run_script(&["--ttl", "3s", "job"], FAR));
+    let pids = far_processes(&place);
     run.signal("KILL");
-    run.process.wait().unwrap();
-    for pid in &pids {
-        eventually(SOON, || !lives(pid));
+    for (name, pid) in FAR_PROCESSES.iter().zip(&pids) {
+        eventually(SOON, || {
+            assert!(begun.elapsed() < SOON || !lives(pid), "{name} works on");
+            !lives(pid)
+        });
     }
-    let again = place.run_script(&["-w", "20s", "job"], "true").status();
-    assert!(again.unwrap().success());
-    assert!(begun.elapsed() >= Duration::from_secs(1), "before the ttl");
+    run.finish();
+    let again = place.run_script(&["-w", "20s", "job"], "true");
+    assert!({ again }.run_to_end().status.success());
+    assert!(begun.elapsed() >= Duration::from_secs(3), "before the ttl");
+}
+
+/// Without it the runner could not be killed any more, so it ends the command itself.
+#[test]
+fn a_killed_guardian_ends_the_run() {
+    let place = Place::new();
+    let run = Running::start(place.run_script(&["job"], FAR));
+    let pids = far_processes(&place);
+    let guardian = parent_of(&pids[0]);
+    assert_ne!(guardian, run.process.id().to_string());
+    crate::tools::kill("KILL", guardian.parse().unwrap());
+    let output = run.finish();
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the guardian of the command was killed"));
+    for pid in &pids {
+        assert!(!lives(pid));
+    }
+    assert!(!place.is_held("job"));
 }
 
 #[test]
 fn a_run_leaves_no_process_behind() {
     let place = Place::new();
-    let script = "echo $LEASEHOLD_LEASE; echo $PPID > runner";
-    let output = place.run_script(&["job"], script).output().unwrap();
-    assert!(output.status.success());
-    let runner = place.line_of("runner");
-    assert!(!lives(&runner));
-    // The guardian is a child of the runner, which has waited for it.
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    let left = std::fs::read_dir("/proc").unwrap().any(|entry| {
-        let path = entry.unwrap().path();
-        let cmdline = std::fs::read(path.join("cmdline")).unwrap_or_default();
-        let stat = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
-        let parent_is_runner = stat
-            .rsplit_once(')')
-            .is_some_and(|(_, rest)| rest.split_ascii_whitespace().nth(1) == Some(runner.as_str()));
-        cmdline.starts_with(program.as_bytes()) && parent_is_runner
-    });
-    assert!(!left);
+    let script = "echo $PPID > guardian; until test -e go-on; do sleep 0.02; done";
+    let mut run = place.run_script(&["job"], script);
+    let run = run.spawn().unwrap();
+    let guardian = place.line_of("guardian");
+    assert_eq!(parent_of(&guardian), run.id().to_string());
+    std::fs::write(place.path("go-on"), "").unwrap();
+    assert!(finish(run).status.success());
+    // Reaped by the runner, so that it is not even a zombie.
+    assert!(!std::path::Path::new(&format!("/proc/{guardian}")).exists());
+}
+
+#[test]
+fn a_guardian_does_not_show_the_arguments_of_the_command() {
+    let place = Place::new();
+    let run =
+        Running::start(place.run_script(&["job"], "echo $PPID > guardian; echo in; sleep 1000"));
+    let guardian = place.line_of("guardian");
+    let arguments = std::fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap();
+    assert!(arguments.starts_with("leasehold\0__guard\0"), "{arguments}");
+    assert!(!arguments.contains("sleep"), "{arguments}");
+    run.signal("TERM");
+    run.finish();
+}
+
+/// The program is upgraded while a run waits for its lock.
+#[test]
+fn a_program_that_was_replaced_has_a_guardian() {
+    let place = Place::new();
+    let holder = "echo in; until test -e go-on; do sleep 0.02; done";
+    let holder = Running::start(place.run_script(&["job"], holder));
+    let program = place.path("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).unwrap();
+    let mut waiting = std::process::Command::new(&program);
+    let script = "sleep 1000 & echo $! > grandchild; echo in; wait";
+    let waiting = waiting
+        .args(["run", "job", "--", "sh", "-c", script])
+        .env("XDG_STATE_HOME", place.path(""))
+        .current_dir(place.path(""))
+        .spawn()
+        .unwrap();
+    let runs = format!("/proc/{}/exe", waiting.id());
+    eventually(SOON, || std::fs::read_link(&runs).unwrap() == program);
+    std::fs::remove_file(&program).unwrap();
+    std::fs::write(place.path("go-on"), "").unwrap();
+    holder.finish();
+    let grandchild = place.line_of("grandchild");
+    crate::tools::kill("KILL", waiting.id());
+    finish(waiting);
+    eventually(SOON, || !lives(&grandchild));
+}
+
+/// As in a container that has no /proc.
+#[test]
+fn a_command_that_cannot_be_guarded_is_not_run() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let run = place.run_script(&["job"], "echo ran");
+    let mut hidden = std::process::Command::new("unshare");
+    hidden
+        .args(["--map-root-user", "--mount", "sh", "-c"])
+        .arg("mount -t tmpfs none /proc && exec \"$@\"")
+        .arg("sh")
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("LEASEHOLD_STORE", server.url());
+    let output = hidden.run_to_end();
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the guardian of the command cannot be started"));
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!place.is_held("job"));
+}
+
+/// A service of weeks starts helpers and does not wait for them.
+#[test]
+fn orphans_are_reaped() {
+    let place = Place::new();
+    let script = "echo $$ > child; for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
+        until test -e go-on; do sleep 0.02; done";
+    let run = Running::start(place.run_script(&["job"], script));
+    let child = place.line_of("child");
+    let parents = [run.process.id().to_string(), parent_of(&child)];
+    eventually(SOON, || zombies_of(&parents).is_empty());
+    std::fs::write(place.path("go-on"), "").unwrap();
+    assert!(run.finish().status.success());
+}
+
+/// Orphans of the machine come to the first process of a container, whoever started them.
+#[test]
+fn the_first_process_of_a_container_reaps_all_orphans() {
+    let place = Place::new();
+    let script = "for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
+        until test -e go-on; do sleep 0.02; done";
+    let run = place.run_script(&["job"], script);
+    let mut container = std::process::Command::new("unshare");
+    container
+        .args([
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("XDG_STATE_HOME", place.path(""))
+        .current_dir(place.path(""))
+        .stdin(std::process::Stdio::null());
+    let container = Running::start(container);
+    let init = children_of(container.process.id());
+    let mut parents = init.clone();
+    parents.extend(children_of(init[0].parse().unwrap()));
+    eventually(SOON, || zombies_of(&parents).is_empty());
+    std::fs::write(place.path("go-on"), "").unwrap();
+    assert!(container.finish().status.success());
 }
 
 /// Stopped for longer than its ttl, the runner finds the lock lost before anything else.
@@ -59,11 +200,14 @@ fn a_stopped_runner_stops_the_command_when_it_goes_on() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let script = "echo $$ > child; echo in; exec sleep 1000";
-    let run = Running::start(place.run_script(&["--ttl", "500ms", "job"], script));
+    let run = Running::start(place.run_script(&["--ttl", "2s", "job"], script));
     run.signal("STOP");
     // Another gets the lock meanwhile, so the lease is over for certain.
-    let other = place.run_script(&["-w", "20s", "job"], "true").status();
-    assert!(other.unwrap().success());
+    let other = place
+        .run_script(&["-w", "20s", "job"], "true")
+        .run_to_end()
+        .status;
+    assert!(other.success());
     run.signal("CONT");
     let child = place.line_of("child");
     let output = run.finish();
@@ -83,7 +227,7 @@ fn a_wait_that_times_out_leaves_no_question_behind() {
     server.cli(&["PEXPIRE", record, "1200"]);
     let begun = Instant::now();
     let mut waiting = place.run_script(&["-w", "600ms", "job"], "true");
-    let mut waiting = waiting.spawn().unwrap();
+    let waiting = waiting.spawn().unwrap();
     eventually(SOON, || {
         let calls = server.cli(&["INFO", "commandstats"]);
         calls.contains("cmdstat_evalsha:calls=") && !calls.contains("cmdstat_evalsha:calls=1,")
@@ -93,6 +237,6 @@ fn a_wait_that_times_out_leaves_no_question_behind() {
     let over = Duration::from_millis(1_500);
     eventually(SOON, || begun.elapsed() > over);
     server.cont();
-    assert_eq!(waiting.wait().unwrap().code(), Some(124));
+    assert_eq!(finish(waiting).status.code(), Some(124));
     assert!(!place.is_held("job"));
 }

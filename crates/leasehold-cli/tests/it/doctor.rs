@@ -3,7 +3,7 @@
 use leasehold_testkit::{RedisOptions, RedisServer};
 use serde_json::Value;
 
-use crate::tools::{Place, code, stderr, stdout};
+use crate::tools::{Place, RunToEnd, code, stderr, stdout};
 
 /// A server with which nothing is wrong.
 fn healthy() -> RedisOptions {
@@ -12,7 +12,7 @@ fn healthy() -> RedisOptions {
 }
 
 fn json(place: &Place) -> (i32, Value) {
-    let output = place.leasehold(["doctor", "--json"]).output().unwrap();
+    let output = place.leasehold(["doctor", "--json"]).run_to_end();
     let report = serde_json::from_slice(&output.stdout).unwrap();
     (output.status.code().unwrap(), report)
 }
@@ -36,7 +36,7 @@ fn the_exit_code_says_how_grave_it_is() {
         }
         let (code, report) = json(&place);
         assert_eq!((code, report["severity"].as_str()), (exit, Some(severity)));
-        let human = place.leasehold(["doctor"]).output().unwrap();
+        let human = place.leasehold(["doctor"]).run_to_end();
         assert_eq!(human.status.code(), Some(exit));
         assert_eq!(stderr(&human), "");
     }
@@ -73,7 +73,7 @@ fn programs_find_every_field() {
 fn people_read_what_follows_and_what_helps() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
-    let text = stdout(&place.leasehold(["doctor"]).output().unwrap());
+    let text = stdout(&place.leasehold(["doctor"]).run_to_end());
     for part in [
         "danger   persistence  none",
         "every lock is free at once",
@@ -101,11 +101,11 @@ fn the_default_store_and_memory() {
     assert!(
         place
             .leasehold(["run", "job", "--", "true"])
-            .status()
-            .unwrap()
+            .run_to_end()
+            .status
             .success()
     );
-    let text = stdout(&place.leasehold(["doctor"]).output().unwrap());
+    let text = stdout(&place.leasehold(["doctor"]).run_to_end());
     assert!(text.contains("it can be read and written"), "{text}");
     assert_eq!(
         code(&mut place.leasehold(["doctor", "--store", "memory:"])),
@@ -117,7 +117,7 @@ fn the_default_store_and_memory() {
 fn what_cannot_be_looked_at_is_a_failure() {
     let server = healthy().requirepass("secret").start();
     let place = Place::with_store(server.url().replace("secret", "wrong"));
-    let output = place.leasehold(["doctor", "--json"]).output().unwrap();
+    let output = place.leasehold(["doctor", "--json"]).run_to_end();
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(stdout(&output), "");
     assert!(

@@ -1,12 +1,12 @@
 //! Help, manual page and completions come from one definition.
 
-use crate::tools::{Place, stdout};
+use crate::tools::{Place, RunToEnd, stdout};
 
 #[test]
 fn help_names_every_command_option_and_code() {
     let place = Place::new();
     let text = |args: &[&str]| {
-        let output = place.leasehold(args).output().unwrap();
+        let output = place.leasehold(args).run_to_end();
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         stdout(&output)
     };
@@ -77,7 +77,7 @@ fn the_manual_has_a_page_for_every_command() {
     let place = Place::new();
     let folder = place.path("man");
     let made = place.leasehold(["man".as_ref(), "--dir".as_ref(), folder.as_os_str()]);
-    assert!({ made }.status().unwrap().success());
+    assert!({ made }.run_to_end().status.success());
     for page in [
         "leasehold",
         "leasehold-run",
@@ -97,7 +97,7 @@ fn the_manual_has_a_page_for_every_command() {
 fn completions_are_made_for_every_shell() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = place.leasehold(["completions", shell]).output().unwrap();
+        let output = place.leasehold(["completions", shell]).run_to_end();
         assert!(stdout(&output).contains("lost-exit-code"), "{shell}");
     }
 }

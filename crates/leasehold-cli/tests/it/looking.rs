@@ -2,11 +2,11 @@
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, Running, SOON, stderr, stdout};
+use crate::tools::{Place, RunToEnd, Running, SOON, stderr, stdout};
 
 fn looked_at(place: &Place) {
     let list = |args: &[&str]| {
-        let output = place.leasehold(args).output().unwrap();
+        let output = place.leasehold(args).run_to_end();
         (output.status.code().unwrap(), stdout(&output))
     };
     let json =
@@ -80,11 +80,11 @@ fn control_characters_of_others_are_not_shown() {
         "echo in; exec sleep 1000",
     ));
     eventually(SOON, || {
-        let output = place.leasehold(["ls"]).output().unwrap();
+        let output = place.leasehold(["ls"]).run_to_end();
         stdout(&output).contains("red")
     });
     for args in [&["ls"][..], &["show", "job"]] {
-        let output = place.leasehold(args).output().unwrap();
+        let output = place.leasehold(args).run_to_end();
         assert!(!stdout(&output).contains('\u{1b}'));
         assert_eq!(stderr(&output), "");
     }

@@ -12,6 +12,7 @@ mod doctor;
 mod help;
 mod looking;
 mod loss;
+mod other_user;
 mod overlap;
 mod redlock;
 mod signals;

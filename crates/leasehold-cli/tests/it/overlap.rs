@@ -4,7 +4,7 @@ use std::thread;
 
 use leasehold_testkit::RedisServer;
 
-use crate::tools::Place;
+use crate::tools::{Place, RunToEnd};
 
 const PROCESSES: usize = 8;
 const RUNS: usize = 25;
@@ -16,7 +16,7 @@ fn never_overlap(place: &Place) {
             scope.spawn(|| {
                 for _ in 0..RUNS {
                     let script = "echo begin $LEASEHOLD_TOKEN >> log; echo end >> log";
-                    let status = place.run_script(&["job"], script).status().unwrap();
+                    let status = place.run_script(&["job"], script).run_to_end().status;
                     assert!(status.success());
                 }
             });
@@ -55,7 +55,7 @@ fn a_command_that_waited_runs_to_its_end() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let script = "sleep 0.3; echo $LEASEHOLD_DEADLINE $(date +%s) >> log";
-                let status = place.run_script(&["waited"], script).status().unwrap();
+                let status = place.run_script(&["waited"], script).run_to_end().status;
                 assert!(status.success(), "{status}");
             });
         }

@@ -3,10 +3,10 @@
 use leasehold_testkit::{Masters, eventually};
 use serde_json::Value;
 
-use crate::tools::{Place, Running, SOON, code, stderr};
+use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr};
 
 fn json(place: &Place, args: &[&str]) -> (i32, Value) {
-    let output = place.leasehold(args).output().unwrap();
+    let output = place.leasehold(args).run_to_end();
     let answer = serde_json::from_slice(&output.stdout);
     let answer = answer.unwrap_or_else(|_| panic!("{args:?}: {}", stderr(&output)));
     (output.status.code().unwrap(), answer)
@@ -71,7 +71,7 @@ fn without_a_majority_the_reason_is_told() {
     for nth in 0..2 {
         masters.server_mut(nth).kill9();
     }
-    let output = place.run_script(&["job"], "true").output().unwrap();
+    let output = place.run_script(&["job"], "true").run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let told = stderr(&output);
     assert!(told.contains("no majority of 3 masters"), "{told}");

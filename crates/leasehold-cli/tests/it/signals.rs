@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{Place, Running, SOON, lives};
+use crate::tools::{
+    Place, RunToEnd, Running, SOON, finish, lives, with_default_signals, within_deadline,
+};
 
 #[test]
 fn term_is_passed_on_and_the_commands_answer_counts() {
@@ -20,7 +22,9 @@ fn term_is_passed_on_and_the_commands_answer_counts() {
         let script = format!(
             "trap 'echo {signal} >> got; exit 9' {signal}; echo in; while :; do sleep 0.05; done"
         );
-        let run = Running::start(place.run_script(&["job"], &script));
+        // Whoever runs the tests may ignore a signal, and so would the command.
+        let run = with_default_signals(&place.run_script(&["job"], &script));
+        let run = Running::start(run);
         run.signal(signal);
         assert_eq!(run.finish().status.code(), Some(wanted), "{signal}");
     }
@@ -35,7 +39,7 @@ fn what_was_ignored_stays_ignored() {
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = "grep SigIgn /proc/self/status";
     let outer = format!("trap '' HUP; exec {program} run job -- {script}");
-    let output = place.run_script(&["outer"], &outer).output().unwrap();
+    let output = place.run_script(&["outer"], &outer).run_to_end();
     let text = String::from_utf8_lossy(&output.stdout);
     let mask = text.trim().strip_prefix("SigIgn:").unwrap().trim();
     assert_eq!(u64::from_str_radix(mask, 16).unwrap() & 1, 1, "{text}");
@@ -46,15 +50,49 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     let place = Place::new();
     let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
     let mut waiting = place.run_script(&["-v", "job"], "echo ran > ran");
-    let mut waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
+    let waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
     // Its handlers are installed before it asks for the lock.
     eventually(SOON, || catches_term(waiting.id()));
     crate::tools::kill("TERM", waiting.id());
-    assert_eq!(waiting.wait().unwrap().code(), Some(143));
+    assert_eq!(finish(waiting).status.code(), Some(143));
     holder.signal("TERM");
     holder.finish();
     assert!(!place.is_held("job"));
     assert_eq!(place.read("ran"), "");
+}
+
+/// The ticks of processor time that processes have used.
+fn ticks(pids: &[String]) -> u64 {
+    let of = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let times = rest.split_ascii_whitespace().skip(11).take(2);
+        times.map(|time| time.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    pids.iter().map(of).sum()
+}
+
+#[test]
+fn a_run_that_waits_for_background_processes_passes_signals_on_and_costs_nothing() {
+    let place = Place::new();
+    let script = "echo $$ > child; echo $PPID > guardian; \
+        setsid sleep 1000 > /dev/null 2>&1 & echo $! > left; echo in";
+    let run = Running::start(place.run_script(&["--wait-all", "job"], script));
+    let left = place.line_of("left");
+    let child = place.line_of("child");
+    eventually(SOON, || !lives(&child));
+    let pids = [run.process.id().to_string(), place.line_of("guardian")];
+    let before = ticks(&pids);
+    let since = std::time::Instant::now();
+    eventually(SOON, || since.elapsed() > std::time::Duration::from_secs(3));
+    // Of 300. The end of the command is within them.
+    let used = ticks(&pids) - before;
+    assert!(used < 10, "{used} ticks");
+    assert!(lives(&left) && place.is_held("job"));
+    run.signal("TERM");
+    assert_eq!(run.finish().status.code(), Some(0));
+    assert!(!lives(&left));
+    assert!(!place.is_held("job"));
 }
 
 fn catches_term(pid: u32) -> bool {
@@ -67,7 +105,8 @@ fn catches_term(pid: u32) -> bool {
 /// A run at a real terminal, made by script(1). What is written to it is typed.
 struct Terminal {
     process: std::process::Child,
-    lines: BufReader<std::process::ChildStdout>,
+    /// `None` while they are read.
+    lines: Option<BufReader<std::process::ChildStdout>>,
 }
 
 impl Terminal {
@@ -88,19 +127,22 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
+        let lines = Some(BufReader::new(process.stdout.take().unwrap()));
         Self { process, lines }
     }
 
     fn wait_for(&mut self, wanted: &str) {
-        let mut line = String::new();
-        while !line.contains(wanted) {
-            line.clear();
-            assert!(
-                self.lines.read_line(&mut line).unwrap() > 0,
-                "no {wanted:?}"
-            );
-        }
+        let mut lines = self.lines.take().unwrap();
+        let wanted = wanted.to_owned();
+        self.lines = Some(within_deadline(self.process.id(), move || {
+            let mut line = String::new();
+            while !line.contains(&wanted) {
+                line.clear();
+                let read = lines.read_line(&mut line).unwrap();
+                assert!(read > 0, "no {wanted:?}");
+            }
+            lines
+        }));
     }
 
     fn type_key(&mut self, key: &[u8]) {
@@ -108,9 +150,12 @@ impl Terminal {
         keyboard.write_all(key).unwrap();
     }
 
-    fn finish(mut self) -> Option<i32> {
-        let status = self.process.wait().unwrap();
-        status.code()
+    fn finish(self) -> Option<i32> {
+        let Self { process, lines } = self;
+        let code = finish(process).status.code();
+        // Its last words must have a reader.
+        drop(lines);
+        code
     }
 }
 

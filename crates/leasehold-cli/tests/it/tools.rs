@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use leasehold_testkit::eventually;
@@ -11,6 +13,9 @@ use tempfile::TempDir;
 
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// How long a process has to end, or to write what a test reads. None takes so long.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Place {
     folder: TempDir,
@@ -68,13 +73,7 @@ impl Place {
     }
 
     pub(crate) fn is_held(&self, name: &str) -> bool {
-        match self
-            .leasehold(["show", name])
-            .output()
-            .unwrap()
-            .status
-            .code()
-        {
+        match self.leasehold(["show", name]).run_to_end().status.code() {
             Some(0) => true,
             Some(1) => false,
             other => panic!("show: {other:?}"),
@@ -103,9 +102,13 @@ impl Running {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "{:?}", process.wait_with_output());
+        let first = within_deadline(process.id(), move || {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            (lines, line)
+        });
+        let (lines, line) = first;
+        assert!(!line.is_empty(), "{:?}", finish(process));
         Self { process, lines }
     }
 
@@ -116,7 +119,64 @@ impl Running {
     pub(crate) fn finish(self) -> Output {
         // Its end is seen here; a writer that outlives it must not hang the test.
         drop(self.lines);
-        self.process.wait_with_output().unwrap()
+        finish(self.process)
+    }
+}
+
+/// The same command, which ignores no signal, whatever the tests ignore.
+pub(crate) fn with_default_signals(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        env.current_dir(folder);
+    }
+    env
+}
+
+/// [`Command::output`] with a deadline.
+pub(crate) trait RunToEnd {
+    fn run_to_end(&mut self) -> Output;
+}
+
+impl RunToEnd for Command {
+    #[track_caller]
+    fn run_to_end(&mut self) -> Output {
+        let child = self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        finish(child.unwrap())
+    }
+}
+
+/// Waits until a process has ended, and its output.
+#[track_caller]
+pub(crate) fn finish(process: Child) -> Output {
+    let pid = process.id();
+    within_deadline(pid, move || process.wait_with_output().unwrap())
+}
+
+/// Waits for something that a process is about to do. If it does not, the process is killed.
+#[track_caller]
+pub(crate) fn within_deadline<T: Send + 'static>(
+    pid: u32,
+    wait: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || sender.send(wait()));
+    match done.recv_timeout(DEADLINE) {
+        Ok(done) => done,
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            kill("KILL", pid);
+            panic!("process {pid} is not done after {DEADLINE:?}");
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("process {pid} cannot be waited for"),
     }
 }
 
@@ -137,19 +197,37 @@ pub(crate) fn lives(pid: &str) -> bool {
 
 /// The processes that a process has started and that have not ended.
 pub(crate) fn children_of(pid: u32) -> Vec<String> {
+    children_in(&[pid.to_string()], |_| true)
+}
+
+/// The children of these processes that have ended, and that nobody has reaped.
+pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
+    children_in(parents, |state| state == "Z")
+}
+
+fn children_in(parents: &[String], wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap();
-    let names = processes.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    // One that ends meanwhile is not there any more.
+    let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let is_child = |name: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| {
-            rest.split_ascii_whitespace().nth(1) == Some(pid.to_string().as_str())
+            let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+            wanted(fields[0]) && parents.iter().any(|parent| parent == fields[1])
         })
     };
     names.filter(is_child).collect()
 }
 
+/// The parent of a process.
+pub(crate) fn parent_of(pid: &str) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_ascii_whitespace().nth(1).unwrap().to_owned()
+}
+
 pub(crate) fn code(command: &mut Command) -> i32 {
-    command.output().unwrap().status.code().unwrap()
+    command.run_to_end().status.code().unwrap()
 }
 
 pub(crate) fn stderr(output: &Output) -> String {

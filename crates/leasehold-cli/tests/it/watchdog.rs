@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, Running, SOON, code, kill, lives, stderr, stdout};
+use crate::tools::{Place, RunToEnd, Running, SOON, code, kill, lives, stderr, stdout};
 
 /// A node in a place. It ends with the test.
-struct Node {
+pub(crate) struct Node {
     process: Child,
     socket: String,
 }
 
 impl Node {
-    fn start(place: &Place) -> Self {
+    pub(crate) fn start(place: &Place) -> Self {
         let socket = place.path("run/watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
         let process = place
@@ -28,23 +28,23 @@ impl Node {
     }
 
     /// What `--watchdog` is told.
-    fn option(&self) -> String {
+    pub(crate) fn option(&self) -> String {
         format!("--watchdog=unix:{}", self.socket)
     }
 
     fn status(&self, place: &Place) -> Option<serde_json::Value> {
         let args = ["watchdog", "status", "--json", "--socket", &self.socket];
-        let output = place.leasehold(args).output().unwrap();
+        let output = place.leasehold(args).run_to_end();
         serde_json::from_slice(&output.stdout).ok()
     }
 
     /// What the status says of its only client.
-    fn client(&self, place: &Place, field: &str) -> serde_json::Value {
+    pub(crate) fn client(&self, place: &Place, field: &str) -> serde_json::Value {
         self.status(place).unwrap()["clients"][0][field].clone()
     }
 
     /// Waits until it looks after a run, and all its processes.
-    fn has_run(&self, place: &Place) {
+    pub(crate) fn has_run(&self, place: &Place) {
         eventually(SOON, || {
             self.client(place, "leases") == 1 && self.client(place, "processes") == 3
         });
@@ -74,12 +74,12 @@ fn a_stopped_run_keeps_its_lock_and_its_command() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let node = Node::start(&place);
-    let run = run(&place, &node, "500ms");
+    let run = run(&place, &node, "2s");
     let child = place.line_of("child");
     run.signal("STOP");
     let since = Instant::now();
-    // Who waits for six ttls does not get it.
-    let other = code(&mut place.run_script(&["-w", "3s", "job"], "true"));
+    // Who waits for three ttls does not get it.
+    let other = code(&mut place.run_script(&["-w", "6s", "job"], "true"));
     assert_eq!(other, 124, "after {:?}", since.elapsed());
     assert_eq!(node.client(&place, "condition"), "held-up");
     assert!(lives(&child));
@@ -97,13 +97,33 @@ fn a_killed_run_frees_its_lock_at_once() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let node = Node::start(&place);
-    let mut run = run(&place, &node, "1h");
+    let run = run(&place, &node, "1h");
     let child = place.line_of("child");
     run.signal("KILL");
-    run.process.wait().unwrap();
+    run.finish();
     let other = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
     assert_eq!(other, 0);
     assert!(!lives(&child));
+}
+
+/// The next run begins when the last process of the killed one is gone, and not before.
+#[test]
+fn a_killed_run_frees_its_lock_after_the_last_of_its_processes() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let node = Node::start(&place);
+    let script = "for i in $(seq 100); do setsid env -i sleep 1000 & echo $! >> workers; done; \
+        echo in; wait";
+    let watchdog = node.option();
+    let args = ["--watchdog-required", &watchdog, "--ttl", "1h", "job"];
+    let run = Running::start(place.run_script(&args, script));
+    node.has_run(&place);
+    run.signal("KILL");
+    let look = "for pid in $(cat workers); do ! kill -0 $pid || echo $pid; done 2> /dev/null";
+    let mut next = place.run_script(&["-w", "20s", "job"], look);
+    let output = next.run_to_end();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "", "they worked on without the lock");
 }
 
 #[test]
@@ -111,7 +131,7 @@ fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     let node = Node::start(&place);
-    let run = run(&place, &node, "500ms");
+    let run = run(&place, &node, "2s");
     run.signal("STOP");
     drop(node);
     let child = place.line_of("child");
@@ -128,18 +148,17 @@ fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
 fn without_a_watchdog_a_run_runs() {
     let place = Place::new();
     let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
-    let output = place.run_script(&[nowhere, "job"], "echo in").output();
-    assert_eq!(stdout(&output.unwrap()), "in\n");
+    let output = place.run_script(&[nowhere, "job"], "echo in").run_to_end();
+    assert_eq!(stdout(&output), "in\n");
     let required = [nowhere, "--watchdog-required", "job"];
-    let output = place.run_script(&required, "echo in").output().unwrap();
+    let output = place.run_script(&required, "echo in").run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let words = stderr(&output);
     assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");
     assert_eq!(stdout(&output), "");
     let output = place
         .leasehold(["watchdog", "status", "--socket", "/nonexistent/a"])
-        .output();
-    let output = output.unwrap();
+        .run_to_end();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no watchdog at unix:/nonexistent/a"));
 }
@@ -149,9 +168,9 @@ fn the_status_says_who_is_there() {
     let place = Place::new();
     let node = Node::start(&place);
     let nobody = ["watchdog", "status", "--socket", &node.socket];
-    assert!(stdout(&place.leasehold(nobody).output().unwrap()).contains("0 clients, 0 leases"));
+    assert!(stdout(&place.leasehold(nobody).run_to_end()).contains("0 clients, 0 leases"));
     let run = run(&place, &node, "30s");
-    let text = stdout(&place.leasehold(nobody).output().unwrap());
+    let text = stdout(&place.leasehold(nobody).run_to_end());
     for part in [
         "1 client, 1 lease",
         "CONDITION",
@@ -176,6 +195,7 @@ fn a_planned_end_is_a_success_and_leaves_no_socket() {
     let place = Place::new();
     let mut node = Node::start(&place);
     kill("TERM", node.process.id());
+    eventually(SOON, || node.process.try_wait().unwrap().is_some());
     assert_eq!(node.process.wait().unwrap().code(), Some(0));
     assert!(!std::path::Path::new(&node.socket).exists());
 }
@@ -188,7 +208,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let fails = |args: &[&str], words: &[&str]| {
-        let output = place.leasehold(["watchdog"]).args(args).output().unwrap();
+        let output = place.leasehold(["watchdog"]).args(args).run_to_end();
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
         for word in words {
