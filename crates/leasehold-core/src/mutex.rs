@@ -200,8 +200,8 @@ pub struct Grant {
 pub enum Notice {
     /// A waiter holds the lock.
     Granted(Grant),
-    /// A waiter is the next: another was granted the lock, and has it for `ttl` unless it says more. If it
-    /// cannot, nobody else would notice.
+    /// A waiter is the first living one behind a grant: another was granted the lock, and has it for `ttl`
+    /// unless it says more. If it cannot, nobody else would notice.
     Next {
         /// The lease that waits.
         lease: LeaseId,
@@ -228,8 +228,9 @@ impl Notice {
 
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `tell` takes a notice to the client it is for and answers whether that can be reached. A waiter
-/// that cannot be told its grant is passed over. What was told counts only if the record is kept: a store
+/// `tell` takes a notice to the client it is for and answers whether that is alive: whether its own
+/// connection can be reached. A waiter that is not is passed over: when its turn comes, or when it is the
+/// next behind a grant, which a living one must look after. What was told counts only if the record is kept: a store
 /// that may still fail holds it back until it cannot.
 pub fn apply(
     record: &mut Record,
@@ -316,8 +317,11 @@ fn pass_on(
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
             });
-            if let Some(Waiter { lease, .. }) = record.queue.head() {
-                tell(&Notice::Next { lease: *lease, ttl });
+            // A dead waiter cannot look after the grant, and by its place the others would ask too late.
+            while let Some(&Waiter { lease, .. }) = record.queue.head()
+                && !tell(&Notice::Next { lease, ttl })
+            {
+                record.queue.pop();
             }
         }
     }

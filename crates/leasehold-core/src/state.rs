@@ -82,6 +82,8 @@ pub enum Cause {
     HeldTooLong,
     /// The client of this process was shut down and released all its leases.
     Released,
+    /// The lease belongs to another process, of which this one is a fork.
+    OtherProcess,
 }
 
 impl Cause {
@@ -108,6 +110,7 @@ impl Cause {
             Self::Paused => "paused",
             Self::HeldTooLong => "held-too-long",
             Self::Released => "released",
+            Self::OtherProcess => "other-process",
         }
     }
 }
@@ -124,6 +127,7 @@ impl fmt::Display for Cause {
             Self::Paused => "the renewal was not sent in time: the process was paused or too busy",
             Self::HeldTooLong => "it was held for longer than allowed",
             Self::Released => "its client was shut down",
+            Self::OtherProcess => "it belongs to the process that this one was forked from",
         })
     }
 }

@@ -226,11 +226,9 @@ impl Judge {
             match notice {
                 Notice::Granted(grant) => {
                     self.granted(grant, now, reaches)?;
-                    let next = self.waiting.head();
-                    expected = next.filter(|next| reaches(next.client)).map(|lease| {
-                        let ttl = grant.ttl;
-                        Notice::Next { lease, ttl }
-                    });
+                    let next = self.waiting.pass_over(|lease| !reaches(lease.client));
+                    let ttl = grant.ttl;
+                    expected = next.map(|lease| Notice::Next { lease, ttl });
                 }
                 Notice::Next { .. } if expected == Some(*notice) => expected = None,
                 Notice::Next { .. } | Notice::Revoked { .. } => {

@@ -21,6 +21,9 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 /// One per process and store is enough; clones share everything. The last clone and guard to go
 /// close the connection.
 ///
+/// It belongs to the process that made it. In a fork of that process each call is an error, each guard reads
+/// [`Lost`](crate::State::Lost), and what is dropped releases nothing: connect anew there.
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// use std::time::Duration;

@@ -144,7 +144,7 @@ impl Guard {
 
     fn lasts(&self, span: Duration) -> Result<bool> {
         let now = self.hold.driver.clock.now();
-        match self.hold.held.state(self.hold.id, now) {
+        match self.hold.state() {
             State::Lost(cause) => Err(self.hold.lost(cause)),
             // After a pause only the store knows.
             State::Jeopardy {
@@ -204,12 +204,7 @@ impl States<'_> {
         if self.last.is_some_and(|last| last.is_lost()) {
             return None;
         }
-        let clock = &*self.hold.driver.clock;
-        let state = self
-            .hold
-            .held
-            .state_after(self.hold.id, self.last, clock)
-            .await;
+        let state = self.hold.state_after(self.last).await;
         self.last = Some(state);
         Some(state)
     }

@@ -67,6 +67,7 @@ pub mod fuzzing;
 mod guard;
 mod info;
 mod owner;
+mod process;
 pub mod store;
 mod sync;
 #[cfg(feature = "watchdog")]

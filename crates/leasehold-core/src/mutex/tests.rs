@@ -335,6 +335,19 @@ fn a_head_that_cannot_be_reached_is_passed_over() {
 }
 
 #[test]
+fn a_grant_is_notified_to_the_first_living_waiter_behind_it() {
+    let mut record = contended();
+    let mut notified = Vec::new();
+    super::apply(&mut record, &release(1, 0), at(10), |notice| {
+        let alive = notice.lease().number != 3;
+        notified.extend(alive.then_some(notice.lease().number));
+        alive
+    });
+    assert_eq!(notified, [2, 4]);
+    assert_eq!(queued(&record), [4]);
+}
+
+#[test]
 fn nobody_overtakes_the_queue() {
     let expired = at(1_000);
     for op in [wait(5), acquire(5, 1), wait(4), renew(1), release(1, 0)] {

@@ -55,15 +55,18 @@ impl Waiting {
         before
     }
 
+    /// Those at the front of whom this is true do not wait any more. Answers the first of the others.
+    pub(super) fn pass_over(&mut self, is_over: impl Fn(LeaseId) -> bool) -> Option<LeaseId> {
+        let stays = self.line.iter().position(|waiter| !is_over(waiter.lease));
+        self.line.drain(..stays.unwrap_or(self.line.len()));
+        self.line.first().map(|waiter| waiter.lease)
+    }
+
     pub(super) fn find(&self, lease: LeaseId) -> Option<Waiter> {
         self.line
             .iter()
             .find(|waiter| waiter.lease == lease)
             .copied()
-    }
-
-    pub(super) fn head(&self) -> Option<LeaseId> {
-        self.line.first().map(|waiter| waiter.lease)
     }
 
     pub(super) fn all(&self) -> &[Waiter] {

@@ -20,6 +20,8 @@ pub enum Story {
     DeadHeads,
     /// The first in the queue is stopped, or cut off unseen; then the holder releases.
     DeafHead,
+    /// The same, and the second in the queue is killed, which the store sees.
+    DeafHeadDeadSecond,
     /// The holder is killed.
     DeadHolder,
     /// The connection of the first in the queue breaks when its grant is under way.
@@ -34,8 +36,10 @@ pub enum Story {
 /// A part of the protocol that is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The store tells grants to those who are gone.
+    /// The store takes every waiter for a living one, as by counting subscriptions to patterns.
     NoSkip,
+    /// The store notifies a grant to the waiter right behind it, whether that lives or not.
+    NextMayBeDead,
     /// A grant that was told lasts until it is released.
     NoAcceptance,
     /// A grant that was told lasts for all the ttl that was asked for.
@@ -64,7 +68,7 @@ impl Broken {
     pub(super) const fn is_of_store(self) -> bool {
         matches!(
             self,
-            Self::NoSkip | Self::NoAcceptance | Self::FullAcceptance
+            Self::NoSkip | Self::NextMayBeDead | Self::NoAcceptance | Self::FullAcceptance
         )
     }
 }

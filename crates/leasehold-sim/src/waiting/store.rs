@@ -92,10 +92,14 @@ impl World {
             .map(|seat| (seat.id, seat.store_open))
             .collect();
         let reaches = |client| open.contains(&(client, true));
-        let blind = self.setup.broken == Some(Broken::NoSkip);
+        let taken_for_alive = |notice: &Notice| match self.setup.broken {
+            Some(Broken::NoSkip) => true,
+            Some(Broken::NextMayBeDead) => matches!(notice, Notice::Next { .. }),
+            _ => false,
+        };
         let (mut told, mut passed_over) = (Vec::new(), 0);
         let outcome = mutex::apply(&mut self.record, op, now, |notice| {
-            let reached = blind || reaches(notice.lease().client);
+            let reached = taken_for_alive(notice) || reaches(notice.lease().client);
             if reached {
                 told.push(*notice);
             } else if matches!(notice, Notice::Granted(_)) {

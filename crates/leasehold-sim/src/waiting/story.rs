@@ -110,6 +110,13 @@ impl World {
                 let accepted = queue::acceptance(self.ttl).as_duration();
                 (2, soon + sure(accepted))
             }
+            Story::DeafHeadDeadSecond => {
+                self.deafen_head()?;
+                self.kill(2, None);
+                self.with(0, Client::leave);
+                let accepted = queue::acceptance(self.ttl).as_duration();
+                (3, soon + sure(accepted))
+            }
             Story::DeadHolder => {
                 let left = self.left();
                 self.kill(0, None);

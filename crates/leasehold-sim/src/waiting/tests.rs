@@ -87,6 +87,7 @@ fn each_fault_costs_no_more_than_it_must() {
     for fault in [
         Story::DeadHeads,
         Story::DeafHead,
+        Story::DeafHeadDeadSecond,
         Story::DeadHolder,
         Story::LostGrant,
         Story::LeavingHead,
@@ -99,6 +100,12 @@ fn each_fault_costs_no_more_than_it_must() {
 #[test]
 fn without_passing_over_the_dead_the_next_one_waits() {
     let wrong = convict(Broken::NoSkip, story(Story::DeadHeads));
+    assert_eq!(wrong, Wrong::NotServed);
+}
+
+#[test]
+fn a_grant_notified_to_a_dead_waiter_alone_is_noticed_too_late() {
+    let wrong = convict(Broken::NextMayBeDead, story(Story::DeafHeadDeadSecond));
     assert_eq!(wrong, Wrong::NotServed);
 }
 

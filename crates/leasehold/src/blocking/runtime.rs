@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::process::Process;
 use crate::{Error, ErrorKind, Result};
 
 /// Threads that keep running between calls, unlike a current-thread runtime, on which nothing would
@@ -18,6 +19,7 @@ pub(crate) struct Threads(Arc<Owned>);
 struct Owned {
     runtime: Option<Runtime>,
     client: OnceLock<crate::Client>,
+    process: Process,
 }
 
 /// How long the last handle waits for the sake of releases under way: a program that returns from
@@ -38,6 +40,7 @@ impl Threads {
         Ok(Self(Arc::new(Owned {
             runtime: Some(runtime),
             client: OnceLock::new(),
+            process: Process::current(),
         })))
     }
 
@@ -48,6 +51,8 @@ impl Threads {
 
     /// Waits for a future on this thread.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        // A fork has none of the threads.
+        self.0.process.check()?;
         if Handle::try_current().is_ok() {
             return Err(Error::new(
                 ErrorKind::InvalidConfig,
@@ -67,6 +72,10 @@ impl Drop for Owned {
         let (Some(runtime), client) = (self.runtime.take(), self.client.take()) else {
             return;
         };
+        if !self.process.is_current() {
+            // To end the threads, which live in the other process, would be to wait for them.
+            return std::mem::forget((runtime, client));
+        }
         let (tell, ended) = mpsc::channel();
         // On a thread of its own: a runtime must not end inside another.
         let finish = std::thread::Builder::new().name("leasehold-end".into());

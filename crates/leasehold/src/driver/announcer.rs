@@ -40,6 +40,12 @@ impl Announcer {
         }
     }
 
+    /// Does not end its task when it is dropped.
+    pub(super) fn keep(&mut self) {
+        let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(work.task.take());
+    }
+
     /// Sees to it that the client is known for as long as a lease of `ttl` may last.
     ///
     /// Costs a look at a number; only the first lease and longer ones than before start anything.

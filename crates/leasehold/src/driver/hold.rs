@@ -15,6 +15,7 @@ use super::owners::Place;
 use super::primitives::{AbortHandle, tell};
 use super::release::Echo;
 use super::{Driver, submitter};
+use crate::process::Process;
 use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
 
@@ -37,6 +38,8 @@ pub(crate) async fn acquire(
     place: Option<Arc<Place>>,
     ask: &Ask,
 ) -> Result<Option<Hold>> {
+    // Before anything is waited for: in a fork, nobody else is there.
+    driver.open(&ask.key)?;
     let Some(place) = place else {
         return contender::acquire(driver, ask).await;
     };
@@ -158,7 +161,19 @@ impl Hold {
     }
 
     pub(crate) fn state(&self) -> State {
+        if !self.driver.process.is_current() {
+            return State::Lost(Cause::OtherProcess);
+        }
         self.held.state(self.id, self.driver.clock.now())
+    }
+
+    /// Waits until the state is another than `last`, in kind or in cause, and answers it.
+    pub(crate) async fn state_after(&self, last: Option<State>) -> State {
+        if !self.driver.process.is_current() {
+            return State::Lost(Cause::OtherProcess);
+        }
+        let clock = &*self.driver.clock;
+        self.held.state_after(self.id, last, clock).await
     }
 
     /// Until when the store is sure to keep this hold.
@@ -198,6 +213,9 @@ impl Hold {
     /// that the store cannot be told; it is then told in the background until the lease has ended.
     pub(crate) async fn release(mut self) -> Result<()> {
         let before = self.state();
+        if before == State::Lost(Cause::OtherProcess) {
+            return Err(self.lost(Cause::OtherProcess));
+        }
         let over = self.over();
         let Some((request, posted)) = self.leave(false) else {
             return match before {
@@ -244,6 +262,15 @@ impl Hold {
     /// Cancels a token when this hold is lost.
     pub(crate) fn watch_loss(&self) -> Loss {
         let token = CancellationToken::new();
+        let process = self.driver.process;
+        if !process.is_current() {
+            token.cancel();
+            return Loss {
+                token,
+                task: None,
+                process,
+            };
+        }
         let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.driver.clock));
         let (id, lost) = (self.id, token.clone());
         let task = self.driver.runtime.spawn(async move {
@@ -258,7 +285,8 @@ impl Hold {
         });
         Loss {
             token,
-            task: task.abort_handle(),
+            task: Some(task.abort_handle()),
+            process,
         }
     }
 
@@ -336,11 +364,22 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.left {
+        if self.left {
+            return;
+        }
+        if self.driver.process.is_current() {
             let over = self.over();
             if let Some((request, Some(reply))) = self.leave(true) {
                 self.see_through(request, reply, over);
             }
+        } else {
+            // What they do when they end, they would do to the lease of the other process.
+            let shared = (
+                Arc::clone(&self.driver),
+                Arc::clone(&self.held),
+                self.place.take(),
+            );
+            std::mem::forget(shared);
         }
     }
 }
@@ -354,12 +393,17 @@ fn is_last(release: &Request) -> bool {
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) token: CancellationToken,
-    task: AbortHandle,
+    task: Option<AbortHandle>,
+    process: Process,
 }
 
 impl Drop for Loss {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = self.task.take()
+            && self.process.is_current()
+        {
+            task.abort();
+        }
     }
 }
 

@@ -45,6 +45,7 @@ use self::release::Pending;
 use self::renewer::Renewer;
 use self::submitter::Submitter;
 use self::watch::Watch;
+use crate::process::Process;
 use crate::store::{About, Key, Reach, Shard, Space, Store};
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -68,6 +69,7 @@ pub(crate) struct Driver {
     closed: AtomicBool,
     client: ClientId,
     leases: AtomicU64,
+    pub(crate) process: Process,
 }
 
 impl Driver {
@@ -100,6 +102,7 @@ impl Driver {
             clock,
             runtime,
             client,
+            process: Process::current(),
         });
         let listener: Weak<Self> = Arc::downgrade(&driver);
         driver.store.listen(&space, client, listener);
@@ -110,8 +113,12 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ShutDown`] after the client was shut down.
+    /// [`ErrorKind::ShutDown`] after the client was shut down, [`ErrorKind::Unsupported`] in a fork of its
+    /// process.
     pub(crate) fn open(&self, key: &Key) -> Result<()> {
+        self.process
+            .check()
+            .map_err(|error| self.name_error(error, key))?;
         match self.closed.load(Ordering::SeqCst) {
             false => Ok(()),
             true => {
@@ -119,6 +126,18 @@ impl Driver {
                 Err(self.name_error(error, key))
             }
         }
+    }
+
+    /// Lets nothing end with this copy of the driver: its connections and tasks belong to the other process.
+    fn keep_all(&mut self) {
+        self.renewer.keep();
+        self.announcer.keep();
+        let shared = (
+            Arc::clone(&self.store),
+            self.watch.clone(),
+            self.runtime.clone(),
+        );
+        std::mem::forget(shared);
     }
 
     fn next_lease(&self) -> LeaseId {
@@ -183,6 +202,9 @@ fn shard_of(store: &Arc<dyn Store>, key: &Key) -> Shard {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return self.keep_all();
+        }
         self.watch.close();
         self.store.forget(self.client);
         let left = self.pending.left().into_iter();

@@ -71,7 +71,7 @@ impl Pending {
 }
 
 impl Driver {
-    /// Gives up a lease id whose acquisition was not finished.
+    /// Gives up a lease id whose acquisition was not finished. In a fork, the process goes on with it.
     pub(crate) fn abandon(
         self: &Arc<Self>,
         key: Key,
@@ -81,6 +81,9 @@ impl Driver {
         echo: Option<Echo>,
         behind: Behind,
     ) {
+        if !self.process.is_current() {
+            return;
+        }
         let over = self.clock.now().after(ttl.as_duration());
         let request = Request {
             key,
@@ -145,6 +148,9 @@ impl Driver {
     /// Releases every lease that is looked after, ends all waiting, and waits until the store knows.
     /// Answers how many leases there were.
     pub(crate) async fn shut_down(self: &Arc<Self>) -> usize {
+        if !self.process.is_current() {
+            return 0;
+        }
         let mut leases = self.close();
         let now = self.clock.now();
         leases.retain(|held| !held.lock().lease.state(now).is_lost());

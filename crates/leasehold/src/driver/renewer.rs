@@ -42,7 +42,8 @@ const RESTART: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Renewer {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    /// Always there, but in a fork of the process.
+    task: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl Renewer {
             interrupted: Mutex::default(),
             earlier: Notify::new(),
         });
-        let task = runtime.spawn(Arc::clone(&shared).run());
+        let task = Some(runtime.spawn(Arc::clone(&shared).run()));
         Self { shared, task }
     }
 
@@ -124,6 +125,11 @@ impl Renewer {
         self.shared.watch.unmark(held);
     }
 
+    /// Does not end its task when it is dropped, nor what that uses.
+    pub(super) fn keep(&mut self) {
+        std::mem::forget((self.task.take(), Arc::clone(&self.shared)));
+    }
+
     /// The leases it looks after.
     pub(crate) fn leases(&self) -> Vec<Arc<Held>> {
         self.shared.table().schedule.entries().cloned().collect()
@@ -132,7 +138,9 @@ impl Renewer {
 
 impl Drop for Renewer {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }
 

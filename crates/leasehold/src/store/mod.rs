@@ -146,6 +146,14 @@ pub struct Request {
     pub durability: Durability,
 }
 
+#[cfg(feature = "redis")]
+impl Request {
+    /// Whether it asks for a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(self.op, Op::Acquire { .. })
+    }
+}
+
 /// What became of a request.
 #[derive(Clone, Debug)]
 pub enum Reply {

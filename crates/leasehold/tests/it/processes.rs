@@ -28,3 +28,4 @@ pub(crate) mod child;
 mod crowd;
 mod deaths;
 mod ends;
+mod fork;

@@ -45,8 +45,8 @@ fn lacking(user: &str, lacks: &[Lack], acl: &str) -> Finding {
     let finding = match need {
         Need::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
         Need::Wait => Finding::warning("rights", seen).because(
-            "it cannot wait in the queue and asks after pauses, and its releases pass over \
-             those who do",
+            "it cannot wait in the queue, and its releases pass over those who do; without its \
+             channels, subscribe, publish and lpos it is granted no lock at all",
         ),
         Need::Renew => {
             Finding::note("rights", seen).because("its renewals cost the server more than need be")

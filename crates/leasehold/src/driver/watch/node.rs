@@ -19,6 +19,7 @@ use crate::ErrorKind;
 use crate::driver::clock::Clock;
 use crate::driver::held::Held;
 use crate::driver::primitives::{Mutex, lock, tell};
+use crate::process::Process;
 use crate::watchdog::Address;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
 
@@ -53,6 +54,7 @@ pub(super) struct Node {
     /// How many further processes it has answered for on this connection.
     joined: AtomicUsize,
     trouble: Mutex<Option<Error>>,
+    process: Process,
 }
 
 impl Node {
@@ -76,6 +78,7 @@ impl Node {
             closed: AtomicBool::new(false),
             joined: AtomicUsize::new(0),
             trouble: Mutex::new(None),
+            process: Process::current(),
         }
     }
 
@@ -131,7 +134,7 @@ impl Node {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire) || !self.process.is_current()
     }
 
     /// Keeps the node told until it is closed.
@@ -280,6 +283,8 @@ impl Node {
     async fn speak(&self, mut mouth: Mouth, processes: &Processes) -> io::Result<()> {
         let mut handed = 0;
         loop {
+            // A fork shares the connection, and is another process than the one that is watched.
+            self.process.check().map_err(io::Error::other)?;
             self.tell_processes(&mut mouth, processes, &mut handed)
                 .await?;
             while let Some(changes) = self.next_changes() {

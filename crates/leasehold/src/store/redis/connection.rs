@@ -17,6 +17,7 @@ use super::errors;
 use super::listeners::Listeners;
 use super::news::Told;
 use super::place::Place;
+use crate::process::Process;
 use crate::store::Reply;
 use crate::{Error, Result};
 
@@ -37,6 +38,7 @@ pub(super) struct Link {
     dialing: tokio::sync::Mutex<Option<Error>>,
     /// How many attempts have ended.
     attempts: AtomicU64,
+    process: Process,
 }
 
 /// Why there is no answer.
@@ -75,6 +77,7 @@ impl Link {
             current: Mutex::default(),
             dialing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
+            process: Process::current(),
         }
     }
 
@@ -233,6 +236,10 @@ impl Link {
 
     /// The current connection, or a new one.
     async fn dialed(&self) -> Result<Arc<Dialed>> {
+        // A fork shares the connection: what it wrote or read there would be missing in the parent.
+        self.process
+            .check()
+            .map_err(|error| error.at_store(&self.place))?;
         if let Some(dialed) = self.usable() {
             return Ok(dialed);
         }

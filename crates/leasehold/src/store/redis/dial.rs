@@ -61,8 +61,8 @@ pub(super) async fn dial(address: &Address, listeners: &Arc<Listeners>) -> Resul
         Err(error) if knows_no_hello(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
             let connection = connect(&client, &config).await.map_err(refused)?;
-            let news = News::beside(&client, &standing, listeners, address).await;
-            (connection, news)
+            let news = News::beside(&client, &standing, listeners).await;
+            (connection, news.map_err(refused)?)
         }
         connection => (connection.map_err(refused)?, News::within(watch)),
     };

@@ -22,7 +22,7 @@ pub(super) use self::connection::{
     nothing_found_within, replaced, sentinel,
 };
 use self::known::{UNARMED, find, is_code};
-pub(super) use self::refusal::{Refusal, Refused, refusal, refused_words};
+pub(super) use self::refusal::{DENIED, Refusal, Refused, refusal, refused_words};
 use crate::{Error, ErrorKind};
 
 /// How much of a server's words a message repeats.
@@ -119,6 +119,16 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
 pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     command(name, key, &format!("{} {words}", error.code()))
+}
+
+/// A user that cannot be notified, among others who can: it would wait behind all of them, and its releases
+/// would notify nobody.
+pub(super) fn denied_notifications(words: &str) -> Error {
+    let message = format!(
+        "the user may not use what waiters are notified by; allow it with the line that leasehold doctor \
+         prints ({words})"
+    );
+    Error::new(ErrorKind::Unauthorized, message)
 }
 
 /// An answer that no server of ours gives.

@@ -8,6 +8,7 @@ use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{Channel, parse_channel, parse_record};
+use crate::Error;
 use crate::store::{Event, Key, Listener, Reach, Space, Wakes};
 
 type Table = HashMap<ClientId, (Space, Weak<dyn Listener>)>;
@@ -20,6 +21,8 @@ pub(super) struct Listeners {
     version: AtomicU64,
     /// How they were woken last. `None`: nobody knows yet.
     wakes: Mutex<Option<Wakes>>,
+    /// Why none of them may take a lock: they cannot be notified, and others can.
+    denied: Mutex<Option<Error>>,
     /// The id of the node of a cluster that tells them. Empty: there is no cluster.
     node: String,
     /// Whether none of them waits in a queue, whatever the server can do.
@@ -103,6 +106,16 @@ impl Listeners {
     /// Notes how they are woken from now on, and answers whether that is news.
     pub(super) fn set_wakes(&self, wakes: Wakes) -> bool {
         self.last_wakes().replace(wakes) != Some(wakes)
+    }
+
+    /// Why none of them may take a lock, as far as anybody knows.
+    pub(super) fn denied(&self) -> Option<Error> {
+        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.clone()
+    }
+
+    pub(super) fn set_denied(&self, denied: Option<Error>) {
+        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = denied;
     }
 
     /// Tells what a push says, and answers which lock was granted by it. One that makes no sense is

@@ -48,7 +48,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Op, Outcome};
+use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
@@ -276,10 +276,9 @@ impl RedisStore {
 
     /// Applies requests whose grants and renewals count when replicas have them.
     async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
-        let waits = |request: &Request| matches!(request.op, Op::Acquire { wait: true, .. });
         let mut ready = self.replicas.look_for(requests).await;
-        // Whoever waits is told over the other connection.
-        if ready.is_ok() && requests.iter().any(waits) {
+        // A waiter is notified over the other connection.
+        if ready.is_ok() && requests.iter().any(Request::acquires) {
             ready = self.link.settled().await.map(drop);
         }
         if let Err(error) = ready {
@@ -324,17 +323,27 @@ impl RedisStore {
         }
     }
 
-    /// Applies requests by the rule, and what are renewals and nothing else by the short way first.
+    /// Applies requests by the rule, and what are renewals and nothing else by the short way first. Nobody
+    /// acquires anything who cannot be notified.
     async fn ask(
         &self,
         connection: &mut impl Line,
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
-        if !self.renewals.suit(requests) {
-            return self.ask_rule(connection, requests, queued).await;
-        }
-        let mut replies = self.renewals.ask(connection, requests).await?;
+        let denied = self.link.listeners().denied();
+        let denied = denied.filter(|_| requests.iter().any(Request::acquires));
+        let mut replies = match denied {
+            Some(error) => {
+                let reply = || Reply::Rejected(error.clone());
+                let requests = requests.iter();
+                requests
+                    .map(|request| request.acquires().then(reply))
+                    .collect()
+            }
+            None if self.renewals.suit(requests) => self.renewals.ask(connection, requests).await?,
+            None => return self.ask_rule(connection, requests, queued).await,
+        };
         let left = requests.iter().zip(&replies);
         let left: Vec<_> = left
             .filter(|(_, reply)| reply.is_none())

@@ -14,7 +14,6 @@ use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::task::JoinHandle;
 
-use super::address::Address;
 use super::dialed::Standing;
 use super::errors::{self, Refusal};
 use super::listeners::Listeners;
@@ -39,8 +38,6 @@ enum Way {
     Within,
     /// On a second connection, which can do nothing else: RESP2.
     Beside(Beside),
-    /// Not at all.
-    None,
 }
 
 #[derive(Debug)]
@@ -57,9 +54,10 @@ struct State {
     channels: Channels,
     /// What has the server watch records. `None`: it was not asked yet, or does not.
     watcher: Option<JoinHandle<()>>,
-    /// Why there is no queue for us. Sticks to the connection.
-    no_queue: Option<String>,
-    /// Why nobody is told of changes. The same.
+    /// Why there is no queue for us. If it is for want of a right, it is asked again with the next batch; else
+    /// it sticks to the connection.
+    no_queue: Option<Refusal>,
+    /// Why nobody is told of changes. Sticks to the connection.
     no_watch: Option<String>,
 }
 
@@ -92,20 +90,17 @@ impl News {
         Self::new(Way::Within, watch)
     }
 
-    /// News on a second connection, if there can be one. They end together.
+    /// News on a second connection. They end together.
+    ///
+    /// # Errors
+    ///
+    /// If there can be none: without it, its clients would wait behind all others.
     pub(super) async fn beside(
         client: &Client,
         standing: &Arc<Standing>,
         listeners: &Arc<Listeners>,
-        address: &Address,
-    ) -> Self {
-        let pubsub = match client.get_async_pubsub().await {
-            Ok(pubsub) => pubsub,
-            Err(error) => {
-                tracing::info!(store = %address, %error, "no second connection for messages");
-                return Self::new(Way::None, Arc::default());
-            }
-        };
+    ) -> RedisResult<Self> {
+        let pubsub = client.get_async_pubsub().await?;
         let (sink, mut stream) = pubsub.split();
         let (standing, listeners) = (Arc::clone(standing), Arc::clone(listeners));
         let reader = tokio::spawn(async move {
@@ -120,7 +115,8 @@ impl News {
             }
             standing.end();
         });
-        Self::new(Way::Beside(Beside { sink, reader }), Arc::default())
+        let way = Way::Beside(Beside { sink, reader });
+        Ok(Self::new(way, Arc::default()))
     }
 
     fn new(way: Way, watch: Arc<Watch>) -> Self {
@@ -182,14 +178,26 @@ impl News {
         }
         {
             let mut state = self.state();
-            state.channels = wanted;
-            state.refused(no_queue, refusals);
+            let channels = std::mem::replace(&mut state.channels, wanted);
+            if !new.is_empty() {
+                state.no_queue = no_queue;
+            }
+            state.refused(refusals);
             if steps.contains(&Step::Track) && state.no_watch.is_none() {
                 state.watcher = Some(self.watcher(connection.clone(), Arc::clone(listeners)));
             }
             if !state.channels.is_empty() {
                 let wakes = self.wakes(&state, listeners.queueless());
                 state.tell(wakes, listeners, place);
+                let denied = state.no_queue.as_ref().filter(|refusal| refusal.denied);
+                let denied = denied.filter(|_| !listeners.queueless());
+                let error = denied.map(|refusal| errors::denied_notifications(&refusal.words));
+                let is_denied = error.is_some();
+                listeners.set_denied(error);
+                if is_denied {
+                    state.channels = channels;
+                    return Ok(());
+                }
             }
         }
         self.settled.store(version, Ordering::Release);
@@ -252,7 +260,7 @@ impl News {
     fn wakes(&self, state: &State, queueless: bool) -> Wakes {
         let queue = state.no_queue.is_none() && !queueless;
         match (&self.way, &state.no_watch) {
-            (Way::Within | Way::Beside(_), _) if queue => Wakes::Grants,
+            _ if queue => Wakes::Grants,
             (Way::Within, None) => Wakes::Changes,
             _ => Wakes::Nothing,
         }
@@ -277,7 +285,6 @@ impl News {
                 poll_once(async move { sink.unsubscribe(channels).await });
                 true
             }
-            Way::None => true,
         };
         if !sent {
             self.state().channels.insert(client, channels);
@@ -304,21 +311,20 @@ impl State {
         )
     }
 
-    fn refused(&mut self, beside: Option<String>, refusals: Vec<(Step, Refusal)>) {
-        if beside.is_some() {
-            self.no_queue = beside;
-        }
+    fn refused(&mut self, refusals: Vec<(Step, Refusal)>) {
         for (step, refusal) in refusals {
             match step {
                 Step::Track | Step::Watch => self.no_watch = Some(refusal.words),
-                Step::Subscribe | Step::Publish | Step::Find => self.no_queue = Some(refusal.words),
+                Step::Subscribe | Step::Publish | Step::Find => {
+                    self.no_queue.get_or_insert(refusal);
+                }
                 Step::Unsubscribe | Step::Pass => {}
             }
         }
     }
 
     fn tell(&self, wakes: Wakes, listeners: &Listeners, place: &Place) {
-        let no_queue = self.no_queue.as_deref();
+        let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
         let no_watch = self.no_watch.as_deref();
         if listeners.set_wakes(wakes) {
             tracing::info!(store = %place, no_queue, no_watch, "waiters are woken: {wakes}");
@@ -335,6 +341,7 @@ impl Step {
             (Self::Publish, Value::Int(0)) => Some(Refusal {
                 words: "messages do not arrive".to_owned(),
                 lasting: true,
+                denied: false,
             }),
             // The key holds something else than a list, or is on another node: the command is known.
             (Self::Find, Value::ServerError(error))
@@ -348,12 +355,16 @@ impl Step {
 }
 
 impl Beside {
-    async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Option<String>> {
+    async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Option<Refusal>> {
         let mut sink = self.sink.clone();
         // What the server says is known from now on; what broke the connection ends it.
         let refusal = |result: RedisResult<()>| match result {
             Err(error) if error.code().is_none() => Err(error),
-            result => Ok(result.err().map(|error: RedisError| error.to_string())),
+            result => Ok(result.err().map(|error: RedisError| Refusal {
+                words: error.to_string(),
+                lasting: true,
+                denied: error.code() == Some(errors::DENIED),
+            })),
         };
         if !old.is_empty() {
             refusal(sink.unsubscribe(old).await)?;

@@ -63,6 +63,7 @@ use super::{
     refuse_replicated,
 };
 use crate::clock::{BootClock, Clock};
+use crate::process::Process;
 use crate::{Error, ErrorKind, Result};
 
 /// Lock records in a file, shared by the processes of one machine.
@@ -83,6 +84,7 @@ pub struct SqliteStore {
     response_timeout: Duration,
     transactions: Arc<AtomicU64>,
     listeners: Arc<Listeners>,
+    process: Process,
 }
 
 impl SqliteStore {
@@ -144,6 +146,7 @@ impl SqliteStore {
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
             listeners: Arc::default(),
+            process: Process::current(),
         };
         let (opened, answer) = oneshot::channel();
         let path = store.path.clone();
@@ -182,6 +185,8 @@ impl SqliteStore {
 
     /// Asks the thread and waits for its answer.
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
+        // Its thread is in the other process.
+        self.process.check().map_err(|error| error.at_store(self))?;
         let (reply, answer) = oneshot::channel();
         let job = job(reply);
         let asked = async {
@@ -279,7 +284,10 @@ impl Store for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.listeners.clear();
+        // In a fork they are those of the other process, which are shut down and removed for it, too.
+        if self.process.is_current() {
+            self.listeners.clear();
+        }
     }
 }
 

@@ -234,6 +234,42 @@ async fn a_head_that_is_gone_is_passed_over_at_once() {
     cut.hears_of_interruption().await;
 }
 
+/// `PUBLISH` counts subscriptions to patterns as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_to_all_channels_does_not_make_killed_waiters_alive() {
+    let server = RedisServer::start();
+    let monitor = redis::Client::open(server.url()).unwrap();
+    let mut monitor = monitor.get_async_pubsub().await.unwrap();
+    monitor.psubscribe("*").await.unwrap();
+    let [a, b, c] = askers(&server).await;
+    a.take("a", 1).await;
+    let mut killed = Vec::new();
+    for client in 10..18 {
+        let asker = Asker::connect(&server.url(), client).await;
+        asker.wait("a", 1).await;
+        killed.push(asker);
+    }
+    assert_eq!(b.wait("a", 1).await, 8);
+    for client in 18..20 {
+        let asker = Asker::connect(&server.url(), client).await;
+        asker.wait("a", 1).await;
+        killed.push(asker);
+    }
+    assert_eq!(c.wait("a", 1).await, 11);
+    drop(killed);
+    eventually_async(SOON, async || subscribers(&server) == 3).await;
+    a.release("a", 1).await;
+    b.granted("a", 1).await;
+    // The next living waiter looks after the grant.
+    let (lease, ttl) = (c.lease(1), ttl(3_000));
+    let next = Notice::Next { lease, ttl };
+    c.hears(&Event::Told(key("a"), next)).await;
+    assert_eq!(c.wait("a", 1).await, 0);
+    b.release("a", 1).await;
+    c.granted("a", 1).await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn if_all_are_gone_the_lock_is_free() {
     let server = RedisServer::start();

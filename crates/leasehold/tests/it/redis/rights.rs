@@ -1,7 +1,7 @@
 //! A user who lacks one right gets a clear error and leaves nothing half done.
 
 use leasehold::ErrorKind;
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::ear::{Asker, wait};
 use super::*;
@@ -12,12 +12,13 @@ const NEEDED: [&str; 9] = [
 ];
 
 /// What waiting in the queue needs as well, and its channels.
-const QUEUE: [&str; 7] = [
+const QUEUE: [&str; 8] = [
     "lpos",
     "rpush",
     "lrem",
     "ltrim",
     "publish",
+    "pubsub|numsub",
     "subscribe",
     "unsubscribe",
 ];
@@ -241,18 +242,67 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     assert!(other.granted("a", 3).await.first > grant.first);
 }
 
+/// It would wait behind everybody in the queue, and its releases would notify nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed() {
+    for rights in [
+        "~app:* resetchannels +@all",
+        "~app:* &other:* +@all",
+        "~app:* &app:* +@all -subscribe",
+        "~app:* &app:* +@all -publish",
+        "~app:* &app:* +@all -lpos",
+    ] {
+        let server = RedisServer::options().acl("alice", "pw", rights).start();
+        let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
+        for request in [acquire("a", 1), wait("a", 1)] {
+            let error = rejected(&*alice.store, alice.own(request)).await;
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{rights}: {error}");
+            let message = error.to_string();
+            assert!(message.contains("allow it"), "{rights}: {message}");
+            assert!(message.contains("leasehold doctor"), "{rights}: {message}");
+        }
+        // What a holder asks for needs none of them.
+        assert_eq!(alice.ask(renew("a", 1)).await, Outcome::Lost(Loss::Gone));
+        server.cli(&["ACL", "SETUSER", "alice", "&app:*", "+@all"]);
+        alice.take("a", 1).await;
+        alice.release("a", 1).await;
+    }
+}
+
 /// The others ask again when the time comes that they were told.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_publish_grants_to_nobody_and_frees_the_lock() {
+async fn a_holder_that_may_not_publish_any_more_grants_to_nobody_and_frees_the_lock() {
     let server = RedisServer::start();
-    allow(&server, "publish");
+    allow(&server, "");
     let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
     let other = Asker::connect(&server.url(), 2).await;
     alice.take("a", 1).await;
     other.wait("a", 1).await;
+    allow(&server, "publish");
     alice.release("a", 1).await;
     assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
-    alice.take("a", 2).await;
+}
+
+/// As with a line for the user that was made before the right was needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_count_subscribers_messages_are_counted() {
+    let server = RedisServer::start();
+    allow(&server, "pubsub|numsub");
+    let url = server.url_of("alice", "pw");
+    let alice = Asker::connect(&url, 1).await;
+    let bob = Asker::connect(&url, 2).await;
+    let gone = Asker::connect(&url, 3).await;
+    alice.take("a", 1).await;
+    gone.wait("a", 1).await;
+    bob.wait("a", 1).await;
+    let channel = gone.channel();
+    drop(gone);
+    eventually_async(SOON, async || {
+        server.cli(&["PUBSUB", "NUMSUB", &channel]).ends_with('0')
+    })
+    .await;
+    alice.release("a", 1).await;
+    bob.granted("a", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,7 @@ use super::call::Call;
 use super::map::{Place, Redirect};
 use super::node::Node;
 use crate::Error;
+use crate::store::Request;
 
 /// The pause before a call is sent again to a node that could not serve it, at first.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -192,6 +193,13 @@ async fn visit(atlas: &Atlas, node: &Node, calls: &[Call], deadline: Instant) ->
         Err(None) => return all(&|| Stop::Elsewhere),
         Err(Some(error)) => return all(&|| Stop::End(End::NotApplied(error.clone()))),
     };
+    // Nobody acquires anything who cannot be notified. What is rejected beside that is repeated.
+    let acquires = |call: &Call| call.work.requests().iter().any(Request::acquires);
+    if let Some(error) = node.link.listeners().denied()
+        && calls.iter().any(acquires)
+    {
+        return all(&|| Stop::End(End::NotApplied(error.clone())));
+    }
     let sent_late = Instant::now() + atlas.options().response_timeout / 2;
     let made = node.make(&dialed, calls);
     match node

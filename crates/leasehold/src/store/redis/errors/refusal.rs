@@ -13,7 +13,12 @@ pub(in crate::store::redis) struct Refusal {
     pub(in crate::store::redis) words: String,
     /// Whether it is for want of a right or of the command, not of the moment.
     pub(in crate::store::redis) lasting: bool,
+    /// Whether it is for want of a right: others may have it.
+    pub(in crate::store::redis) denied: bool,
 }
+
+/// The code of what a user lacks the right for.
+pub(in crate::store::redis) const DENIED: &str = "NOPERM";
 
 /// The refusal that an answer is, if it is one.
 pub(in crate::store::redis) fn refusal(answer: &Value) -> Option<Refusal> {
@@ -25,6 +30,7 @@ pub(in crate::store::redis) fn refusal(answer: &Value) -> Option<Refusal> {
     Some(Refusal {
         words: quote(&format!("{code} {words}")),
         lasting: !passing,
+        denied: code == DENIED,
     })
 }
 

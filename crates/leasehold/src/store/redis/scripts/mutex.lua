@@ -17,8 +17,9 @@
 --
 -- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
--- The next in the queue is told the same with 0 for the token: if the other cannot take its grant,
--- nobody else would notice. A holder that is revoked is told the same with 0 for token and ttl.
+-- The first living one behind it is told the same with 0 for the token: if the other cannot take its grant,
+-- nobody else would notice. A client is alive if its connection is subscribed to its very channel: `PUBLISH`
+-- counts subscriptions to patterns as well, so `PUBSUB NUMSUB` is asked. A holder that is revoked is told the same with 0 for token and ttl.
 -- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
 -- there is said on the channel without it, too, for a client that has not heard of a failover.
 --
@@ -53,7 +54,7 @@
 --
 -- An error in one operation touches no other: every command is called by pcall. Needs the commands
 -- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM,
--- LTRIM and PUBLISH; for revoke also HGETALL and DEL; for one of many masters
+-- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for revoke also HGETALL and DEL; for one of many masters
 -- also HMGET and INFO. Whoever lacks one of the first is granted
 -- nothing, so nobody holds what he cannot release. Only HGET is not tried before: who lacks it is
 -- told so when he renews.
@@ -76,23 +77,27 @@ local run, find, match, format, type, tonumber =
 local node = ARGV[6 * math.ceil(#KEYS / 3) + 1]
 node = node and ':' .. node or ''
 
--- Tells the client of a lease something about it, and answers how many heard it.
+-- Tells the client of a lease something about it, and answers whether that is alive.
 local function tell(record, lease, first, ttl, now)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
-        return 0
+        return false
     end
     local channel = match(record, '^[^:]*') .. ':client:' .. client
     local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
-    local heard = run('PUBLISH', channel .. node, words)
-    if type(heard) == 'number' and heard > 0 then
-        return heard
-    elseif node ~= '' then
+    local subscribed = run('PUBSUB', 'NUMSUB', channel .. node)[2]
+    if subscribed ~= 0 then
+        local heard = run('PUBLISH', channel .. node, words)
+        if type(heard) == 'number' and heard > 0 then
+            return true
+        end
+    end
+    if node ~= '' then
         -- It may be listening at another node, as at the one whose place this one took. What it hears
         -- there is no grant: it asks again, and so learns where the record is.
         run('PUBLISH', channel, words)
     end
-    return 0
+    return false
 end
 
 local time = run('TIME')
@@ -194,7 +199,7 @@ local function write(record, lease, count, ttl, before, left)
     end
 end
 
--- Grants a free record to the first waiter that can be told, unless that is the asker: its answer
+-- Grants a free record to the first waiter that is alive, unless that is the asker: its answer
 -- is its grant. `head` is the queue's. Answers who is the head then, or false if nobody is, and
 -- what is left of the record; and, if a command was refused, a code and a value that say which.
 --
@@ -226,11 +231,14 @@ local function pass_on(record, counter, queue, head, asker)
             run('HDEL', record, lease)
             return head, -2, FAILED, {'LTRIM', trimmed.err}
         end
-        if tell(record, lease, first, ttl, now) > 0 then
-            local following = run('LINDEX', queue, 0)
-            if type(following) == 'string' then
-                tell(record, following, 0, ttl, now)
-            end
+        if tell(record, lease, first, ttl, now) then
+            -- The first living one behind it looks after the grant. The dead are passed over.
+            repeat
+                local following = run('LINDEX', queue, 0)
+                if type(following) ~= 'string' or tell(record, following, 0, ttl, now) then
+                    break
+                end
+            until run('LTRIM', queue, 2, -1).err
             return head, ttl
         end
         -- Its connection is gone. The next one, then.

@@ -7,14 +7,18 @@
 
 local failed = {}
 
-local function try(...)
+local function try_as(name, ...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
-    failed[#failed + 1] = select(1, ...)
+    failed[#failed + 1] = name
     failed[#failed + 1] = reply.err
     return false
   end
   return true
+end
+
+local function try(command, ...)
+  return try_as(command, command, ...)
 end
 
 local record, queue = KEYS[1], KEYS[2]
@@ -39,4 +43,5 @@ if try('HDEL', record, 'f') and try('HSET', record, 'f', '1') then
   redis.call('HDEL', record, 'f')
 end
 try('PUBLISH', ARGV[1], '')
+try_as('PUBSUB|NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1])
 return failed

@@ -34,6 +34,7 @@ const RIGHTS: [(Need, &[&str]); 6] = [
             "lrem",
             "ltrim",
             "publish",
+            "pubsub|numsub",
             "subscribe",
             "unsubscribe",
         ],

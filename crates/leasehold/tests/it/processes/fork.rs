@@ -1,0 +1,195 @@
+//! A process that forks while it holds locks: the child has a copy of everything, and none of it is its own.
+
+// The only way to fork.
+#![allow(unsafe_code)]
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::Command;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::{Cause, Client, ErrorKind, StateKind, blocking};
+use leasehold_testkit::eventually;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bed::{Bed, fresh_name};
+
+/// What tells a process of the tests where the lock is, and how its child ends: the URL, the name and the way.
+const PLACE: &str = "LEASEHOLD_TEST_FORK";
+
+/// How long a child may take to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The ways in which a child ends.
+const WAYS: [&str; 4] = ["drops", "exits", "blocking-drops", "blocking-exits"];
+
+fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, bed: impl FnOnce() -> Bed) {
+    if let Ok(place) = std::env::var(PLACE) {
+        let mut words = place.splitn(3, ' ');
+        let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
+        return match way.strip_prefix("blocking-") {
+            Some(way) => fork_blocking(&url, &name, way),
+            None => fork_async(&url, &name, &way),
+        };
+    }
+    let bed = bed();
+    let url = bed.url().expect("a store that processes share");
+    for way in WAYS {
+        let name = fresh_name("fork");
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+            .env(PLACE, format!("{url} {name} {way}"))
+            .output()
+            .unwrap();
+        assert!(process.status.success(), "{way}: {process:?}");
+    }
+}
+
+over_shared_stores! {
+    a_forked_child_leaves_the_locks_to_its_parent,
+}
+
+/// Forks with a lock held and another waited for, on a runtime of the caller's.
+fn fork_async(url: &str, name: &str, way: &str) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let others = Runtime::new().unwrap();
+    let (held, waited_for) = others.block_on(async {
+        let other = Client::connect(url).await.unwrap();
+        let waited_for = other.mutex(format!("{name}/waited-for")).unwrap();
+        (other.mutex(name).unwrap(), waited_for.lock().await.unwrap())
+    });
+    let mut own = Some(runtime.block_on(async {
+        let (client, tap) = Bed::Other(url.to_owned()).tapped(Client::builder()).await;
+        let mutex = client.mutex(name).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let waits = client.mutex(waited_for.name()).unwrap();
+        let mut waiter = Box::pin(async move { waits.lock().await.unwrap() });
+        tokio::select! {
+            _ = waiter.as_mut() => unreachable!("another holds it"),
+            () = tap.until_queued(1) => {}
+        }
+        (waiter, guard, mutex, client)
+    }));
+    let mut runtime = Some(runtime);
+    let sockets = sockets(url);
+    let child = in_child(|| {
+        let (waiter, guard, mutex, client) = own.take().unwrap();
+        assert_eq!(guard.state().kind(), StateKind::Lost(Cause::OtherProcess));
+        assert!(now(guard.ensure(Duration::ZERO)).is_err());
+        let refused = [
+            now(mutex.lock()).err(),
+            now(mutex.try_lock()).err(),
+            now(mutex.holder()).err(),
+            now(mutex.force_release()).err(),
+            now(client.locks()).err(),
+        ];
+        for error in refused {
+            assert_is_of_other_process(&error.unwrap());
+        }
+        if way == "drops" {
+            drop((waiter, guard, mutex, client));
+            drop(runtime.take());
+        } else {
+            let lost = now(guard.release()).unwrap_err();
+            assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
+        }
+    });
+    ends_well(child);
+    let ((waiter, guard, ..), runtime) = (own.unwrap(), runtime.unwrap());
+    assert!(!guard.state().is_lost());
+    assert_eq!(self::sockets(url), sockets);
+    others.block_on(async {
+        assert!(held.try_lock().await.unwrap().is_none());
+        waited_for.release().await.unwrap();
+    });
+    runtime.block_on(async {
+        let waited = tokio::time::timeout(PATIENCE, waiter).await.unwrap();
+        drop(waited);
+        // A copy of the runtime that ends takes its connections out of what the parent polls.
+        let released = guard.release().await;
+        assert!(released.is_ok() || way == "drops", "{released:?}");
+    });
+}
+
+/// Forks with a lock of a blocking client held.
+fn fork_blocking(url: &str, name: &str, way: &str) {
+    let mut own = Some({
+        let client = blocking::Client::connect(url).unwrap();
+        let mutex = client.mutex(name).unwrap();
+        let guard = mutex.lock().unwrap();
+        (guard, mutex, client)
+    });
+    let child = in_child(|| {
+        let (guard, mutex, client) = own.take().unwrap();
+        assert_eq!(guard.state().kind(), StateKind::Lost(Cause::OtherProcess));
+        assert_is_of_other_process(&mutex.lock().unwrap_err());
+        assert_is_of_other_process(&client.locks().unwrap_err());
+        if way == "drops" {
+            drop((guard, mutex, client));
+        } else {
+            assert_is_of_other_process(&guard.release().unwrap_err());
+        }
+    });
+    ends_well(child);
+    let (guard, ..) = own.unwrap();
+    assert!(!guard.state().is_lost());
+    let other = blocking::Client::connect(url).unwrap();
+    assert!(other.mutex(name).unwrap().try_lock().unwrap().is_none());
+    guard.release().unwrap();
+}
+
+/// Does something in a forked child, which ends then, and answers its id.
+fn in_child(work: impl FnOnce()) -> Pid {
+    // SAFETY: only this thread lives on in the child. What it calls there may wait for a mutex that another
+    // thread had at that moment, which the deadline of `ends_well` finds; the system's allocator is safe.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let done = catch_unwind(AssertUnwindSafe(work));
+            std::process::exit(i32::from(done.is_err()));
+        }
+    }
+}
+
+/// Waits until a child has ended as it should.
+fn ends_well(child: Pid) {
+    eventually(PATIENCE, || {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
+            WaitStatus::StillAlive => false,
+            status => {
+                assert_eq!(status, WaitStatus::Exited(child, 0));
+                true
+            }
+        }
+    });
+}
+
+/// What a future answers without a runtime.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn assert_is_of_other_process(error: &leasehold::Error) {
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("connect anew"), "{error}");
+}
+
+/// The sockets beside a file by which its clients are notified.
+fn sockets(url: &str) -> Vec<PathBuf> {
+    let Some(file) = url.strip_prefix("sqlite:") else {
+        return Vec::new();
+    };
+    let folder = std::fs::read_dir(format!("{file}-wake")).unwrap();
+    let mut sockets: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    sockets.sort();
+    assert!(!sockets.is_empty());
+    sockets
+}
