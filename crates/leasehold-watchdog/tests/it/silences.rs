@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::actor::Actor;
 use crate::bed::{Bed, SOON};
-use crate::raw::Raw;
+use crate::raw::{Raw, client_id};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -192,7 +192,7 @@ async fn many_leases_of_many_silent_clients_are_renewed_in_time() {
 
 fn ask(client: u128, number: u64) -> ToNode {
     ToNode::Ask {
-        client: client.to_be_bytes(),
+        client: client_id(client).to_bytes(),
         number,
     }
 }
