@@ -292,7 +292,7 @@ mod tests {
         let secret = ClientSecret::from_random([7; 32]);
         // The protocol: another program must come to the same.
         let id = secret.client_id().to_string();
-        assert_eq!(id, "PINNED");
+        assert_eq!(id, "7d700332e3d7262169cd1e1dcfc2836b");
         let mut other = [7; 32];
         other[31] ^= 1;
         assert_ne!(
