@@ -98,6 +98,6 @@ fn log_to_stderr() {
     // Only one subscriber can be set, and nobody else sets one.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::LogWriter)
         .try_init();
 }

@@ -80,11 +80,25 @@ pub(crate) fn token(info: &LockInfo) -> String {
         .map_or_else(|| "-".to_owned(), |token| token.to_string())
 }
 
-/// What others wrote must not steer a terminal.
+/// A text that others wrote, with its invisible characters escaped as `\u{202e}`: what steers a terminal, turns
+/// the direction of text or has no width would make one lock look like another.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == ' ' || c.is_ascii_graphic() {
+            shown.push(c);
+        } else {
+            // Behind another character, so that a combining mark is not escaped.
+            shown.extend(format!(" {c}").escape_debug().skip(1));
+        }
+    }
+    shown
+}
+
+/// The same for a text of several lines.
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 pub(crate) fn rfc3339(time: SystemTime) -> String {
@@ -103,7 +117,22 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable_lines(&text.to_string()));
+}
+
+/// The standard error stream for lines of a log.
+pub(crate) struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = printable_lines(&String::from_utf8_lossy(bytes));
+        io::stderr().write_all(text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// Writes to stdout. A reader who has left does not make the command fail.
@@ -114,5 +143,66 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
             Err(Failure::own("stdout cannot be written", error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        for first in [
+            '\u{0}',
+            '\u{7f}',
+            '\u{200b}',
+            '\u{202a}',
+            '\u{2060}',
+            '\u{e0000}',
+        ] {
+            let last = match first {
+                '\u{0}' => '\u{1f}',
+                '\u{7f}' => '\u{9f}',
+                '\u{200b}' => '\u{200f}',
+                '\u{202a}' => '\u{202e}',
+                '\u{2060}' => '\u{2069}',
+                _ => '\u{e007f}',
+            };
+            for c in first..=last {
+                let shown = printable(&format!("a{c}b"));
+                assert!(shown.starts_with("a\\") && shown.ends_with('b'), "{shown}");
+                assert!(shown.bytes().all(|byte| byte.is_ascii_graphic()), "{shown}");
+            }
+        }
+        for c in [
+            '\u{ad}',
+            '\u{61c}',
+            '\u{feff}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{fff9}',
+            '\u{1d173}',
+        ] {
+            let escaped = format!("{}", c.escape_unicode());
+            assert_eq!(printable(&format!("{c}b")), format!("{escaped}b"));
+        }
+        assert_eq!(printable("pay\u{202e}llor"), "pay\\u{202e}llor");
+        assert_eq!(printable_lines("a\u{200b}\nb"), "a\\u{200b}\nb");
+    }
+
+    #[test]
+    fn what_can_be_seen_stays() {
+        for text in [
+            "",
+            "jobs/nightly \"x\" 'y' \\z",
+            "größe",
+            "e\u{301}te\u{301}",
+            "नमस्ते",
+            "日本語",
+            "שלום",
+            "🔒",
+        ] {
+            assert_eq!(printable(text), text);
+        }
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 ///
 /// A large batch costs less for each lease, but keeps the node busy for longer, and a failed one takes
 /// more leases into jeopardy. So it grows as long as the answers come quickly, and shrinks when they
-/// come late.
+/// come late. Late answers need not be the work of the batch, though: the way may be long, or the machine
+/// overloaded. Then small batches would only multiply the delay, and a large backlog would not be renewed in
+/// time. So a backlog is cut into few batches, whatever the answers tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
     size: usize,
@@ -27,10 +29,14 @@ impl Batching {
     const QUICK: Duration = Duration::from_millis(2);
     const SLOW: Duration = Duration::from_millis(50);
 
-    /// How many leases the next batch takes at most.
+    /// Into how many batches a backlog is cut at least, as long as they are not too large.
+    const BACKLOG_BATCHES: usize = 4;
+
+    /// How many leases the next batch takes at most where so many wait.
     #[must_use]
-    pub const fn size(self) -> usize {
-        self.size
+    pub fn size(self, backlog: usize) -> usize {
+        let share = backlog.div_ceil(Self::BACKLOG_BATCHES);
+        share.clamp(self.size, Self::MAX)
     }
 
     /// A batch of so many was answered after this time, or given up.
@@ -51,16 +57,38 @@ mod tests {
     fn a_quick_node_gets_larger_batches_and_a_slow_one_smaller() {
         let mut batching = Batching::default();
         batching.answered(200, Duration::from_millis(1));
-        assert_eq!(batching.size(), 256, "not full");
+        assert_eq!(batching.size(0), 256, "not full");
         for _ in 0..5 {
-            batching.answered(batching.size(), Duration::from_millis(1));
+            batching.answered(batching.size(0), Duration::from_millis(1));
         }
-        assert_eq!(batching.size(), Batching::MAX);
-        batching.answered(batching.size(), Duration::from_millis(3));
-        assert_eq!(batching.size(), Batching::MAX);
+        assert_eq!(batching.size(0), Batching::MAX);
+        batching.answered(batching.size(0), Duration::from_millis(3));
+        assert_eq!(batching.size(0), Batching::MAX);
         for _ in 0..9 {
             batching.answered(1, Duration::from_millis(50));
         }
-        assert_eq!(batching.size(), Batching::MIN);
+        assert_eq!(batching.size(0), Batching::MIN);
+    }
+
+    /// Each answer comes late, however small the batch: an overloaded machine, or a store far away.
+    #[test]
+    fn a_backlog_is_renewed_in_time_where_every_answer_is_late() {
+        const LATE: Duration = Duration::from_millis(300);
+        let mut batching = Batching::default();
+        for _ in 0..9 {
+            batching.answered(1, LATE);
+        }
+        let (mut backlog, mut took) = (20_000, Duration::ZERO);
+        while backlog > 0 {
+            // Two batches are under way at a time.
+            for _ in 0..2 {
+                let batch = batching.size(backlog).min(backlog);
+                backlog -= batch;
+                batching.answered(batch, LATE);
+            }
+            took += LATE;
+        }
+        // A third of the usual ttl.
+        assert!(took < Duration::from_secs(10), "{took:?}");
     }
 }

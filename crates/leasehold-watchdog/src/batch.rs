@@ -8,6 +8,7 @@ use leasehold::clock::{BootClock, Clock as _};
 use leasehold::store::{Key, Reply, Request};
 use leasehold_core::watchdog::{Deed, End};
 use leasehold_core::{Instant, Op, Outcome};
+use tokio::sync::SemaphorePermit;
 
 use crate::client::Client;
 use crate::lanes::Lane;
@@ -15,6 +16,7 @@ use crate::shared::Shared;
 use crate::stores::Served;
 
 /// One deed for one lease.
+#[derive(Debug)]
 pub(crate) struct Errand {
     pub(crate) client: Arc<Client>,
     pub(crate) key: Key,
@@ -24,24 +26,32 @@ pub(crate) struct Errand {
 
 /// Deeds for leases of one store and shard. Dropped at any point, those without an answer have failed, and
 /// are tried again.
-pub(crate) struct Batch {
+struct Batch {
     shared: Arc<Shared>,
     store: Arc<Served>,
     errands: Vec<Errand>,
 }
 
-impl Batch {
-    pub(crate) fn new(shared: &Arc<Shared>, store: &Arc<Served>, errands: Vec<Errand>) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            store: Arc::clone(store),
-            errands,
-        }
-    }
-
-    /// Does what is still wanted when it is its turn.
-    pub(crate) async fn run(mut self, lane: &Lane) {
+/// Sends what waits on a lane, in batches, until nothing does.
+pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, lane: Arc<Lane>) {
+    loop {
         let turn = lane.turn().await;
+        let errands = lane.next_batch();
+        if errands.is_empty() {
+            return;
+        }
+        let batch = Batch {
+            shared: Arc::clone(&shared),
+            store: Arc::clone(&store),
+            errands,
+        };
+        batch.run(&lane, turn).await;
+    }
+}
+
+impl Batch {
+    /// Does what is still wanted.
+    async fn run(mut self, lane: &Lane, turn: Option<SemaphorePermit<'_>>) {
         let (requests, longest) = self.begin();
         let served = Arc::clone(&self.store);
         let Some(store) = served.store() else {

@@ -93,6 +93,7 @@ impl Program {
 
 /// What a client is made of.
 pub(crate) struct Making {
+    pub(crate) id: ClientId,
     pub(crate) serial: u64,
     pub(crate) introduction: Introduction,
     pub(crate) origin: Origin,
@@ -117,7 +118,7 @@ impl Client {
             scope(&introduction.tenant)?,
         );
         let client = Self {
-            id: ClientId::from_random(introduction.client),
+            id: making.id,
             serial: making.serial,
             origin,
             about: About {

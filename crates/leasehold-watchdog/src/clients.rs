@@ -109,6 +109,7 @@ impl Clients {
     /// connection that asks for it speaks for it, until it is notified.
     pub(crate) fn enter(
         &self,
+        id: ClientId,
         introduction: Introduction,
         origin: Origin,
         program: Program,
@@ -116,7 +117,6 @@ impl Clients {
     ) -> Result<(Arc<Client>, Arc<Notify>), Refusal> {
         // Locked until the client is connected: it must not be forgotten before.
         let mut table = self.table();
-        let id = ClientId::from_random(introduction.client);
         if let Some(known) = table.get(&id) {
             known.is_again(&introduction, &origin, &store)?;
             return Ok((Arc::clone(known), known.connected(program)));
@@ -135,7 +135,8 @@ impl Clients {
             }
             tallies.push(Arc::clone(tally));
         }
-        let client = self.make(introduction, origin, program, store, program.since, tallies)?;
+        let who = (id, introduction);
+        let client = self.make(who, origin, program, store, program.since, tallies)?;
         table.insert(id, Arc::clone(&client));
         let speaker = client.connected(program);
         Ok((client, speaker))
@@ -144,14 +145,20 @@ impl Clients {
     /// A client that an earlier node knew, which was last heard of at `heard`.
     pub(crate) fn restore(
         &self,
-        introduction: Introduction,
+        (id, introduction): (ClientId, Introduction),
         origin: Origin,
         program: Program,
         store: Arc<Served>,
         heard: Instant,
     ) -> Option<Arc<Client>> {
-        let id = ClientId::from_random(introduction.client);
-        let client = self.make(introduction, origin, program, store, heard, Vec::new());
+        let client = self.make(
+            (id, introduction),
+            origin,
+            program,
+            store,
+            heard,
+            Vec::new(),
+        );
         let client = client.ok()?;
         self.table().insert(id, Arc::clone(&client));
         Some(client)
@@ -159,7 +166,7 @@ impl Clients {
 
     fn make(
         &self,
-        introduction: Introduction,
+        (id, introduction): (ClientId, Introduction),
         origin: Origin,
         program: Program,
         store: Arc<Served>,
@@ -168,6 +175,7 @@ impl Clients {
     ) -> Result<Arc<Client>, Refusal> {
         tallies.push(Arc::clone(&self.leases));
         let client = Client::new(Making {
+            id,
             serial: self.serials.fetch_add(1, Ordering::Relaxed),
             introduction,
             origin,

@@ -15,6 +15,7 @@ use leasehold::watchdog::wire::{Changes, Hello, Introduction, Refusal, Role, ToC
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
+use crate::access::is_allowed;
 use crate::client::{Client, Origin, Program};
 use crate::process::{Owner, Process};
 use crate::shared::Shared;
@@ -164,7 +165,9 @@ impl Dialogue {
         };
         self.stage = match hello.role {
             Role::Observer => Stage::Observer,
-            Role::Client(introduction) => self.enter(introduction, token, now)?,
+            Role::Client(secret, introduction) => {
+                self.enter(secret.client_id(), introduction, token, now)?
+            }
         };
         let max_pause = self.shared.clients.max_pause().as_millis();
         Ok(ToClient::Welcome {
@@ -185,12 +188,31 @@ impl Dialogue {
         found.ok_or(Refusal::Token)
     }
 
+    /// Whether the peer may register locks of a namespace.
+    fn may_register(&self, namespace: &str, token: Option<usize>) -> bool {
+        match &self.peer {
+            Peer::Local(process, owner) => {
+                let groups = || process.groups(*owner);
+                is_allowed(&self.shared.allow, namespace, owner.uid, groups)
+            }
+            Peer::Remote(_) => {
+                let mut tokens = self.shared.clients.tokens();
+                let token = token.and_then(|token| tokens.nth(token));
+                token.is_some_and(|token| token.namespaces.contains(namespace))
+            }
+        }
+    }
+
     fn enter(
         &self,
+        id: ClientId,
         mut introduction: Introduction,
         token: Option<usize>,
         now: Instant,
     ) -> Result<Stage, Refusal> {
+        if !self.may_register(&introduction.namespace, token) {
+            return Err(Refusal::Namespace);
+        }
         let store = self.shared.store(&introduction.store);
         let store = Arc::clone(store.ok_or(Refusal::Store)?);
         let mut program = Program {
@@ -213,7 +235,7 @@ impl Dialogue {
             },
         };
         let clients = &self.shared.clients;
-        let (client, speaker) = clients.enter(introduction, origin, program, store)?;
+        let (client, speaker) = clients.enter(id, introduction, origin, program, store)?;
         if let Peer::Local(process, _) = &self.peer {
             if let Ok(true) = client.join(process) {
                 self.shared.watch(&client, process);

@@ -8,6 +8,7 @@ use leasehold::watchdog::wire::{Secret, ToClient, ToNode};
 use leasehold_core::Instant;
 
 use crate::Limits;
+use crate::access::Namespaces;
 use crate::dialogue::{Dialogue, Peer, Step};
 use crate::settings::{Settings, StoreSettings, Token};
 use crate::shared::Shared;
@@ -113,6 +114,7 @@ fn shared() -> Arc<Shared> {
             name: "all".to_owned(),
             clients: usize::MAX,
             leases: usize::MAX,
+            namespaces: Namespaces::All,
         }],
         limits: Limits {
             clients: CLIENTS_MAX,

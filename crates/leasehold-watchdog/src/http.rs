@@ -1,17 +1,21 @@
 //! What a node tells over HTTP: its figures, and how it is.
 
+mod limited;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use self::limited::Limited;
 use crate::Error;
 use crate::figures::Figures;
 use crate::shared::Shared;
@@ -73,11 +77,19 @@ impl Http {
             .route("/metrics", get(metrics))
             .route("/healthz", get(async || "alive\n"))
             .route("/readyz", get(readiness))
+            .layer(map_response(last))
             .with_state(told);
-        if let Err(error) = axum::serve(self.listener, router).await {
+        if let Err(error) = axum::serve(Limited::new(self.listener), router).await {
             tracing::error!(%error, "the figures are not told any more");
         }
     }
+}
+
+/// A connection carries one request, so that its time is bounded.
+async fn last(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
 }
 
 async fn metrics(State(told): State<Arc<Told>>) -> impl IntoResponse {

@@ -1,8 +1,8 @@
 //! Sees to it that what is due for each client is done in time.
 //!
-//! One task sleeps until the first client is due, asks every due one what is to be done, and sends that in
-//! batches, each in a task of its own, by the lane of its shard. It waits for no answer: a store or shard
-//! that is stuck delays no other.
+//! One task sleeps until the first client is due, asks every due one what is to be done, and puts that on the
+//! lane of its shard, which sends it in batches. It waits for no answer: a store or shard that is stuck delays
+//! no other.
 //!
 //! A sign of life does not move a client in the schedule, it only makes it due in vain: thousands of them
 //! cost one look in each patience.
@@ -15,11 +15,11 @@ use leasehold::clock::{BootClock, Clock as _};
 use leasehold::store::Shard;
 use leasehold_core::watchdog::{Charge, Deed};
 use leasehold_core::{Instant, Name, Schedule};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use crate::batch::{Batch, Errand};
+use crate::batch::{Errand, send_all};
 use crate::client::Client;
-use crate::lanes::Way;
+use crate::lanes::{Lane, UNDER_WAY_MAX, Way};
 use crate::shared::Shared;
 use crate::stores::Served;
 
@@ -136,9 +136,8 @@ impl Keeper {
             drop(state);
             tokio::task::yield_now().await;
         }
-        for task in errands.send(shared) {
-            // One that panicked has told its clients.
-            let _ = task.await;
+        for lane in errands.send(shared) {
+            lane.idle().await;
         }
     }
 }
@@ -168,9 +167,10 @@ impl Errands {
         });
     }
 
-    fn send(self, shared: &Arc<Shared>) -> Vec<oneshot::Receiver<()>> {
-        let mut tasks = Vec::new();
-        for ((_, way), mut errands) in self.0 {
+    /// Answers on which lanes they go.
+    fn send(self, shared: &Arc<Shared>) -> Vec<Arc<Lane>> {
+        let mut lanes = Vec::new();
+        for ((_, way), errands) in self.0 {
             let Some(store) = errands
                 .first()
                 .map(|errand| Arc::clone(&errand.client.store))
@@ -178,20 +178,14 @@ impl Errands {
                 continue;
             };
             let lane = store.lanes.of(way);
-            while !errands.is_empty() {
-                let rest = errands.split_off(lane.batch_max().min(errands.len()));
-                let part = std::mem::replace(&mut errands, rest);
-                let batch = Batch::new(shared, &store, part);
-                let lane = Arc::clone(&lane);
-                let (tell, done) = oneshot::channel();
-                shared.tasks.spawn(async move {
-                    batch.run(&lane).await;
-                    // Only a node that stops waits for it.
-                    let _ = tell.send(());
-                });
-                tasks.push(done);
+            lane.push(errands);
+            for _ in 0..UNDER_WAY_MAX {
+                let (shared, store) = (Arc::clone(shared), Arc::clone(&store));
+                let sent = send_all(Arc::clone(&shared), store, Arc::clone(&lane));
+                shared.tasks.spawn(sent);
             }
+            lanes.push(lane);
         }
-        tasks
+        lanes
     }
 }

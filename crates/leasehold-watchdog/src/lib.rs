@@ -30,6 +30,7 @@
 //! # Ok(()) }
 //! ```
 
+mod access;
 mod batch;
 mod client;
 mod clients;
@@ -56,6 +57,7 @@ mod status;
 mod stores;
 mod tasks;
 
+pub use self::access::{Namespaces, Permission};
 pub use self::error::Error;
 pub use self::limits::Limits;
 pub use self::node::Node;

@@ -25,8 +25,32 @@ impl Limits {
     /// How many may be connected who are no clients, or not yet.
     const GUESTS: usize = 128;
 
-    /// How many may be connected.
-    pub(crate) const fn connections(&self) -> usize {
-        self.clients.saturating_add(Self::GUESTS)
+    /// How many files are for the stores, for what is asked over HTTP, and for the node itself.
+    const FILES_RESERVED: usize = 128;
+
+    /// How many files a connection takes: its socket, and the process at its other end.
+    const FILES_EACH: usize = 2;
+
+    /// How many may be connected where this process may have so many files open.
+    pub(crate) fn connections(&self, files: Option<u64>) -> usize {
+        let wanted = self.clients.saturating_add(Self::GUESTS);
+        let files = files.and_then(|files| usize::try_from(files).ok());
+        let possible =
+            files.map(|files| files.saturating_sub(Self::FILES_RESERVED) / Self::FILES_EACH);
+        possible.map_or(wanted, |possible| possible.clamp(1, wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_stores() {
+        let limits = Limits::default();
+        assert_eq!(limits.connections(None), 10_128);
+        assert_eq!(limits.connections(Some(1_048_576)), 10_128);
+        assert_eq!(limits.connections(Some(1_024)), 448);
+        assert_eq!(limits.connections(Some(64)), 1);
     }
 }

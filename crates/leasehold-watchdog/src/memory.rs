@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold::watchdog::wire::Introduction;
-use leasehold_core::Instant;
+use leasehold_core::{ClientId, Instant};
 
 use crate::client::{Client, Origin, Program};
 use crate::journal::{self, Entry, Journal, Known, Saved};
@@ -143,9 +143,8 @@ impl Shared {
     }
 }
 
-fn introduction(client: journal::Id, known: Known) -> Introduction {
-    Introduction {
-        client,
+fn introduction(id: journal::Id, known: Known) -> (ClientId, Introduction) {
+    let introduction = Introduction {
         image: known.image,
         store: known.store,
         namespace: known.namespace,
@@ -154,5 +153,6 @@ fn introduction(client: journal::Id, known: Known) -> Introduction {
         pid: known.pid,
         program: known.program,
         label: known.label,
-    }
+    };
+    (ClientId::from_random(id), introduction)
 }

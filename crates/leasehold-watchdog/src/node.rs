@@ -228,6 +228,10 @@ async fn say_alive(manager: Arc<Manager>, pause: Duration) {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.tasks.stop();
+        for store in &self.shared.stores {
+            // What waits there refers to clients, and they to their store.
+            store.lanes.clear();
+        }
         self.stopped.send_replace(true);
     }
 }

@@ -37,6 +37,7 @@ pub(crate) enum Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
+    gid: u32,
     pid: u32,
 }
 
@@ -46,6 +47,7 @@ impl Owner {
         let pid = about.pid.as_raw_nonzero().get();
         Ok(Self {
             uid: about.uid.as_raw(),
+            gid: about.gid.as_raw(),
             pid: u32::try_from(pid).unwrap_or(0),
         })
     }
@@ -120,6 +122,17 @@ impl Process {
     pub(crate) fn drawn(&self) -> Option<u64> {
         let drawn = proc::drawn(self.pid);
         drawn.filter(|_| !self.is_gone())
+    }
+
+    /// The groups of its user, at the time when it connected, and those that it has now beside it.
+    pub(crate) fn groups(&self, owner: Owner) -> Vec<u32> {
+        let mut groups = proc::groups(self.pid);
+        if self.is_gone() {
+            // They may be those of another process that has its id now.
+            groups.clear();
+        }
+        groups.push(owner.gid);
+        groups
     }
 
     /// Whether it has ended.

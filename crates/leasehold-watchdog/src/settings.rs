@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold::watchdog::wire::Secret;
 
 use crate::Error;
+use crate::access::{Namespaces, Permission};
 use crate::limits::Limits;
 
 /// For how long a silent client is kept, unless it is said otherwise.
@@ -37,6 +38,9 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// Who may come to its unix sockets, as the mode of their files.
     pub socket_mode: u32,
+    /// Which users and groups of this machine may register locks of which namespaces. Without any, everybody
+    /// may who may connect to the sockets. For others see [`Token::namespaces`].
+    pub allow: Vec<Permission>,
     /// Whether it speaks with the service manager that has started this process, if one has: it says when
     /// it is ready, alive and about to stop, and has it keep what the next node is to know.
     pub service_manager: bool,
@@ -54,6 +58,7 @@ impl Default for Settings {
             limits: Limits::default(),
             metrics: None,
             socket_mode: SOCKET_MODE,
+            allow: Vec::new(),
             service_manager: true,
         }
     }
@@ -163,14 +168,16 @@ pub struct Token {
     pub clients: usize,
     /// How many leases they may have together.
     pub leases: usize,
+    /// Of which namespaces they may register locks.
+    pub namespaces: Namespaces,
 }
 
 impl Token {
     /// The shortest secret, in bytes.
     const SECRET_MIN: usize = 16;
 
-    /// Parses a file of tokens: one per line, `TOKEN [clients=N] [leases=N] [name=NAME]`. Empty lines and
-    /// those that begin with `#` are passed over.
+    /// Parses a file of tokens: one per line, `TOKEN [clients=N] [leases=N] [name=NAME]
+    /// [namespaces=NAMESPACE,...]`. Empty lines and those that begin with `#` are passed over.
     ///
     /// # Errors
     ///
@@ -208,6 +215,7 @@ impl Token {
             name: format!("line-{number}"),
             clients: usize::MAX,
             leases: usize::MAX,
+            namespaces: Namespaces::All,
         };
         for word in words {
             let limit = |text: &str| {
@@ -218,8 +226,14 @@ impl Token {
                 Some(("clients", count)) => token.clients = limit(count)?,
                 Some(("leases", count)) => token.leases = limit(count)?,
                 Some(("name", name)) if !name.is_empty() => token.name = name.to_owned(),
+                Some(("namespaces", names)) => {
+                    let wrong =
+                        || wrong_token(number, "namespaces= takes names with commas between them");
+                    token.namespaces = Namespaces::parse(names).ok_or_else(wrong)?;
+                }
                 _ => {
-                    let message = "only clients=, leases= and name= may stand behind a token";
+                    let message =
+                        "only clients=, leases=, name= and namespaces= may stand behind a token";
                     return Err(wrong_token(number, message));
                 }
             }

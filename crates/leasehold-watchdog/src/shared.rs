@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold_core::Instant;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::access::Permission;
 use crate::client::{Client, Origin};
 use crate::clients::Clients;
 use crate::keeper::Keeper;
@@ -23,11 +25,14 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) clients: Clients,
     pub(crate) stores: Vec<Arc<Served>>,
+    /// Who may register what.
+    pub(crate) allow: Vec<Permission>,
     pub(crate) keeper: Keeper,
     pub(crate) tasks: Tasks,
     /// Whether it is about to stop.
     pub(crate) closing: watch::Sender<bool>,
     connections: AtomicUsize,
+    connections_max: usize,
 }
 
 /// A place among those who are connected.
@@ -42,24 +47,27 @@ impl Shared {
             let served = Served::new(store)?;
             Ok(Arc::new(served))
         });
+        let files = getrlimit(Resource::Nofile).current;
+        let connections_max = settings.limits.connections(files);
         let tokens = settings.tokens.clone();
         Ok(Arc::new(Self {
             name: settings.name.clone(),
             clients: Clients::new(settings.limits, settings.max_pause, tokens, memory),
             stores: stores.collect::<Result<_, Error>>()?,
+            allow: settings.allow.clone(),
             keeper: Keeper::default(),
             tasks: Tasks::default(),
             closing: watch::Sender::new(false),
             connections: AtomicUsize::new(0),
+            connections_max,
         }))
     }
 
     /// Room for one more connection, if there is any.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
-        let max = self.clients.limits().connections();
         let taken = self.connections.fetch_add(1, Ordering::Relaxed);
         let seat = Seat(Arc::clone(self));
-        (taken < max).then_some(seat)
+        (taken < self.connections_max).then_some(seat)
     }
 
     pub(crate) fn connections(&self) -> usize {

@@ -14,6 +14,8 @@ use crate::store::survey::survey;
 use crate::store::{self, About, Space, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
+#[cfg(feature = "watchdog")]
+use crate::watchdog::wire::ClientSecret;
 use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
@@ -418,16 +420,22 @@ impl ClientBuilder {
             Error::new(ErrorKind::InvalidConfig, message).with_source(error)
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let (client, about) = (client_id()?, about(&self.config));
+        let about = about(&self.config);
         #[cfg(feature = "watchdog")]
-        let watch = match self.watchdog {
+        let (client, watch) = match self.watchdog {
             Some(watchdog) => {
-                Watch::start(watchdog, &store, &clock, &runtime, (client, &space, &about))?
+                let secret = ClientSecret::from_random(random()?);
+                let client = secret.client_id();
+                let who = (secret, &space, &about);
+                (
+                    client,
+                    Watch::start(watchdog, &store, &clock, &runtime, who)?,
+                )
             }
-            None => Watch::default(),
+            None => (ClientId::from_random(random()?), Watch::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let watch = Watch::default();
+        let (client, watch) = (ClientId::from_random(random()?), Watch::default());
         let driver = Driver::start(
             store,
             clock,
@@ -455,13 +463,14 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-fn client_id() -> Result<ClientId> {
-    let mut bytes = [0; 16];
+/// What a client id is made of.
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = "the system has no random numbers for a client id";
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
-    Ok(ClientId::from_random(bytes))
+    Ok(bytes)
 }
 
 fn about(config: &Config) -> About {

@@ -53,6 +53,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     pub(crate) socket_mode: u32,
 
+    /// Which user or group may register locks of which namespaces: user:NAME=NAMESPACE,... or group:NAME=...
+    ///
+    /// * stands for all namespaces. May be given several times. Without it, everybody may who may connect.
+    #[arg(long, value_name = "WHO=NAMESPACE,...")]
+    pub(crate) allow: Vec<String>,
+
     /// The certificate for tcp://, and those above it, in PEM
     #[arg(
         long,
@@ -69,7 +75,7 @@ pub(crate) struct ServeArgs {
         help_heading = "Other machines"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Who may come over tcp://: one token in a line, behind it clients=N leases=N name=TEXT if wanted
+    /// Who may come over tcp://: one token in a line, behind it clients=N leases=N name=TEXT namespaces=A,B if wanted
     #[arg(long, value_name = "FILE", help_heading = "Other machines")]
     pub(crate) token_file: Option<PathBuf>,
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use leasehold::watchdog::default_socket;
-use leasehold_watchdog::{Listen, Node, Settings, StoreSettings, TlsFiles, Token};
+use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -13,6 +13,7 @@ use super::args::{LogForm, ServeArgs};
 use crate::args::StoreArgs;
 use crate::connect;
 use crate::exit::Failure;
+use crate::output::LogWriter;
 
 /// What is logged if nothing else is said.
 const LOGGED: &str = "leasehold=info,leasehold_watchdog=info";
@@ -69,6 +70,11 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     }
     if settings.listen.is_empty() {
         settings.listen.push(Listen::Unix(default_socket()));
+    }
+    for permission in &args.allow {
+        settings
+            .allow
+            .push(Permission::parse(permission).map_err(wrong)?);
     }
     if let Some(name) = &args.name {
         settings.name.clone_from(name);
@@ -127,12 +133,10 @@ fn read(file: &Path) -> Result<String, Failure> {
 fn log(form: LogForm) {
     let filter =
         EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     // If there is one already, it was asked for.
     let _ = match form {
-        LogForm::Text => subscriber.try_init(),
-        LogForm::Json => subscriber.json().try_init(),
+        LogForm::Text => subscriber.with_writer(|| LogWriter).try_init(),
+        LogForm::Json => subscriber.json().with_writer(io::stderr).try_init(),
     };
 }

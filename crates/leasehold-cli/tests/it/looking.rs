@@ -73,21 +73,36 @@ fn on_redis() {
 
 /// What another wrote must not steer the terminal of whoever looks.
 #[test]
-fn control_characters_of_others_are_not_shown() {
+fn invisible_characters_of_others_are_escaped() {
     let place = Place::new();
-    let run = Running::start(place.run_script(
-        &["--label", "\u{1b}[31mred\u{7}", "job"],
-        "echo in; exec sleep 1000",
-    ));
+    let (label, name) = ("\u{1b}[31mred\u{7}\u{ad}", "pay\u{202e}llor\u{200b}");
+    let script = "echo in; exec sleep 1000";
+    let run = Running::start(place.run_script(&["--label", label, name], script));
     eventually(SOON, || {
         let output = place.leasehold(["ls"]).run_to_end();
         stdout(&output).contains("red")
     });
-    for args in [&["ls"][..], &["show", "job"]] {
+    for args in [&["ls"][..], &["show", name]] {
         let output = place.leasehold(args).run_to_end();
-        assert!(!stdout(&output).contains('\u{1b}'));
+        let shown = stdout(&output);
+        assert!(shown.contains("pay\\u{202e}llor\\u{200b}"), "{shown}");
+        assert!(shown.contains("(\\u{1b}[31mred\\u{7}\\u{ad})"), "{shown}");
+        assert!(shown.is_ascii(), "{shown}");
         assert_eq!(stderr(&output), "");
     }
+    // Messages as well, and what is for programs stays exact.
+    let output = place
+        .leasehold(["run", "-n", name, "--", "true"])
+        .run_to_end();
+    assert!(
+        stderr(&output).contains("pay\\u{202e}llor"),
+        "{}",
+        stderr(&output)
+    );
+    let output = place.leasehold(["ls", "--json"]).run_to_end();
+    let listed: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(listed[0]["name"], name);
+    assert_eq!(listed[0]["holder"]["label"], label);
     run.signal("TERM");
     run.finish();
 }

@@ -1,21 +1,26 @@
-use leasehold::watchdog::wire::{Changes, Hello, Introduction, Registration, Role};
+use leasehold::watchdog::wire::{Changes, ClientSecret, Hello, Introduction, Registration, Role};
 
 use super::*;
 
 fn hello(random: &mut fastrand::Rng) -> ToNode {
     let role = match random.u8(0..4) {
         0 => Role::Observer,
-        _ => Role::Client(Introduction {
-            client: [random.u8(0..6); 16],
-            image: [random.u8(0..2); 16],
-            store: STORE.into(),
-            namespace: "test".into(),
-            tenant: "default".into(),
-            host: "host".into(),
-            pid: 1,
-            program: "program".into(),
-            label: String::new(),
-        }),
+        _ => {
+            let secret = ClientSecret::from_random([random.u8(0..6); 32]);
+            Role::Client(
+                secret,
+                Introduction {
+                    image: [random.u8(0..2); 16],
+                    store: STORE.into(),
+                    namespace: "test".into(),
+                    tenant: "default".into(),
+                    host: "host".into(),
+                    pid: 1,
+                    program: "program".into(),
+                    label: String::new(),
+                },
+            )
+        }
     };
     let token = Some(Secret::new(TOKEN));
     ToNode::Hello(Hello { token, role })

@@ -34,6 +34,16 @@ pub(super) fn uid(pid: u32) -> io::Result<u32> {
     uid.ok_or_else(|| invalid("/proc/PID/status is not as expected"))
 }
 
+/// The groups that it is in beside its first one, if that can be seen.
+pub(super) fn groups(pid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = line(&status, "Groups:").unwrap_or_default();
+    groups
+        .split_whitespace()
+        .filter_map(|group| group.parse().ok())
+        .collect()
+}
+
 /// A number for the places in memory that were drawn for the program that it runs. Only its user sees them.
 pub(super) fn drawn(pid: u32) -> Option<u64> {
     let places = fs::read(format!("/proc/{pid}/auxv")).ok()?;

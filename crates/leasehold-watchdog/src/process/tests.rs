@@ -20,6 +20,7 @@ impl Sleeper {
 
     fn owner(&self) -> Owner {
         Owner {
+            gid: 0,
             uid: getuid().as_raw(),
             pid: self.0.id(),
         }

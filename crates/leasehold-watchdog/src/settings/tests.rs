@@ -30,12 +30,15 @@ fn addresses_are_parsed_and_shown() {
 
 #[test]
 fn tokens_stand_one_in_a_line() {
-    let text = "\n# who may come in\n0123456789abcdef clients=2 leases=30 name=team-a\n fedcba9876543210 \n";
+    let text = "\n# who may come in\n0123456789abcdef clients=2 leases=30 name=team-a namespaces=ci,web\n fedcba9876543210 \n";
     let tokens = Token::parse_file(text).unwrap();
     assert_eq!(tokens.len(), 2);
     assert!(tokens[0].secret.is(&Secret::new("0123456789abcdef")));
     assert_eq!((tokens[0].clients, tokens[0].leases), (2, 30));
     assert_eq!(tokens[0].name, "team-a");
+    assert!(tokens[0].namespaces.contains("web"));
+    assert!(!tokens[0].namespaces.contains("jobs"));
+    assert!(tokens[1].namespaces.contains("jobs"));
     assert_eq!(
         (tokens[1].clients, &*tokens[1].name),
         (usize::MAX, "line-4")
@@ -50,6 +53,8 @@ fn a_wrong_token_file_is_refused_and_not_quoted() {
         (format!("{token} clients=many"), "whole number"),
         (format!("{token} locks=3"), "may stand behind"),
         (format!("{token} name="), "may stand behind"),
+        (format!("{token} namespaces="), "commas between"),
+        (format!("{token} namespaces=a,b:c"), "commas between"),
         (format!("{token}\n{token}"), "line 2"),
     ] {
         let error = Token::parse_file(&text).unwrap_err().to_string();

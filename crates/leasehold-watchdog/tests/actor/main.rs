@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold::watchdog::frame::{Decoder, encode};
 use leasehold::watchdog::wire::{
-    Changes, Hello, Introduction, Registration, Role, ToClient, ToNode,
+    Changes, ClientSecret, Hello, Introduction, Registration, Role, ToClient, ToNode,
 };
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -108,7 +108,7 @@ impl Actor {
             ["beats", pause] => self.beats(Duration::from_millis(number(pause))),
             ["process", pid] => self.process(pid.parse().unwrap()),
             ["ask", client, lease] => {
-                let client = id(client);
+                let client = secret(client).client_id().to_bytes();
                 let number = number(lease);
                 self.send(&ToNode::Ask { client, number });
                 self.answer();
@@ -129,17 +129,19 @@ impl Actor {
         self.decoder = Decoder::default();
         self.send(&ToNode::Hello(Hello {
             token: None,
-            role: Role::Client(Introduction {
-                client: id(client),
-                image: id(image),
-                store: store.to_owned(),
-                namespace: "test".into(),
-                tenant: "default".into(),
-                host: "host".into(),
-                pid: std::process::id(),
-                program: "actor".into(),
-                label: String::new(),
-            }),
+            role: Role::Client(
+                secret(client),
+                Introduction {
+                    image: id(image),
+                    store: store.to_owned(),
+                    namespace: "test".into(),
+                    tenant: "default".into(),
+                    host: "host".into(),
+                    pid: std::process::id(),
+                    program: "actor".into(),
+                    label: String::new(),
+                },
+            ),
         }));
         self.answer();
     }
@@ -255,6 +257,13 @@ fn registration(lease: &str, name: &str, ttl: &str, patience: &str, keep: &str) 
 
 fn number(text: &str) -> u64 {
     text.parse().unwrap()
+}
+
+/// What only the client of a number knows.
+fn secret(number: &str) -> ClientSecret {
+    let mut bytes = [0; 32];
+    bytes[16..].copy_from_slice(&id(number));
+    ClientSecret::from_random(bytes)
 }
 
 fn id(text: &str) -> [u8; 16] {

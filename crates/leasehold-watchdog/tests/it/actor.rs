@@ -33,6 +33,17 @@ impl Actor {
         node
     }
 
+    /// A node that may have so many files open.
+    pub(crate) fn node_with_files(bed: &Bed, files: u32) -> Self {
+        let listen = format!("unix:{}", bed.socket.display());
+        let limited = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limited, PROGRAM, "node", &listen, &bed.redis.url()]);
+        let node = Self::run(&mut command);
+        assert_eq!(node.says(), "listening");
+        node
+    }
+
     pub(crate) fn run(command: &mut Command) -> Self {
         let mut process = command
             .stdin(Stdio::piped())

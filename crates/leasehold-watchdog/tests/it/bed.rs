@@ -3,16 +3,17 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::Durability;
 use leasehold::store::{Key, OpenOptions, Reply, Request, Space, Store, open};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
+use leasehold_core::{LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
 
 use crate::actor::Actor;
+use crate::raw::client_id;
 
 /// Within which time anything happens, also on a slow machine under load.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -101,6 +102,17 @@ impl Bed {
         (entry.lease == lease(client, number)).then_some(entry.left)
     }
 
+    /// Whether a client holds a lock, asked over a connection that may have to be opened again.
+    pub(crate) async fn is_held(&self, client: u128, number: u64, name: &str) -> bool {
+        let deadline = Instant::now() + SOON;
+        loop {
+            match self.store.inspect(&key(name)).await {
+                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, number)),
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        }
+    }
+
     /// Waits until nobody holds a lock.
     pub(crate) async fn is_free(&self, name: &str) {
         let key = key(name);
@@ -119,7 +131,7 @@ pub(crate) fn key(name: &str) -> Key {
 
 pub(crate) fn lease(client: u128, number: u64) -> LeaseId {
     LeaseId {
-        client: ClientId::from_random(client.to_be_bytes()),
+        client: client_id(client),
         number,
     }
 }

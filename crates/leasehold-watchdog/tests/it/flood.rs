@@ -10,7 +10,7 @@ use leasehold::watchdog::wire::{Changes, Condition, Role, ToNode};
 
 use crate::actor::Actor;
 use crate::bed::Bed;
-use crate::raw::{Raw, hello, introduction, registration};
+use crate::raw::{Raw, client_id, hello, registration, role};
 
 const SEED: u64 = 20_261_121;
 /// How many connections there are in a round: more rounds by `LEASEHOLD_TEST_ROUNDS`.
@@ -34,12 +34,12 @@ fn word(bed: &Bed, random: &mut fastrand::Rng) -> ToNode {
     let client = random.u128(1_000..1_050);
     match random.u8(0..9) {
         0 => hello(Role::Observer),
-        1 => hello(Role::Client(introduction(bed, client))),
+        1 => hello(role(bed, client)),
         2 => ToNode::Beat,
         3 => ToNode::Process,
         4 => ToNode::Farewell,
         5 => ToNode::Ask {
-            client: client.to_be_bytes(),
+            client: client_id(client).to_bytes(),
             number: random.u64(..),
         },
         6 => ToNode::Status,
@@ -97,7 +97,7 @@ async fn a_flood_of_nonsense_is_nobody_elses_matter() {
         let mut said: Vec<u8> = Vec::new();
         if random.bool() {
             let client = random.u128(1_000..1_050);
-            let client = hello(Role::Client(introduction(&bed, client)));
+            let client = hello(role(&bed, client));
             said.extend(encode(&client).unwrap());
         }
         for _ in 0..FRAMES {
@@ -156,6 +156,6 @@ async fn who_does_not_read_is_sent_away() {
     let said = quiet.status();
     assert!(
         said.iter()
-            .any(|status| status.client == 1_u128.to_be_bytes())
+            .any(|status| status.client == client_id(1).to_bytes())
     );
 }

@@ -1,6 +1,6 @@
 //! What a node tells over HTTP.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use leasehold_testkit::eventually;
@@ -67,4 +67,35 @@ async fn it_tells_its_figures_and_how_it_is() {
         error.to_string(),
         format!("cannot tell figures at {address}: the port is taken")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_take_no_room_from_others() {
+    const IDLE: usize = 300;
+    let bed = Bed::make().await;
+    let settings = Settings {
+        metrics: Some(([127, 0, 0, 1], 0).into()),
+        ..bed.settings()
+    };
+    let node = Node::start(settings).await.unwrap();
+    let address = node.metrics_address().unwrap();
+    let idle: Vec<_> = (0..IDLE)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    // Some have begun a request, and never end it.
+    for mut stream in idle.iter().step_by(3) {
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ");
+    }
+    assert_eq!(get(address, "/healthz"), (200, "alive\n".into()));
+    assert_eq!(get(address, "/readyz").0, 200);
+    let _client = Raw::client(&bed, 1);
+    // Most of them have been ended for that, and after a while all.
+    let is_open = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0; 512]);
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    let open = || idle.iter().filter(|stream| is_open(stream)).count();
+    eventually(SOON, || open() < IDLE / 5);
+    eventually(SOON, || open() == 0);
 }

@@ -1,10 +1,14 @@
 //! A node takes on no more than it may.
 
+use std::time::{Duration, Instant};
+
 use leasehold::watchdog::wire::{Changes, Refusal, Role, ToClient, ToNode};
 use leasehold_watchdog::{Limits, Node, Settings};
+use rustix::process::Signal;
 
+use crate::actor::Actor;
 use crate::bed::Bed;
-use crate::raw::{Raw, hello, introduction, registration};
+use crate::raw::{Raw, hello, registration, role};
 
 async fn node(bed: &Bed, limits: Limits) -> Node {
     let settings = Settings {
@@ -49,7 +53,7 @@ async fn no_more_clients_than_it_may() {
     let _first = Raw::client(&bed, 1);
     let second = Raw::client(&bed, 2);
     let mut third = Raw::connect(&bed.socket);
-    let word = hello(Role::Client(introduction(&bed, 3)));
+    let word = hello(role(&bed, 3));
     assert_eq!(third.asks(&word), Some(ToClient::Refused(Refusal::Clients)));
     // One that is known is no further one, and one that has left makes room.
     let mut again = Raw::client(&bed, 2);
@@ -106,4 +110,32 @@ async fn no_more_connections_than_it_may() {
         let mut next = Raw::connect(&bed.socket);
         next.asks(&hello(Role::Observer)).is_some()
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_leave_files_for_the_store() {
+    const TTL: Duration = Duration::from_secs(4);
+    let bed = Bed::make().await;
+    let _node = Actor::node_with_files(&bed, 256);
+    let actor = bed.holder("lock", TTL).await;
+    let idle: Vec<_> = (0..300)
+        .map(|_| {
+            let mut raw = Raw::connect(&bed.socket);
+            raw.says(&hello(Role::Observer));
+            raw
+        })
+        .collect();
+    // The node has to open a connection to its store now.
+    bed.redis.cli(&["client", "kill", "type", "normal"]);
+    actor.signal(Signal::STOP);
+    let start = Instant::now();
+    while start.elapsed() < TTL * 3 {
+        assert!(
+            bed.is_held(actor.client, 1, "lock").await,
+            "lost after {:?}",
+            start.elapsed()
+        );
+        tokio::time::sleep(TTL / 20).await;
+    }
+    drop(idle);
 }

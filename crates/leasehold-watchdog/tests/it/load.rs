@@ -12,7 +12,7 @@ use leasehold_testkit::eventually;
 
 use crate::actor::Actor;
 use crate::bed::{Bed, key, lease};
-use crate::raw::{Raw, registration};
+use crate::raw::{Raw, client_id, registration};
 
 /// A tenth of what a node has to bear, so that any machine can.
 const CLIENTS: u64 = 100;
@@ -109,7 +109,7 @@ async fn many_clients_cost_little_and_are_all_held_up_in_time() {
     let silent = Instant::now();
     let mut observer = Raw::observer(&bed);
     let kept = |observer: &mut Raw<_>, client: u64, number| {
-        let client = u128::from(client).to_be_bytes();
+        let client = client_id(client.into()).to_bytes();
         observer.asks(&ToNode::Ask { client, number }) != Some(ToClient::Kept(None))
     };
     for client in 0..CLIENTS {

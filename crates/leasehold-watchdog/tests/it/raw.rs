@@ -6,8 +6,10 @@ use std::path::Path;
 
 use leasehold::watchdog::frame::{Decoder, encode};
 use leasehold::watchdog::wire::{
-    ClientStatus, Hello, Introduction, Registration, Role, Secret, ToClient, ToNode,
+    ClientSecret, ClientStatus, Hello, Introduction, Registration, Role, Secret, ToClient, ToNode,
 };
+
+use leasehold_core::ClientId;
 
 use crate::bed::{Bed, SOON};
 
@@ -34,7 +36,7 @@ impl Raw<UnixStream> {
     /// A client of this process.
     pub(crate) fn client(bed: &Bed, client: u128) -> Self {
         let mut raw = Self::connect(&bed.socket);
-        raw.welcomed(hello(Role::Client(introduction(bed, client))));
+        raw.welcomed(hello(role(bed, client)));
         raw
     }
 }
@@ -104,7 +106,7 @@ impl<S: Read + Write> Raw<S> {
     /// What is known of one client.
     pub(crate) fn status_of(&mut self, client: u128) -> Option<ClientStatus> {
         let mut all = self.status().into_iter();
-        all.find(|status| status.client == client.to_be_bytes())
+        all.find(|status| status.client == client_id(client).to_bytes())
     }
 }
 
@@ -119,9 +121,23 @@ pub(crate) fn hello_with(token: &str, role: Role) -> ToNode {
     })
 }
 
-pub(crate) fn introduction(bed: &Bed, client: u128) -> Introduction {
+/// What only the client of a number knows.
+pub(crate) fn secret(client: u128) -> ClientSecret {
+    let mut bytes = [0; 32];
+    bytes[16..].copy_from_slice(&client.to_be_bytes());
+    ClientSecret::from_random(bytes)
+}
+
+pub(crate) fn client_id(client: u128) -> ClientId {
+    secret(client).client_id()
+}
+
+pub(crate) fn role(bed: &Bed, client: u128) -> Role {
+    Role::Client(secret(client), introduction(bed))
+}
+
+pub(crate) fn introduction(bed: &Bed) -> Introduction {
     Introduction {
-        client: client.to_be_bytes(),
         image: [1; 16],
         store: bed.url.clone(),
         namespace: "test".into(),

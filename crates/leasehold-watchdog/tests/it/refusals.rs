@@ -1,13 +1,18 @@
 //! Whoever may not, or makes no sense, is sent away with the reason.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use leasehold::watchdog::frame::encode;
-use leasehold::watchdog::wire::{Changes, Refusal, Registration, Role, ToClient, ToNode};
+use leasehold::watchdog::wire::{
+    Changes, ClientSecret, Refusal, Registration, Role, ToClient, ToNode,
+};
+use leasehold_testkit::eventually;
+use leasehold_watchdog::{Node, Permission, Settings};
 
 use crate::actor::Actor;
-use crate::bed::Bed;
-use crate::raw::{Raw, hello, introduction, registration};
+use crate::bed::{Bed, SOON};
+use crate::raw::{Raw, client_id, hello, introduction, registration, role, secret};
 
 fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
     ToNode::Changes(Changes {
@@ -41,7 +46,7 @@ fn refused(bed: &Bed, words: &[ToNode], refusal: Refusal) {
 async fn words_at_the_wrong_time_are_refused() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let client = || hello(Role::Client(introduction(&bed, 1)));
+    let client = || hello(role(&bed, 1));
     let observer = || hello(Role::Observer);
     let batch = |number| changes(number, vec![]);
     for words in [
@@ -92,17 +97,25 @@ async fn nonsense_is_refused() {
 async fn who_cannot_be_is_refused() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
-    let mut unknown = introduction(&bed, 1);
+    let mut unknown = introduction(&bed);
     unknown.store = "redis://elsewhere:6379/0".into();
-    refused(&bed, &[hello(Role::Client(unknown))], Refusal::Store);
+    refused(
+        &bed,
+        &[hello(Role::Client(secret(1), unknown))],
+        Refusal::Store,
+    );
     for (namespace, tenant) in [("", "default"), ("test", "a:b"), ("{", "default")] {
-        let mut wrong = introduction(&bed, 1);
+        let mut wrong = introduction(&bed);
         (wrong.namespace, wrong.tenant) = (namespace.into(), tenant.into());
-        refused(&bed, &[hello(Role::Client(wrong))], Refusal::Value);
+        refused(
+            &bed,
+            &[hello(Role::Client(secret(1), wrong))],
+            Refusal::Value,
+        );
     }
-    let mut by_name = introduction(&bed, 1);
+    let mut by_name = introduction(&bed);
     by_name.store = "main".into();
-    Raw::connect(&bed.socket).welcomed(hello(Role::Client(by_name)));
+    Raw::connect(&bed.socket).welcomed(hello(Role::Client(secret(1), by_name)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +123,7 @@ async fn a_client_of_another_process_is_refused() {
     let bed = Bed::make().await;
     let _node = bed.node().await;
     let actor = Actor::introduced(&bed);
-    let theirs = hello(Role::Client(introduction(&bed, actor.client)));
+    let theirs = hello(role(&bed, actor.client));
     refused(&bed, &[theirs], Refusal::Foreign);
     // Nothing has become of it.
     assert!(
@@ -124,9 +137,13 @@ async fn a_client_of_another_process_is_refused() {
     let _second = Raw::client(&bed, 2);
     assert_eq!(first.hears(), None);
     // And elsewhere than it is, it cannot be.
-    let mut elsewhere = introduction(&bed, 2);
+    let mut elsewhere = introduction(&bed);
     elsewhere.namespace = "another".into();
-    refused(&bed, &[hello(Role::Client(elsewhere))], Refusal::Value);
+    refused(
+        &bed,
+        &[hello(Role::Client(secret(2), elsewhere))],
+        Refusal::Value,
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,4 +222,80 @@ async fn what_is_no_process_is_refused() {
 /// The node is in this process.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_knows_the_id_of_a_lease_is_not_its_client() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let long = Duration::from_secs(600);
+    // The holder has no watchdog, and its lease can be seen by everybody who may read the store.
+    bed.acquire(7, 1, "lock", long).await;
+    let seen = client_id(7).to_bytes();
+    for known in [
+        [[0; 16], seen].concat(),
+        [seen, [0; 16]].concat(),
+        [seen, seen].concat(),
+    ] {
+        let known = ClientSecret::from_random(known.try_into().unwrap());
+        let id = known.client_id();
+        let mut thief = Raw::connect(&bed.socket);
+        thief.welcomed(hello(Role::Client(known, introduction(&bed))));
+        let answer = thief.asks(&changes(0, vec![registration(1, "lock", 600_000)]));
+        assert!(
+            matches!(answer, Some(ToClient::Acknowledged { .. })),
+            "{answer:?}"
+        );
+        // It is another client.
+        let mut observer = Raw::observer(&bed);
+        assert_eq!(observer.status_of(7), None);
+        assert!(
+            observer
+                .status()
+                .iter()
+                .any(|status| status.client == id.to_bytes())
+        );
+        thief.says(&ToNode::Farewell);
+        assert_eq!(thief.hears(), None);
+    }
+    // A process that registers the lease by what it can see, and ends, is dead for itself only.
+    let mut thief = Actor::start();
+    let seen = u128::from_be_bytes(seen);
+    let said = thief.hello(&bed, seen, 1, &bed.url);
+    assert!(said.starts_with("Welcome"), "{said}");
+    thief.registers(1, "lock", long);
+    thief.end();
+    let gone = || Raw::observer(&bed).status_of(seen).is_none();
+    eventually(SOON, gone);
+    assert!(bed.held(7, 1, "lock").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_register_a_namespace_is_refused() {
+    let bed = Bed::make().await;
+    let uid = rustix::process::geteuid().as_raw();
+    let allow = [
+        format!("user:{uid}=ci,jobs"),
+        "group:4000000000=test".into(),
+    ];
+    let settings = Settings {
+        allow: allow.map(|text| Permission::parse(&text).unwrap()).into(),
+        ..bed.settings()
+    };
+    let _node = Node::start(settings).await.unwrap();
+    refused(&bed, &[hello(role(&bed, 1))], Refusal::Namespace);
+    let mut allowed = introduction(&bed);
+    allowed.namespace = "jobs".into();
+    Raw::connect(&bed.socket).welcomed(hello(Role::Client(secret(1), allowed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_of_the_protocol_is_refused() {
+    let bed = Bed::make().await;
+    let _node = bed.node().await;
+    let mut earlier = Raw::connect(&bed.socket);
+    // Hello of an observer, in version 1.
+    earlier.stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 1]).unwrap();
+    assert_eq!(earlier.hears(), Some(ToClient::Refused(Refusal::Word)));
+    assert_eq!(earlier.hears(), None);
 }

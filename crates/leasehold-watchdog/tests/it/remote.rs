@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::bed::{Bed, SOON};
-use crate::raw::{Raw, hello, hello_with, introduction, registration};
+use crate::raw::{Raw, client_id, hello, hello_with, introduction, registration, role, secret};
 
 const TOKEN: &str = "0123456789abcdef";
 const FEW: &str = "fedcba9876543210";
@@ -50,7 +50,7 @@ impl Place {
         );
         fs::write(&cert, signed.pem()).unwrap();
         fs::write(&key, pair.serialize_pem()).unwrap();
-        let tokens = format!("{TOKEN} name=team-a\n{FEW} clients=1 leases=2\n");
+        let tokens = format!("{TOKEN} name=team-a\n{FEW} clients=1 leases=2 namespaces=test,ci\n");
         let mut settings = Settings {
             tls: Some(TlsFiles {
                 cert: cert.clone(),
@@ -103,7 +103,7 @@ impl Place {
     }
 
     fn hello(&self, token: &str, client: u128) -> ToNode {
-        hello_with(token, Role::Client(introduction(&self.bed, client)))
+        hello_with(token, role(&self.bed, client))
     }
 }
 
@@ -153,13 +153,13 @@ async fn connected_and_silent_its_leases_are_renewed_and_then_left_to_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_token_nobody_is_let_in() {
     let place = Place::make().await;
-    let introduction = || Role::Client(introduction(&place.bed, 1));
+    let client = || role(&place.bed, 1);
     for word in [
-        hello(introduction()),
+        hello(client()),
         hello(Role::Observer),
-        hello_with("", introduction()),
-        hello_with("0123456789abcdeF", introduction()),
-        hello_with(&TOKEN[..15], introduction()),
+        hello_with("", client()),
+        hello_with("0123456789abcdeF", client()),
+        hello_with(&TOKEN[..15], client()),
         hello_with("0123456789abcdef0", Role::Observer),
     ] {
         let mut raw = place.connect();
@@ -196,17 +196,17 @@ async fn an_expired_certificate_is_not_trusted() {
 async fn a_client_of_another_program_or_token_is_refused() {
     let place = Place::make().await;
     let mut first = place.client(1);
-    let mut other_image = introduction(&place.bed, 1);
+    let mut other_image = introduction(&place.bed);
     other_image.image = [9; 16];
     for word in [
-        hello_with(TOKEN, Role::Client(other_image)),
+        hello_with(TOKEN, Role::Client(secret(1), other_image)),
         place.hello(FEW, 1),
     ] {
         let refused = Some(ToClient::Refused(Refusal::Foreign));
         assert_eq!(place.connect().asks(&word), refused);
     }
     let mut near = Raw::connect(&place.bed.socket);
-    let word = hello(Role::Client(introduction(&place.bed, 1)));
+    let word = hello(role(&place.bed, 1));
     assert_eq!(near.asks(&word), Some(ToClient::Refused(Refusal::Foreign)));
     // It is still there, and may come by another connection.
     assert_eq!(register(&mut first, 0, 1), []);
@@ -226,9 +226,20 @@ async fn a_token_has_limits() {
     // Nobody hands over a process from afar, or asks for a clock that is not his.
     let joined = first.asks(&ToNode::Process);
     assert_eq!(joined, Some(ToClient::Joined(Some(Refusal::Process))));
-    let (client, number) = (1_u128.to_be_bytes(), 1);
+    let (client, number) = (client_id(1).to_bytes(), 1);
     let kept = first.asks(&ToNode::Ask { client, number });
     assert_eq!(kept, Some(ToClient::Kept(None)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_has_namespaces() {
+    let place = Place::make().await;
+    let mut elsewhere = introduction(&place.bed);
+    elsewhere.namespace = "another".into();
+    let word = |token| hello_with(token, Role::Client(secret(1), elsewhere.clone()));
+    let refused = Some(ToClient::Refused(Refusal::Namespace));
+    assert_eq!(place.connect().asks(&word(FEW)), refused);
+    place.connect().welcomed(word(TOKEN));
 }
 
 #[tokio::test(flavor = "multi_thread")]

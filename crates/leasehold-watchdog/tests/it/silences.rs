@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::watchdog::wire::{Condition, ToClient, ToNode};
+use leasehold::watchdog::wire::{Changes, Condition, Role, ToClient, ToNode};
 use leasehold_core::Outcome;
-use leasehold_testkit::{eventually, eventually_async};
+use leasehold_testkit::{Proxy, Way, eventually, eventually_async};
 use leasehold_watchdog::{Node, Settings};
 use rustix::process::Signal;
 
 use crate::actor::Actor;
 use crate::bed::{Bed, SOON};
-use crate::raw::Raw;
+use crate::raw::{Raw, client_id, hello, introduction, registration, secret};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -190,9 +190,63 @@ async fn many_leases_of_many_silent_clients_are_renewed_in_time() {
     assert!(start.elapsed() < ttl);
 }
 
+/// An overloaded machine, or a store far away. Each client falls due by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_are_renewed_in_time_where_every_answer_is_late() {
+    const CLIENTS: u128 = 150;
+    const LEASES: u64 = 20;
+    const LATE: Duration = Duration::from_millis(300);
+    let bed = Bed::make().await;
+    let proxy = Proxy::before(&bed.redis);
+    let mut settings = bed.settings();
+    settings.stores[0].url = proxy.url();
+    let _node = Node::start(settings).await.unwrap();
+    let ttl = Duration::from_secs(20);
+    let mut clients = Vec::new();
+    for id in 1..=CLIENTS {
+        for number in 1..=LEASES {
+            bed.acquire(id, number, &format!("{id}/{number}"), SOON * 10)
+                .await;
+        }
+        let mut introduction = introduction(&bed);
+        introduction.store = "main".into();
+        let mut client = Raw::connect(&bed.socket);
+        client.welcomed(hello(Role::Client(secret(id), introduction)));
+        clients.push(client);
+    }
+    proxy.delay(Way::Back, LATE..=LATE);
+    let start = Instant::now();
+    for (id, client) in (1..).zip(&mut clients) {
+        let ttl = u32::try_from(ttl.as_millis()).unwrap();
+        let register =
+            (1..=LEASES).map(|number| registration(number, &format!("{id}/{number}"), ttl));
+        let answer = client.asks(&ToNode::Changes(Changes {
+            batch: 0,
+            register: register.collect(),
+            unregister: vec![],
+        }));
+        assert!(
+            matches!(answer, Some(ToClient::Acknowledged { refused, .. }) if refused.is_empty())
+        );
+        // One after the other, as they would be.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut observer = Raw::observer(&bed);
+    for id in 1..=CLIENTS {
+        for number in 1..=LEASES {
+            let asked = ask(id, number);
+            eventually(ttl * 3, || {
+                observer.asks(&asked) != Some(ToClient::Kept(None))
+            });
+        }
+    }
+    println!("all were renewed within {:?}", start.elapsed());
+    assert!(start.elapsed() < ttl, "{:?}", start.elapsed());
+}
+
 fn ask(client: u128, number: u64) -> ToNode {
     ToNode::Ask {
-        client: client.to_be_bytes(),
+        client: client_id(client).to_bytes(),
         number,
     }
 }

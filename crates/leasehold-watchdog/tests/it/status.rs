@@ -1,9 +1,9 @@
 //! Who is there, for people.
 
-use leasehold::watchdog::wire::{Changes, Condition, ToClient, ToNode};
+use leasehold::watchdog::wire::{Changes, Condition, Role, ToClient, ToNode};
 
 use crate::bed::Bed;
-use crate::raw::{Raw, hello, introduction, registration};
+use crate::raw::{Raw, hello, introduction, registration, secret};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_who_is_there() {
@@ -43,12 +43,12 @@ async fn many_are_told_in_pages() {
     let _node = bed.node().await;
     let mut clients = Vec::new();
     for id in 0..400 {
-        let mut introduction = introduction(&bed, id);
+        let mut introduction = introduction(&bed);
         // What is too long is cut, so that pages stay short.
         introduction.label = "ä".repeat(10_000);
         introduction.host = format!("host\u{1b}[{id}");
         let mut client = Raw::connect(&bed.socket);
-        client.welcomed(hello(leasehold::watchdog::wire::Role::Client(introduction)));
+        client.welcomed(hello(Role::Client(secret(id), introduction)));
         clients.push(client);
     }
     let all = Raw::observer(&bed).status();

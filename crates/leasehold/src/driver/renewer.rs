@@ -255,8 +255,9 @@ impl Shared {
 
     fn send(self: &Arc<Self>, route: Route, mut batch: Batch) {
         let lane = self.lanes.of(route);
+        let size = lane.batch_max(batch.len());
         while batch.len() > 0 {
-            let part = batch.split_off_front(lane.batch_max());
+            let part = batch.split_off_front(size);
             self.runtime.spawn(part.renew(Arc::clone(&lane)));
         }
     }

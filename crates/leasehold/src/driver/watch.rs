@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, Name};
+use leasehold_core::{Instant, Name};
 
 use self::node::Node;
 use super::clock::Clock;
@@ -20,7 +20,7 @@ use super::held::Held;
 use super::primitives::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{About, Space, Store};
 use crate::watchdog::Watchdog;
-use crate::watchdog::wire::{Hello, Introduction, Role};
+use crate::watchdog::wire::{ClientSecret, Hello, Introduction, Role};
 use crate::{Error, ErrorKind, Result};
 
 /// The nodes that look after the leases of a client. None, if there is no watchdog.
@@ -52,10 +52,9 @@ impl Watch {
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
         runtime: &Runtime,
-        (client, space, about): (ClientId, &Space, &About),
+        (secret, space, about): (ClientSecret, &Space, &About),
     ) -> Result<Self> {
         let introduction = Introduction {
-            client: client.to_bytes(),
             image: image()?,
             store: watchdog.store.unwrap_or_else(|| store.to_string()),
             namespace: space.namespace().to_string(),
@@ -67,7 +66,7 @@ impl Watch {
         };
         let hello = Hello {
             token: watchdog.token,
-            role: Role::Client(introduction),
+            role: Role::Client(secret, introduction),
         };
         let processes = Arc::<Processes>::default();
         let nodes = watchdog.nodes.into_iter().map(|address| {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! length: u32, big-endian    what follows, version included: 1 to 65,536
-//! version: u8                1
+//! version: u8                2
 //! word                       postcard, to the last byte
 //! ```
 
@@ -11,8 +11,8 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the words.
-pub const VERSION: u8 = 1;
+/// The version of the words. Version 1 had client ids that proved nothing.
+pub const VERSION: u8 = 2;
 
 /// The longest frame, without its length.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -41,7 +41,11 @@ impl fmt::Display for FrameError {
             Self::Empty => f.write_str("an empty frame"),
             Self::TooLong(length) => write!(f, "a frame of {length} bytes, at most {FRAME_MAX}"),
             Self::Version(version) => {
-                write!(f, "a frame of version {version}, this is version {VERSION}")
+                write!(
+                    f,
+                    "the other side has version {version} of the protocol, this one version {VERSION}: \
+                     use the same release of leasehold on both"
+                )
             }
             Self::Word => f.write_str("a frame that is no word"),
         }
@@ -163,7 +167,7 @@ mod tests {
         assert_eq!(refused(&[0, 0, 0]), Ok(None));
         assert_eq!(refused(&[0, 0, 0, 0]), Err(FrameError::Empty));
         assert_eq!(refused(&[0, 1, 0, 1]), Err(FrameError::TooLong(65_537)));
-        assert_eq!(refused(&[0, 0, 0, 9, 2]), Err(FrameError::Version(2)));
+        assert_eq!(refused(&[0, 0, 0, 9, 1]), Err(FrameError::Version(1)));
         assert_eq!(
             refused(b"GET / HTTP/1.1"),
             Err(FrameError::TooLong(0x4745_5420))

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use leasehold_core::ClientId;
+use ring::digest;
 use serde::{Deserialize, Serialize};
 
 /// What is said to a node. The first is a [`ToNode::Hello`].
@@ -42,8 +44,8 @@ pub struct Hello {
 /// What somebody wants of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// To be looked after.
-    Client(Introduction),
+    /// To be looked after. The secret proves which client it is.
+    Client(ClientSecret, Introduction),
     /// To look only.
     Observer,
 }
@@ -51,8 +53,6 @@ pub enum Role {
 /// Who a client is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
-    /// The id of its leases.
-    pub client: [u8; 16],
     /// Drawn by each program when it starts: another in the same process has taken its place (exec).
     pub image: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
@@ -152,6 +152,8 @@ pub enum Refusal {
     Word,
     /// It is too slow to read what it is told.
     Slow,
+    /// This user or token may not register locks of this namespace.
+    Namespace,
 }
 
 impl fmt::Display for Refusal {
@@ -166,6 +168,7 @@ impl fmt::Display for Refusal {
             Self::Value => "a value that cannot be",
             Self::Word => "a word that may not be said here",
             Self::Slow => "answers were not read in time",
+            Self::Namespace => "this user or token may not register locks of this namespace",
         })
     }
 }
@@ -218,6 +221,42 @@ pub enum Condition {
     Dead,
 }
 
+/// A secret that a client draws when it is built. The id of the client is a hash of it.
+///
+/// The store and everybody who may read it know the id, by the leases that it holds. Only the client knows the
+/// secret, and its nodes. So a node cannot be made to renew or to release the lease of another client, and
+/// needs no question to the store to be sure of that.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSecret([u8; 32]);
+
+impl ClientSecret {
+    /// A secret out of random bytes.
+    #[must_use]
+    pub const fn from_random(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The id of the client that has this secret: the first half of a SHA-256.
+    #[must_use]
+    pub fn client_id(&self) -> ClientId {
+        let mut context = digest::Context::new(&digest::SHA256);
+        // So that it is the hash of nothing else.
+        context.update(b"leasehold client id\0");
+        context.update(&self.0);
+        let mut id = [0; 16];
+        for (byte, hashed) in id.iter_mut().zip(context.finish().as_ref()) {
+            *byte = *hashed;
+        }
+        ClientId::from_random(id)
+    }
+}
+
+impl fmt::Debug for ClientSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientSecret")
+    }
+}
+
 /// A text that nobody must see.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(String);
@@ -241,5 +280,25 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_proves_its_secret_and_does_not_show_it() {
+        let secret = ClientSecret::from_random([7; 32]);
+        // The protocol: another program must come to the same.
+        let id = secret.client_id().to_string();
+        assert_eq!(id, "7d700332e3d7262169cd1e1dcfc2836b");
+        let mut other = [7; 32];
+        other[31] ^= 1;
+        assert_ne!(
+            ClientSecret::from_random(other).client_id(),
+            secret.client_id()
+        );
+        assert_eq!(format!("{secret:?}"), "ClientSecret");
     }
 }

@@ -166,3 +166,19 @@ fn a_fixed_hold_ends_at_its_end() {
     );
     assert_eq!(lease.state(at(95.0)), State::Lost(Cause::Expired));
 }
+
+#[test]
+fn a_pause_that_ends_before_the_margin_does_not_shorten_the_margin() {
+    // The holder runs, and has the margin to end its work: no node that may have renewed delays that.
+    let mut lease = watched();
+    wake(&mut lease, at(19.5));
+    assert_eq!(lease.poll(at(19.5)), Action::Renew(ttl(30)));
+    lease.poll(at(20.0));
+    assert!(lease.state(at(20.0)).is_lost());
+    // Answered by then it is held.
+    let mut lease = watched();
+    wake(&mut lease, at(19.5));
+    lease.poll(at(19.5));
+    lease.renewed(at(19.5), ttl(30), at(19.6));
+    assert!(lease.state(at(20.0)).is_held());
+}

@@ -41,9 +41,9 @@ impl Default for Lane {
 }
 
 impl Lane {
-    /// How many leases the next batch takes at most.
-    pub(super) fn batch_max(&self) -> usize {
-        lock(&self.batching).size()
+    /// How many leases each batch takes at most where so many are due.
+    pub(super) fn batch_max(&self, due: usize) -> usize {
+        lock(&self.batching).size(due)
     }
 
     /// Waits for the turn of a batch. It ends when what is answered is dropped.

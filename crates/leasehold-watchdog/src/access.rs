@@ -1,0 +1,157 @@
+//! Which users and groups of this machine may register locks of which namespaces.
+
+use leasehold_core::Scope;
+use nix::unistd::{Group, User};
+
+use crate::Error;
+
+/// Namespaces that are allowed to somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// `*`: all of them.
+    All,
+    /// These.
+    Listed(Vec<Scope>),
+}
+
+impl Namespaces {
+    /// Parses `*`, or names with commas between them.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::All);
+        }
+        let scopes = text.split(',').map(|scope| Scope::parse(scope).ok());
+        scopes.collect::<Option<_>>().map(Self::Listed)
+    }
+
+    pub(crate) fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listed(scopes) => scopes.iter().any(|scope| scope.as_str() == namespace),
+        }
+    }
+}
+
+/// Allows a user or a group of this machine to register locks of some namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    subject: Subject,
+    namespaces: Namespaces,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    User(u32),
+    Group(u32),
+}
+
+impl Permission {
+    /// Parses `user:NAME=NAMESPACE,...` or `group:NAME=NAMESPACE,...`. A number may stand for the name, and `*`
+    /// for all namespaces.
+    ///
+    /// # Errors
+    ///
+    /// If it is neither, or this machine does not know the name.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::new(format!(
+                "the permission {text:?} is none of user:NAME=NAMESPACE,... and group:NAME=NAMESPACE,..."
+            ))
+        };
+        let (subject, namespaces) = text.split_once('=').ok_or_else(wrong)?;
+        let namespaces = Namespaces::parse(namespaces).ok_or_else(wrong)?;
+        let (kind, name) = subject.split_once(':').ok_or_else(wrong)?;
+        let number = name.parse().ok();
+        let found = match kind {
+            "user" => {
+                let known = || Some(User::from_name(name).ok()??.uid.as_raw());
+                number.or_else(known).map(Subject::User)
+            }
+            "group" => {
+                let known = || Some(Group::from_name(name).ok()??.gid.as_raw());
+                number.or_else(known).map(Subject::Group)
+            }
+            _ => return Err(wrong()),
+        };
+        let unknown = || Error::new(format!("this machine knows no {kind} {name:?}"));
+        Ok(Self {
+            subject: found.ok_or_else(unknown)?,
+            namespaces,
+        })
+    }
+}
+
+/// Whether a process of a user, in these groups, may register locks of a namespace. Without any permission in
+/// the settings everybody may who may connect.
+pub(crate) fn is_allowed(
+    permissions: &[Permission],
+    namespace: &str,
+    user: u32,
+    groups: impl FnOnce() -> Vec<u32>,
+) -> bool {
+    if permissions.is_empty() {
+        return true;
+    }
+    let mut of_groups = permissions.iter().filter_map(|it| match it.subject {
+        Subject::Group(group) if it.namespaces.contains(namespace) => Some(group),
+        _ => None,
+    });
+    let own = |it: &Permission| it.subject == Subject::User(user);
+    if permissions
+        .iter()
+        .any(|it| own(it) && it.namespaces.contains(namespace))
+    {
+        return true;
+    }
+    let groups = groups();
+    of_groups.any(|group| groups.contains(&group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_allowed_what_the_settings_name() {
+        let parse = |text| Permission::parse(text).unwrap();
+        let permissions = [
+            parse("user:1000=ci,jobs"),
+            parse("group:20=web"),
+            parse("user:root=*"),
+        ];
+        let allowed = |namespace, user, groups: &[u32]| {
+            is_allowed(&permissions, namespace, user, || groups.to_vec())
+        };
+        assert!(allowed("ci", 1000, &[]));
+        assert!(allowed("jobs", 1000, &[5]));
+        assert!(!allowed("web", 1000, &[5]));
+        assert!(allowed("web", 1000, &[5, 20]));
+        assert!(allowed("web", 7, &[20]));
+        assert!(!allowed("ci", 7, &[20]));
+        assert!(allowed("anything", 0, &[]));
+        // Without a permission the mode of the socket decides.
+        assert!(is_allowed(&[], "ci", 7, Vec::new));
+    }
+
+    #[test]
+    fn a_permission_that_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            "ci",
+            "user:root",
+            "user:root=",
+            "user:root=a,,b",
+            "user:root=a:b",
+            "root=ci",
+            "uid:0=ci",
+        ] {
+            let error = Permission::parse(text).unwrap_err().to_string();
+            assert!(error.contains("user:NAME=NAMESPACE"), "{error}");
+        }
+        let error = Permission::parse("user:nobody-has-this-name=ci").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "this machine knows no user \"nobody-has-this-name\""
+        );
+    }
+}
