@@ -4,7 +4,7 @@
 //! Whoever finds a master that is not armed does what is due: nobody has to run for it. What was seen
 //! stands in the master itself, so that short programs get on with it one after the other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::store::Reply;
 use crate::store::redis::errors::is_unarmed;
 use crate::store::redis::master::Sight;
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 /// How often a master is looked at that is not armed yet, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ const PATIENCE: Patience = Patience {
 
 /// The masters' marks.
 #[derive(Debug)]
-pub(super) struct Armoury {
+pub(super) struct Admission {
     nodes: Vec<Arc<Node>>,
     size: Size,
     longest: Ttl,
@@ -39,9 +40,22 @@ pub(super) struct Armoury {
     opened: Mutex<HashSet<Scope>>,
     /// What is being armed at this moment.
     arming: Mutex<HashSet<(usize, Scope)>>,
+    /// How each master stood when it was last inspected.
+    statuses: Mutex<HashMap<Scope, Vec<Status>>>,
 }
 
-impl Armoury {
+/// Whether a master is admitted, as far as this process knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Status {
+    #[default]
+    Unknown,
+    Admitted,
+    KeptOut {
+        until: Instant,
+    },
+}
+
+impl Admission {
     pub(super) fn new(nodes: Vec<Arc<Node>>, size: Size, longest: Ttl) -> Self {
         Self {
             nodes,
@@ -49,6 +63,7 @@ impl Armoury {
             longest,
             opened: Mutex::default(),
             arming: Mutex::default(),
+            statuses: Mutex::default(),
         }
     }
 
@@ -58,6 +73,11 @@ impl Armoury {
             return;
         }
         let sights = self.look(namespace).await;
+        for (master, sight) in sights.iter().enumerate() {
+            if sight.as_ref().is_some_and(Sight::is_armed) {
+                self.set_status(master, namespace, Status::Admitted);
+            }
+        }
         let unarmed = |sight: &Option<Sight>| sight.as_ref().is_some_and(|sight| !sight.is_armed());
         let unarmed: Vec<_> = (0..sights.len())
             .filter(|nth| unarmed(&sights[*nth]))
@@ -71,7 +91,7 @@ impl Armoury {
     }
 
     /// Sees to masters that say that they are not armed.
-    pub(super) fn heed(
+    pub(super) fn note_replies(
         self: &Arc<Self>,
         master: usize,
         replies: &[Reply],
@@ -85,6 +105,23 @@ impl Armoury {
         if let Some(ballot) = ballot {
             self.arm_later(master, ballot.namespace());
         }
+    }
+
+    /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
+    /// process knows, or no time can be given, as too few masters answer.
+    #[allow(dead_code, reason = "for the errors of a store without a majority")]
+    pub(super) fn kept_out(&self, namespace: &Scope) -> Option<Duration> {
+        let statuses = lock(&self.statuses);
+        let statuses = statuses.get(namespace)?;
+        let until = majority_at(statuses, self.size.majority())?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    fn set_status(&self, master: usize, namespace: &Scope, status: Status) {
+        let mut statuses = lock(&self.statuses);
+        let statuses = statuses.entry(namespace.clone());
+        let statuses = statuses.or_insert_with(|| vec![Status::default(); self.nodes.len()]);
+        statuses[master] = status;
     }
 
     fn arm_later(self: &Arc<Self>, master: usize, namespace: &Scope) {
@@ -108,6 +145,24 @@ impl Armoury {
 
     /// Arms a master if that is due. Answers how long to wait if it is not; `None`: it is armed.
     async fn try_to_arm(
+        &self,
+        master: usize,
+        namespace: &Scope,
+        sights: &[Option<Sight>],
+    ) -> Option<Duration> {
+        let left = self.arm_if_due(master, namespace, sights).await;
+        let status = match (&sights[master], left) {
+            (None, _) => Status::Unknown,
+            (_, None) => Status::Admitted,
+            (_, Some(left)) => Status::KeptOut {
+                until: Instant::now() + left,
+            },
+        };
+        self.set_status(master, namespace, status);
+        left
+    }
+
+    async fn arm_if_due(
         &self,
         master: usize,
         namespace: &Scope,
@@ -177,6 +232,22 @@ impl Armoury {
     }
 }
 
+/// When a majority is admitted, if too few are now and as many as are lacking are kept out until a known
+/// time.
+fn majority_at(statuses: &[Status], majority: usize) -> Option<Instant> {
+    let admitted = statuses.iter().filter(|it| **it == Status::Admitted);
+    let lacking = majority.checked_sub(admitted.count())?.checked_sub(1)?;
+    let mut times: Vec<_> = statuses
+        .iter()
+        .filter_map(|status| match status {
+            Status::KeptOut { until } => Some(*until),
+            _ => None,
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(lacking).copied()
+}
+
 /// The marks that were seen of the other masters.
 fn others(sights: &[Option<Sight>], master: usize) -> impl Iterator<Item = &Sight> {
     let others = sights.iter().enumerate();
@@ -184,16 +255,16 @@ fn others(sights: &[Option<Sight>], master: usize) -> impl Iterator<Item = &Sigh
 }
 
 /// Looks after a master until it is armed, as long as somebody uses the store.
-async fn arm(armoury: Weak<Armoury>, (master, namespace): (usize, Scope)) {
+async fn arm(admission: Weak<Admission>, (master, namespace): (usize, Scope)) {
     loop {
         let wait = {
-            let Some(armoury) = armoury.upgrade() else {
+            let Some(admission) = admission.upgrade() else {
                 return;
             };
-            let sights = armoury.look(&namespace).await;
-            let left = armoury.try_to_arm(master, &namespace, &sights).await;
+            let sights = admission.look(&namespace).await;
+            let left = admission.try_to_arm(master, &namespace, &sights).await;
             let Some(left) = left else {
-                lock(&armoury.arming).remove(&(master, namespace));
+                lock(&admission.arming).remove(&(master, namespace));
                 return;
             };
             left
@@ -204,4 +275,33 @@ async fn arm(armoury: Weak<Armoury>, (master, namespace): (usize, Scope)) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_is_expected_when_as_many_as_are_lacking_are_admitted() {
+        let now = Instant::now();
+        let in_seconds = |seconds| now + Duration::from_secs(seconds);
+        let kept_out = |seconds| Status::KeptOut {
+            until: in_seconds(seconds),
+        };
+        let at = |statuses: &[Status]| majority_at(statuses, 2);
+        assert_eq!(
+            at(&[kept_out(3), kept_out(1), kept_out(2)]),
+            Some(in_seconds(2))
+        );
+        assert_eq!(
+            at(&[kept_out(3), Status::Admitted, kept_out(2)]),
+            Some(in_seconds(2))
+        );
+        assert_eq!(
+            at(&[kept_out(3), Status::Unknown, kept_out(2)]),
+            Some(in_seconds(3))
+        );
+        assert_eq!(at(&[kept_out(3), Status::Unknown, Status::Unknown]), None);
+        assert_eq!(at(&[kept_out(3), Status::Admitted, Status::Admitted]), None);
+    }
 }
