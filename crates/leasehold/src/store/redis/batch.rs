@@ -10,7 +10,7 @@ use super::errors;
 use super::keys::{
     COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
 };
-use super::master::MarkKey;
+use super::master::AdmissionKey;
 use crate::Error;
 use crate::store::{Key, Reply, Request};
 
@@ -71,7 +71,7 @@ pub(super) fn encode(verb: &str, script: &str, requests: &[Request], terms: Term
         }
     }
     if let Some(request) = mark {
-        cmd.write_arg_fmt(MarkKey(request.key.space.namespace()));
+        cmd.write_arg_fmt(AdmissionKey(request.key.space.namespace()));
     }
     for request in requests {
         encode_op(&mut cmd, &request.op, terms.queued);

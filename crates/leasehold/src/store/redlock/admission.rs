@@ -1,59 +1,66 @@
-//! Takes in masters that are new, or were started again: by the rule of
-//! [`Master`](leasehold_core::quorum::Master).
+//! Inspects the masters, and admits those that are new or may have forgotten when
+//! [`decide`](leasehold_core::quorum::decide) says so.
 //!
-//! Whoever finds a master that is not armed does what is due: nobody has to run for it. What was seen
-//! stands in the master itself, so that short programs get on with it one after the other.
+//! Every client that finds a master that is not admitted does this: no other process has to run for it.
+//! The progress is in the masters themselves, so that short programs continue it one after the other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::quorum::{Size, Waiting};
+use futures_util::future::join_all;
+use leasehold_core::quorum::{Decision, Observation, Size, decide};
 use leasehold_core::{Scope, Token, Ttl};
+use tokio::time::Instant;
 
 use super::ballot::Ballot;
 use super::gather::{Patience, gather};
 use super::node::Node;
 use crate::store::Reply;
 use crate::store::redis::errors::is_unarmed;
-use crate::store::redis::master::Sight;
-use futures_util::future::join_all;
-use tokio::time::Instant;
+use crate::store::redis::master::Inspection;
 
-/// How often a master is looked at that is not armed yet, at least.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long after an inspection the next one is due at the latest and at the earliest, while a master is
+/// not admitted.
+const INTERVAL_MAX: Duration = Duration::from_secs(1);
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
-/// Whoever wants a lock waits so long for the first look. What was not seen then is seen to later, when a
-/// master refuses.
+/// How long the first request in a namespace waits for an inspection. A master that is silent is inspected
+/// again when it refuses a request.
 const PATIENCE: Patience = Patience {
     majority: Some(Duration::from_secs(1)),
     others: Duration::from_millis(250),
 };
 
-/// The masters' marks.
+/// The admission of the masters, for each namespace by itself.
 #[derive(Debug)]
 pub(super) struct Admission {
     nodes: Vec<Arc<Node>>,
     size: Size,
     longest: Ttl,
-    /// The namespaces that were looked at once.
-    opened: Mutex<HashSet<Scope>>,
-    /// What is being armed at this moment.
-    arming: Mutex<HashSet<(usize, Scope)>>,
-    /// How each master stood when it was last inspected.
-    statuses: Mutex<HashMap<Scope, Vec<Status>>>,
+    namespaces: Mutex<HashMap<Scope, Progress>>,
+}
+
+/// How far the admission for a namespace is.
+#[derive(Debug)]
+struct Progress {
+    /// The masters were inspected before the first request.
+    opened: bool,
+    /// A task inspects them until they are admitted.
+    running: bool,
+    statuses: Vec<Status>,
 }
 
 /// Whether a master is admitted, as far as this process knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
-    #[default]
     Unknown,
     Admitted,
-    KeptOut {
-        until: Instant,
-    },
+    KeptOut { until: Instant },
 }
+
+/// What the masters said of themselves. `None`: no answer in time.
+type Inspections = Vec<Option<Inspection>>;
 
 impl Admission {
     pub(super) fn new(nodes: Vec<Arc<Node>>, size: Size, longest: Ttl) -> Self {
@@ -61,36 +68,22 @@ impl Admission {
             nodes,
             size,
             longest,
-            opened: Mutex::default(),
-            arming: Mutex::default(),
-            statuses: Mutex::default(),
+            namespaces: Mutex::default(),
         }
     }
 
-    /// Arms what can be armed at once, before a namespace is used the first time.
+    /// Admits what can be admitted at once, before the first request in a namespace.
     pub(super) async fn open(self: &Arc<Self>, namespace: &Scope) {
-        if lock(&self.opened).contains(namespace) {
+        if self.progress(namespace, |progress| progress.opened) {
             return;
         }
-        let sights = self.look(namespace).await;
-        for (master, sight) in sights.iter().enumerate() {
-            if sight.as_ref().is_some_and(Sight::is_armed) {
-                self.set_status(master, namespace, Status::Admitted);
-            }
+        if self.advance(namespace).await.is_some() {
+            self.start(namespace);
         }
-        let unarmed = |sight: &Option<Sight>| sight.as_ref().is_some_and(|sight| !sight.is_armed());
-        let unarmed: Vec<_> = (0..sights.len())
-            .filter(|nth| unarmed(&sights[*nth]))
-            .collect();
-        let arm = |master: &usize| self.try_to_arm(*master, namespace, &sights);
-        join_all(unarmed.iter().map(arm)).await;
-        for master in unarmed {
-            self.arm_later(master, namespace);
-        }
-        lock(&self.opened).insert(namespace.clone());
+        self.progress(namespace, |progress| progress.opened = true);
     }
 
-    /// Sees to masters that say that they are not armed.
+    /// Starts the admission of a master that refused a request because it is not admitted.
     pub(super) fn note_replies(
         self: &Arc<Self>,
         master: usize,
@@ -102,132 +95,178 @@ impl Admission {
             .iter()
             .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
         let ballot = found.and_then(|nth| ballots.get(*places.get(nth)?));
-        if let Some(ballot) = ballot {
-            self.arm_later(master, ballot.namespace());
-        }
+        let Some(namespace) = ballot.map(Ballot::namespace) else {
+            return;
+        };
+        self.progress(namespace, |progress| {
+            let status = &mut progress.statuses[master];
+            if *status == Status::Admitted {
+                *status = Status::Unknown;
+            }
+        });
+        self.start(namespace);
     }
 
     /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
     /// process knows, or no time can be given, as too few masters answer.
     #[allow(dead_code, reason = "for the errors of a store without a majority")]
     pub(super) fn kept_out(&self, namespace: &Scope) -> Option<Duration> {
-        let statuses = lock(&self.statuses);
-        let statuses = statuses.get(namespace)?;
-        let until = majority_at(statuses, self.size.majority())?;
+        let majority = self.size.majority();
+        let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    fn set_status(&self, master: usize, namespace: &Scope, status: Status) {
-        let mut statuses = lock(&self.statuses);
-        let statuses = statuses.entry(namespace.clone());
-        let statuses = statuses.or_insert_with(|| vec![Status::default(); self.nodes.len()]);
-        statuses[master] = status;
-    }
-
-    fn arm_later(self: &Arc<Self>, master: usize, namespace: &Scope) {
-        let what = (master, namespace.clone());
-        if !lock(&self.arming).insert(what.clone()) {
+    /// Inspects the masters in the background until all that answer are admitted.
+    fn start(self: &Arc<Self>, namespace: &Scope) {
+        if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
             return;
         }
-        let me = Arc::downgrade(self);
+        let admission = Arc::downgrade(self);
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { arm(me, what).await })),
-            Err(_) => drop(lock(&self.arming).remove(&what)),
+            Ok(runtime) => drop(runtime.spawn(run(admission, namespace.clone()))),
+            Err(_) => self.progress(namespace, |progress| progress.running = false),
         }
     }
 
-    /// The marks of all masters that can be asked.
-    async fn look(&self, namespace: &Scope) -> Vec<Option<Sight>> {
-        let looked = self.nodes.iter().map(|node| node.store.look(namespace));
-        let looked = gather(looked, self.size, PATIENCE).await;
-        looked.into_iter().map(|sight| sight?.ok()).collect()
-    }
-
-    /// Arms a master if that is due. Answers how long to wait if it is not; `None`: it is armed.
-    async fn try_to_arm(
-        &self,
-        master: usize,
-        namespace: &Scope,
-        sights: &[Option<Sight>],
-    ) -> Option<Duration> {
-        let left = self.arm_if_due(master, namespace, sights).await;
-        let status = match (&sights[master], left) {
-            (None, _) => Status::Unknown,
-            (_, None) => Status::Admitted,
-            (_, Some(left)) => Status::KeptOut {
-                until: Instant::now() + left,
-            },
+    /// Inspects the masters, and admits those that are due. Answers when to do so again; `None`: all that
+    /// answered are admitted.
+    async fn advance(&self, namespace: &Scope) -> Option<Duration> {
+        let mut before: Inspections = self.nodes.iter().map(|_| None).collect();
+        let mut inspected = self.inspect(namespace).await;
+        let mut decisions = self.decide(&before, &inspected);
+        let over = Decision::KeepOut {
+            remaining: Duration::ZERO,
         };
-        self.set_status(master, namespace, status);
-        left
+        if decisions.contains(&over) {
+            // What was written until the wait was over has to be seen.
+            before = inspected;
+            inspected = self.inspect(namespace).await;
+            decisions = self.decide(&before, &inspected);
+        }
+        let carried_out = decisions.into_iter().enumerate();
+        let carried_out = carried_out.map(|(master, decision)| {
+            self.carry_out(master, namespace, decision, inspected[master].as_ref())
+        });
+        let statuses = join_all(carried_out).await;
+        let now = Instant::now();
+        let waits = statuses.iter().zip(&inspected);
+        let waits = waits.filter_map(|(status, inspected)| match status {
+            Status::Admitted => None,
+            Status::KeptOut { until } => Some(until.saturating_duration_since(now)),
+            Status::Unknown => inspected.as_ref().map(|_| INTERVAL_MAX),
+        });
+        let wait = waits.min();
+        self.progress(namespace, |progress| progress.statuses = statuses);
+        wait.map(|wait| wait.clamp(INTERVAL_MIN, INTERVAL_MAX))
     }
 
-    async fn arm_if_due(
+    async fn inspect(&self, namespace: &Scope) -> Inspections {
+        let nodes = self.nodes.iter();
+        let inspected = nodes.map(|node| node.store.inspect_master(namespace));
+        let inspected = gather(inspected, self.size, PATIENCE).await;
+        let inspected = inspected.into_iter();
+        inspected.map(|inspection| inspection?.ok()).collect()
+    }
+
+    fn decide(&self, before: &Inspections, inspected: &Inspections) -> Vec<Decision> {
+        let observed = |it: &Option<Inspection>| it.as_ref().map(|it| it.observation);
+        let inspected: Vec<Option<Observation>> = inspected.iter().map(observed).collect();
+        let before = before.iter().map(observed).enumerate();
+        let decided = before.map(|(place, before)| {
+            decide(self.size, self.longest, place, before.as_ref(), &inspected)
+        });
+        decided.collect()
+    }
+
+    async fn carry_out(
         &self,
         master: usize,
         namespace: &Scope,
-        sights: &[Option<Sight>],
-    ) -> Option<Duration> {
+        decision: Decision,
+        inspected: Option<&Inspection>,
+    ) -> Status {
         let store = &self.nodes[master].store;
-        let sight = sights[master].as_ref()?;
-        if sight.is_armed() {
-            return None;
+        match (decision, inspected) {
+            (Decision::Admitted, _) => Status::Admitted,
+            (Decision::Admit { floor }, Some(candidate)) => {
+                self.admit(master, namespace, candidate, floor).await
+            }
+            (Decision::KeepOut { remaining }, _) => {
+                tracing::info!(
+                    master = %store, %namespace, ?remaining,
+                    "kept out until the leases that it may have forgotten have ended",
+                );
+                let until = Instant::now() + remaining;
+                Status::KeptOut { until }
+            }
+            (Decision::TooFewAnswers, Some(_)) => {
+                tracing::info!(
+                    master = %store, %namespace,
+                    "kept out until all masters answer, or a majority that is admitted",
+                );
+                Status::Unknown
+            }
+            (Decision::TooFewAnswers | Decision::Admit { .. }, _) => Status::Unknown,
         }
-        if sight.armed.is_some() && store.keeps_all().await {
-            tracing::info!(master = %store, %namespace, "started again with all it had; it is taken in");
-            return self.arm(master, namespace, sight, None).await;
-        }
-        // Nobody has ever used these masters: what was granted, was granted before they were started.
-        let new =
-            sight.armed.is_none() && others(sights, master).all(|other| other.armed.is_none());
-        let known = sight
-            .since
-            .map_or(Duration::ZERO, |since| since.until(sight.now));
-        let since = if new { known.max(sight.up) } else { known };
-        if let Waiting::For(left) = Waiting::since(since, self.longest) {
-            tracing::info!(
-                master = %store, %namespace, ?left,
-                "started again; kept out until what it may have forgotten has ended",
-            );
-            return Some(left);
-        }
-        // Only now: what was written until the wait was over has to be heard.
-        let sights = self.look(namespace).await;
-        let others: Vec<_> = others(&sights, master).collect();
-        // Who has forgotten, too, knows nothing that others have to hear. Only if all are there to be
-        // asked, more than a minority has forgotten: then the clocks keep the tokens growing.
-        let armed = others.iter().filter(|other| other.is_armed()).count();
-        let all = others.len() + 1 == self.size.masters();
-        let enough = match new || all {
-            true => others.len() >= self.size.majority(),
-            false => armed >= self.size.majority(),
-        };
-        if !enough {
-            tracing::info!(master = %store, %namespace, "kept out: too few others tell their tokens");
-            return Some(LOOK_EVERY);
-        }
-        let floor = others.iter().filter_map(|other| other.high).max();
-        self.arm(master, namespace, sight, floor).await
     }
 
-    async fn arm(
+    async fn admit(
         &self,
         master: usize,
         namespace: &Scope,
-        sight: &Sight,
+        candidate: &Inspection,
         floor: Option<Token>,
-    ) -> Option<Duration> {
+    ) -> Status {
         let store = &self.nodes[master].store;
-        match store.arm(namespace, &sight.run, floor).await {
-            Ok(sight) if sight.is_armed() => {
-                tracing::info!(master = %store, %namespace, ?floor, "taken in");
-                None
+        match store.admit(namespace, candidate, floor).await {
+            Ok(inspected) if inspected.observation.is_admitted() => {
+                tracing::info!(master = %store, %namespace, ?floor, "admitted");
+                Status::Admitted
             }
-            Ok(_) => Some(LOOK_EVERY),
+            Ok(_) => Status::Unknown,
             Err(error) => {
-                tracing::debug!(master = %store, %error, "not taken in");
-                Some(LOOK_EVERY)
+                tracing::debug!(master = %store, %error, "not admitted");
+                Status::Unknown
             }
+        }
+    }
+
+    fn progress<T>(&self, namespace: &Scope, access: impl FnOnce(&mut Progress) -> T) -> T {
+        let mut namespaces = self.namespaces();
+        if let Some(progress) = namespaces.get_mut(namespace) {
+            return access(progress);
+        }
+        let progress = Progress {
+            opened: false,
+            running: false,
+            statuses: vec![Status::Unknown; self.nodes.len()],
+        };
+        access(namespaces.entry(namespace.clone()).or_insert(progress))
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<Scope, Progress>> {
+        let namespaces = self.namespaces.lock();
+        namespaces.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Continues the admission for a namespace as long as the store is in use and a master that answers is not
+/// admitted.
+async fn run(admission: Weak<Admission>, namespace: Scope) {
+    loop {
+        let wait = {
+            let Some(admission) = admission.upgrade() else {
+                return;
+            };
+            let wait = admission.advance(&namespace).await;
+            if wait.is_none() {
+                admission.progress(&namespace, |progress| progress.running = false);
+            }
+            wait
+        };
+        match wait {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => return,
         }
     }
 }
@@ -246,35 +285,6 @@ fn majority_at(statuses: &[Status], majority: usize) -> Option<Instant> {
         .collect();
     times.sort_unstable();
     times.get(lacking).copied()
-}
-
-/// The marks that were seen of the other masters.
-fn others(sights: &[Option<Sight>], master: usize) -> impl Iterator<Item = &Sight> {
-    let others = sights.iter().enumerate();
-    others.filter_map(move |(nth, sight)| sight.as_ref().filter(|_| nth != master))
-}
-
-/// Looks after a master until it is armed, as long as somebody uses the store.
-async fn arm(admission: Weak<Admission>, (master, namespace): (usize, Scope)) {
-    loop {
-        let wait = {
-            let Some(admission) = admission.upgrade() else {
-                return;
-            };
-            let sights = admission.look(&namespace).await;
-            let left = admission.try_to_arm(master, &namespace, &sights).await;
-            let Some(left) = left else {
-                lock(&admission.arming).remove(&(master, namespace));
-                return;
-            };
-            left
-        };
-        tokio::time::sleep(wait.min(LOOK_EVERY)).await;
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
