@@ -3,7 +3,7 @@
 //! * `node` is one of the masters, and how it is spared while it does not answer.
 //! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
 //!   [`leasehold_core::quorum`].
-//! * `admission` takes in masters that are new, or were started again.
+//! * `admission` inspects masters that are new or may have forgotten, and admits them.
 //! * `gather` asks all of them something, and waits for the last only for a moment.
 //! * `strays` are leases that were given up before a master answered.
 //! * `panel` passes on what the masters tell; `look` reads records of all of them.
