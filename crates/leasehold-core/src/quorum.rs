@@ -8,15 +8,17 @@
 //!
 //! * [`Round`] is one acquisition.
 //! * [`Vote`] is one renewal, release or change of the count.
-//! * [`Master`] is what one of the masters knows of itself, and keeps one out that has forgotten.
+//! * [`Master`] is one of the masters, and [`decide`] says when it is admitted that may have forgotten.
 
+mod admission;
 mod master;
 mod round;
 mod vote;
 
 use std::fmt;
 
-pub use self::master::{Mark, Master, RunId, Unarmed, Waiting, quarantine};
+pub use self::admission::{Decision, Observation, decide, quarantine};
+pub use self::master::{AdmissionRecord, Master, NotAdmitted, RunId};
 pub use self::round::{Defeat, Round, Step};
 pub use self::vote::{Verdict, Vote};
 

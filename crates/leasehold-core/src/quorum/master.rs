@@ -1,20 +1,7 @@
-//! What one of many masters knows of itself.
-//!
-//! A master that has forgotten what it granted could grant it again, and repeat its tokens. So each has a
-//! mark that says for which run of its process it is fit. One that was started again does nothing until
-//!
-//! 1. every lease that anybody could have held or asked for when it went has ended: the longest ttl that
-//!    is used, and drift. Only then
-//! 2. the largest tokens that a majority of all masters know, this one not counted, are read, and it gives
-//!    out none below.
-//!
-//! Neither is enough alone: the model shows a repeated token for each.
+//! One of many masters: what it keeps beside its records, and what it does by that.
 
-use std::time::Duration;
-
-use super::Size;
 use crate::mutex::{self, Op, Outcome, Record};
-use crate::time::{self, StoreTime, Ttl};
+use crate::time::StoreTime;
 use crate::token::Token;
 
 /// One run of a master's process. Drawn anew at each start.
@@ -26,14 +13,14 @@ pub struct RunId(pub u128);
 pub struct Master {
     /// The run of its process.
     pub run: RunId,
-    /// Its mark. `None`: it has none, or has forgotten it.
-    pub mark: Option<Mark>,
+    /// Its admission record. `None`: it was never admitted, or has forgotten that.
+    pub admission: Option<AdmissionRecord>,
 }
 
-/// What a master keeps beside its records.
+/// What a master keeps beside the records of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark {
-    /// For which run it is fit.
+pub struct AdmissionRecord {
+    /// The run for which it is admitted.
     pub run: RunId,
     /// It gives out no token that is not larger.
     pub floor: Option<Token>,
@@ -41,83 +28,50 @@ pub struct Mark {
     pub high: Option<Token>,
 }
 
-/// The master was started again and may have forgotten what it granted.
+/// The master is not admitted: it may have forgotten what it granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unarmed;
-
-/// How long a master is kept out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// So long still.
-    For(Duration),
-    /// Not any more: it may be armed, with the largest tokens that the others know.
-    Over,
-}
+pub struct NotAdmitted;
 
 impl Master {
     /// Whether it may do anything.
     #[must_use]
-    pub fn is_armed(&self) -> bool {
-        self.mark.is_some_and(|mark| mark.run == self.run)
+    pub fn is_admitted(&self) -> bool {
+        self.admission
+            .is_some_and(|admission| admission.run == self.run)
     }
 
-    /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the mark.
+    /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
     /// Nobody waits in a queue of one of many masters.
     ///
     /// # Errors
     ///
-    /// [`Unarmed`]: nothing was done.
+    /// [`NotAdmitted`]: nothing was done.
     pub fn apply(
         &mut self,
         record: &mut Record,
         op: &Op,
         now: StoreTime,
-    ) -> Result<Outcome, Unarmed> {
+    ) -> Result<Outcome, NotAdmitted> {
         let run = self.run;
-        let mark = self.mark.as_mut().filter(|mark| mark.run == run);
-        let mark = mark.ok_or(Unarmed)?;
-        record.last_token = record.last_token.max(mark.floor);
+        let admission = self.admission.as_mut();
+        let admission = admission.filter(|admission| admission.run == run);
+        let admission = admission.ok_or(NotAdmitted)?;
+        record.last_token = record.last_token.max(admission.floor);
         let outcome = mutex::apply(record, op, now, |_| false);
-        mark.high = mark.high.max(record.last_token);
+        admission.high = admission.high.max(record.last_token);
         Ok(outcome)
     }
 
-    /// Makes it fit for this run, with the largest token that each of some other masters knows, which
-    /// must be fit themselves: who has forgotten, too, knows nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Unarmed`] if these are no majority of all.
-    pub fn arm(&mut self, size: Size, others: &[Option<Token>]) -> Result<(), Unarmed> {
-        if others.len() < size.majority() {
-            return Err(Unarmed);
-        }
-        let floor = others.iter().copied().max().flatten();
-        let kept = self.mark.and_then(|mark| mark.high.max(mark.floor));
-        self.mark = Some(Mark {
+    /// Admits it for this run, as [`decide`](super::decide) says. It gives out no token up to the floor,
+    /// nor up to the largest that it has kept.
+    pub fn admit(&mut self, floor: Option<Token>) {
+        let kept = self.admission.and_then(|kept| kept.high.max(kept.floor));
+        let floor = floor.max(kept);
+        self.admission = Some(AdmissionRecord {
             run: self.run,
-            floor: floor.max(kept),
-            high: floor.max(kept),
+            floor,
+            high: floor,
         });
-        Ok(())
-    }
-}
-
-/// How long a master that may have forgotten is kept out, if `longest` is the longest ttl in use.
-#[must_use]
-pub fn quarantine(longest: Ttl) -> Duration {
-    let longest = longest.as_duration();
-    longest + time::drift(longest)
-}
-
-impl Waiting {
-    /// How long a master is kept out that can have forgotten nothing for `since`.
-    #[must_use]
-    pub fn since(since: Duration, longest: Ttl) -> Self {
-        match quarantine(longest).checked_sub(since) {
-            Some(left) if !left.is_zero() => Self::For(left),
-            _ => Self::Over,
-        }
     }
 }
 
@@ -127,6 +81,7 @@ mod tests {
 
     use super::*;
     use crate::id::{ClientId, LeaseId};
+    use crate::time::Ttl;
     use crate::token::TokenCount;
 
     fn token(value: u64) -> Token {
@@ -146,66 +101,43 @@ mod tests {
         }
     }
 
-    fn size() -> Size {
-        Size::new(3).unwrap()
-    }
-
     #[test]
-    fn a_master_does_nothing_before_it_is_armed_and_after_it_was_started_again() {
+    fn a_master_does_nothing_before_it_is_admitted_and_after_it_was_started_again() {
         let now = StoreTime::from_micros(5);
         let mut record = Record::default();
         let mut master = Master {
             run: RunId(1),
-            mark: None,
+            admission: None,
         };
-        assert_eq!(master.apply(&mut record, &acquire(1), now), Err(Unarmed));
-        assert_eq!(master.arm(size(), &[None]), Err(Unarmed));
-        assert_eq!(master.arm(size(), &[None, None]), Ok(()));
+        let refused = Err(NotAdmitted);
+        assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
+        master.admit(None);
         let first = token(5);
         let granted = Ok(Outcome::Granted { first });
         assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
-        assert_eq!(master.mark.and_then(|mark| mark.high), Some(first));
+        let high = master.admission.and_then(|admission| admission.high);
+        assert_eq!(high, Some(first));
         master.run = RunId(2);
-        assert!(!master.is_armed());
-        assert_eq!(master.apply(&mut record, &acquire(1), now), Err(Unarmed));
+        assert!(!master.is_admitted());
+        assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
     }
 
     #[test]
-    fn a_master_goes_on_above_what_the_others_know() {
+    fn a_master_goes_on_above_its_floor_and_what_it_has_kept() {
         let now = StoreTime::from_micros(5);
-        let mut master = Master {
-            run: RunId(1),
-            mark: None,
-        };
-        let others = [Some(token(7)), Some(token(900)), None];
-        assert_eq!(master.arm(size(), &others), Ok(()));
-        let mut record = Record::default();
-        let first = token(901);
-        let granted = Ok(Outcome::Granted { first });
-        assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
-    }
-
-    #[test]
-    fn a_master_that_kept_its_mark_goes_on_above_it() {
-        let mark = Mark {
-            run: RunId(1),
-            floor: None,
-            high: Some(token(50)),
-        };
-        let mut master = Master {
-            run: RunId(2),
-            mark: Some(mark),
-        };
-        assert_eq!(master.arm(size(), &[None, Some(token(3))]), Ok(()));
-        assert_eq!(master.mark.and_then(|mark| mark.floor), Some(token(50)));
-    }
-
-    #[test]
-    fn the_wait_covers_the_longest_lease_and_drift() {
-        let longest = Ttl::from_millis(1_000).unwrap();
-        let left = Waiting::since(Duration::from_millis(1_000), longest);
-        assert!(matches!(left, Waiting::For(left) if left >= Duration::from_millis(12)));
-        let over = Waiting::since(quarantine(longest), longest);
-        assert_eq!(over, Waiting::Over);
+        for (kept, floor) in [(None, Some(900)), (Some(900), Some(7)), (Some(900), None)] {
+            let admission = kept.map(|high| AdmissionRecord {
+                run: RunId(1),
+                floor: None,
+                high: Some(token(high)),
+            });
+            let run = RunId(2);
+            let mut master = Master { run, admission };
+            master.admit(floor.map(token));
+            let mut record = Record::default();
+            let first = token(901);
+            let granted = Ok(Outcome::Granted { first });
+            assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! * [`rows`]: what is explored, and what must come out. For each rule there is a row without it, in
 //!   which something breaks: a model that breaks nothing proves nothing.
 //!
-//! The rules are those that ship: `mutex::apply`, `quorum::Round`, `Vote`, `Master` and `Waiting`,
+//! The rules are those that ship: `mutex::apply`, `quorum::Round`, `Vote`, `Master` and `decide`,
 //! `time::deadline`, `watchdog::Charge` and `Registry`. Only the messages, the clocks and the broken rules are of the model.
 //!
 //! States are kept few by three means: the masters are put in order, as nobody can tell them apart;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Extent, Row};
 use crate::model::explore::Property::Exclusion;
-use crate::model::times::{Deadline, Fault, Setup, Times};
+use crate::model::times::{Admission, Deadline, Fault, Setup, Times};
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let attempts = match extent {
@@ -17,6 +17,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     };
     let mut rows = deadlines(setup);
     rows.extend(faults(setup));
+    rows.extend(admissions(setup));
     rows.extend(drift(setup));
     rows.extend(renewals(setup));
     rows
@@ -87,6 +88,62 @@ fn faults(setup: Setup) -> Vec<Row> {
             "one store forgets",
             "one store comes back empty at once",
             after(Fault::RestartAtOnce),
+        )
+        .breaks(&[Exclusion]),
+    ]
+}
+
+/// A master that may have forgotten is admitted, by what some of the others say.
+fn admissions(setup: Setup) -> Vec<Row> {
+    let after = |fault, admission| Setup {
+        faults: 1,
+        fault,
+        admission,
+        ..setup
+    };
+    let first = |admission| Setup {
+        unused: true,
+        ..after(Fault::Flush, admission)
+    };
+    let row = |key, what, setup| over::<3>(key, what, setup);
+    vec![
+        row(
+            "flush",
+            "a master is flushed, or exchanged for a server that has run for long; admitted by the rule",
+            after(Fault::Flush, Admission::Rule),
+        ),
+        row(
+            "flush, no answer",
+            "the same, but if no other answers, silent masters count as unused",
+            after(Fault::Flush, Admission::NoAnswer),
+        )
+        .breaks(&[Exclusion]),
+        row(
+            "flush, one answer",
+            "the same, but if one other answers, the silent master counts as unused",
+            after(Fault::Flush, Admission::OneAnswer),
+        )
+        .breaks(&[Exclusion]),
+        row(
+            "old data",
+            "a master comes back with an old snapshot, and is admitted by the rule",
+            after(Fault::OldData, Admission::Rule),
+        ),
+        row(
+            "old data, setting of now",
+            "the same, but it is admitted at once because its server now syncs each write",
+            after(Fault::OldData, Admission::SettingOfNow),
+        )
+        .breaks(&[Exclusion]),
+        row(
+            "first use",
+            "masters that were never used are admitted, and one is flushed",
+            first(Admission::Rule),
+        ),
+        row(
+            "first use, unchecked",
+            "the same, but one is admitted by a decision from before it was flushed",
+            first(Admission::Unchecked),
         )
         .breaks(&[Exclusion]),
     ]

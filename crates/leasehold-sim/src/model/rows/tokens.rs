@@ -1,7 +1,7 @@
 //! Tokens over a majority.
 
 use super::{Extent, Row};
-use crate::model::explore::Property::{self, Fenced, Free, Ownership, RealTime, Unique};
+use crate::model::explore::Property::{self, Fenced, Ownership, RealTime, Unique};
 use crate::model::tokens::{Back, Broken, Setup, Tokens};
 
 const ALL: [Property; 3] = [Unique, RealTime, Ownership];
@@ -179,13 +179,13 @@ fn restarts(setup: Setup) -> Vec<Row> {
     vec![
         row(
             "restart with data",
-            "a master is started again with its data, kept out and armed",
+            "a master is started again with its data, kept out and admitted",
             Back::WithData,
         ),
         row(
             "restart",
-            "a master comes back empty, is kept out and armed: by the rule",
-            Back::Armed,
+            "a master comes back empty, is kept out and admitted: by the rule",
+            Back::Rule,
         )
         .independent("J: 6,517,444"),
         row(
@@ -211,7 +211,7 @@ fn restarts(setup: Setup) -> Vec<Row> {
         .independent("H: 848,419"),
         row(
             "restart caught up",
-            "a master comes back empty, and is only armed",
+            "a master comes back empty, and is only admitted by the others",
             Back::CaughtUp,
         )
         .breaks(&ALL)
@@ -225,9 +225,7 @@ fn restarts(setup: Setup) -> Vec<Row> {
                 together: true,
                 ..back(Back::WithData)
             },
-        )
-        // Nobody can arm them: one master is no majority.
-        .breaks(&[Free]),
+        ),
     ]
 }
 
@@ -253,12 +251,12 @@ fn larger(setup: Setup) -> Vec<Row> {
         over::<5>(
             "a minority restarts",
             "two of five come back empty together, by the rule; two attempts, counters from 0",
-            minority(Back::Armed),
+            minority(Back::Rule),
         ),
         over::<5>(
-            "a minority restarts, armed by anybody",
-            "the same, but masters that are not armed count among those that are read",
-            minority(Back::ArmedByAnybody),
+            "a minority restarts, admitted by anybody",
+            "the same, but masters that are not admitted count among the others",
+            minority(Back::AdmittedByAnybody),
         )
         .breaks(&ALL),
         over::<3>(
@@ -275,7 +273,7 @@ fn larger(setup: Setup) -> Vec<Row> {
             "two masters come back empty, one after the other, by the rule; two attempts",
             Setup {
                 faults: 2,
-                ..restarted(Back::Armed)
+                ..restarted(Back::Rule)
             },
         ),
         over::<5>("five masters", "five masters, two attempts", two).independent("N: 353,919"),

@@ -11,7 +11,7 @@ mod steps;
 
 use std::fmt;
 
-pub use self::setup::{Deadline, Fault, Setup};
+pub use self::setup::{Admission, Deadline, Fault, Setup};
 pub use self::state::Packed;
 use self::state::{Stand, State};
 use super::explore::{Model, Property};
@@ -34,7 +34,7 @@ impl<const N: usize> Model for Times<N> {
     type State = Packed<N>;
 
     fn initial(&self) -> Vec<Packed<N>> {
-        vec![State::new(self.setup.faults).pack()]
+        vec![State::new(self.setup.faults, self.setup.unused).pack()]
     }
 
     fn steps(&self, state: &Packed<N>, take: &mut dyn FnMut(&dyn fmt::Display, Packed<N>)) {

@@ -33,10 +33,14 @@ impl<const N: usize> State<N> {
                 self.end(at);
             }
         }
+        let out = self.masters.iter().any(|it| it.out > 0);
+        let asked = setup.is_inspected() && (out || self.faults > 0);
         for master in &mut self.masters {
             if master.hold == 0 {
                 master.left = 0;
             }
+            master.used &= asked;
+            master.decided &= asked;
         }
     }
 

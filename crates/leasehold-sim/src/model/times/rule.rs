@@ -3,16 +3,21 @@
 use std::time::Duration;
 
 use leasehold_core::mutex::{self, Loss, Op, Outcome, Record};
-use leasehold_core::quorum::{Round, Size, Step, Verdict, Vote, Waiting};
+use leasehold_core::quorum::{
+    Decision, Observation, Round, RunId, Size, Step, Verdict, Vote, decide, quarantine,
+};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Deadline, Fault, Setup};
+use super::setup::{Admission, Deadline, Fault, Setup};
 use super::state::{Acquire, Master, Renew, State};
 use crate::model::core;
 
 /// Now on every clock. Only spans make a difference.
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
+
+/// The run of a master's process, and the one before.
+const RUNS: [RunId; 2] = [RunId(2), RunId(1)];
 
 /// Ticks that never end.
 pub(super) const EVER: u8 = u8::MAX;
@@ -34,6 +39,7 @@ impl Setup {
             ..Record::default()
         };
         let outcome = mutex::apply(&mut record, op, NOW, |_| false);
+        master.used |= matches!(outcome, Outcome::Granted { .. });
         let hold = record.holder(NOW);
         master.hold = hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
         let left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
@@ -60,12 +66,67 @@ impl Setup {
         self.ticks(now.until(deadline))
     }
 
-    /// Whether a master may go on that was started again so long ago.
-    pub(super) fn is_back(self, ticks: u8) -> bool {
-        let since = self.tick * u32::from(ticks);
-        match self.fault {
-            Fault::RestartEarly => ticks + 1 >= self.ttl,
-            _ => Waiting::since(since, self.ttl()) == Waiting::Over,
+    /// Whether masters are inspected before they are admitted.
+    pub(super) fn is_inspected(self) -> bool {
+        self.unused || matches!(self.fault, Fault::Restart | Fault::Flush | Fault::OldData)
+    }
+
+    /// In how many ticks the wait of every master is over, and one more.
+    pub(super) fn out_max(self) -> u8 {
+        self.ticks(quarantine(self.ttl())) + 1
+    }
+
+    /// What a master says of itself.
+    fn observation(self, master: &Master) -> Observation {
+        let waited = self.tick * u32::from(master.out.saturating_sub(1));
+        let uptime = match self.fault {
+            Fault::Flush => quarantine(Ttl::MAX),
+            _ => waited,
+        };
+        Observation {
+            run: RUNS[0],
+            uptime,
+            now: NOW.after_span(waited),
+            admitted: match self.fault {
+                _ if master.out == 0 => Some(RUNS[0]),
+                Fault::OldData => Some(RUNS[1]),
+                _ => None,
+            },
+            high: core::token(u8::from(master.used)),
+            since: (master.out > 0).then_some(NOW),
+        }
+    }
+
+    /// Whether a master that is out is admitted if these others answer, and whether it knows a token then.
+    pub(super) fn admits<const N: usize>(
+        self,
+        state: &State<N>,
+        at: usize,
+        others: u32,
+    ) -> Option<bool> {
+        let master = &state.masters[at];
+        let unused = Observation {
+            admitted: None,
+            high: None,
+            ..self.observation(master)
+        };
+        let silent = match (self.admission, others.count_ones()) {
+            (Admission::NoAnswer, 0) | (Admission::OneAnswer, 1) => Some(unused),
+            (Admission::SettingOfNow, _) if unused != self.observation(master) => {
+                return Some(true);
+            }
+            _ => None,
+        };
+        let inspected = state.masters.iter().enumerate().map(|(nth, it)| {
+            let answers = nth == at || others & 1 << nth != 0;
+            answers.then(|| self.observation(it)).or(silent)
+        });
+        let inspected: Vec<_> = inspected.collect();
+        let size = Size::new(N).ok()?;
+        // The clocks stand still between the two inspections: that is as early as it can be.
+        match decide(size, self.ttl(), at, inspected[at].as_ref(), &inspected) {
+            Decision::Admit { floor } => Some(floor.is_some()),
+            _ => None,
         }
     }
 

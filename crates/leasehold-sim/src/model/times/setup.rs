@@ -18,6 +18,10 @@ pub struct Setup {
     pub faults: u8,
     /// What that is.
     pub fault: Fault,
+    /// No master is admitted at first, and none was ever used.
+    pub unused: bool,
+    /// The rule by which a master is admitted.
+    pub admission: Admission,
     /// Holders renew their leases.
     pub renewed: bool,
     /// The rule by which a holder counts its deadline.
@@ -27,14 +31,33 @@ pub struct Setup {
 /// What happens to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It forgets everything, and is kept out by the rule.
+    /// It is started again and forgets everything. It is admitted by the rule.
     Restart,
+    /// It runs on and forgets everything, or is exchanged for a server that has run for long.
+    Flush,
+    /// It is started again and remembers what was before the first lease.
+    OldData,
     /// It forgets everything, and goes on at once.
     RestartAtOnce,
     /// It forgets everything, and is kept out for a tick less than the ttl.
     RestartEarly,
     /// Its clock is set forward by a ttl.
     Jump,
+}
+
+/// How a master is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// By the rule, whichever of the others answer.
+    Rule,
+    /// No other answers, and silent ones count as ones that were never used.
+    NoAnswer,
+    /// The same when one other answers.
+    OneAnswer,
+    /// At once if it has any data, because its server syncs each write now.
+    SettingOfNow,
+    /// By the rule, but a decision may be carried out when the master has forgotten what it was based on.
+    Unchecked,
 }
 
 /// How a holder counts its deadline.
@@ -60,6 +83,8 @@ impl Default for Setup {
             gain: 0,
             faults: 0,
             fault: Fault::Restart,
+            unused: false,
+            admission: Admission::Rule,
             renewed: false,
             deadline: Deadline::Rule,
         }

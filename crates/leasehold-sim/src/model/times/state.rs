@@ -36,8 +36,12 @@ pub(super) struct Master {
     pub(super) left: u8,
     /// How many ticks its clock has gained.
     pub(super) gained: u8,
-    /// It was started again and is kept out: for how many ticks already, plus one.
+    /// It is not admitted: for how many ticks already, plus one.
     pub(super) out: u8,
+    /// It has given out a token, or knows of one.
+    pub(super) used: bool,
+    /// Somebody has decided to admit it.
+    pub(super) decided: bool,
     pub(super) cells: [Cell; ATTEMPTS],
 }
 
@@ -94,9 +98,13 @@ pub(super) enum Stand {
 }
 
 impl<const N: usize> State<N> {
-    pub(super) fn new(faults: u8) -> Self {
+    pub(super) fn new(faults: u8, unused: bool) -> Self {
+        let master = Master {
+            out: u8::from(unused),
+            ..Master::default()
+        };
         Self {
-            masters: [Master::default(); N],
+            masters: [master; N],
             attempts: [Attempt::default(); ATTEMPTS],
             faults,
             won: 0,
@@ -132,7 +140,8 @@ impl<const N: usize> Packed<N> {
 impl Master {
     fn pack(self) -> u64 {
         let cells = self.cells.map(Cell::pack);
-        let head = [self.hold, self.left, self.gained, self.out];
+        let flags = u8::from(self.used) << 6 | u8::from(self.decided) << 7;
+        let head = [self.hold, self.left, self.gained, self.out | flags];
         let bytes: [u8; 8] = array::from_fn(|at| match at.checked_sub(ATTEMPTS) {
             Some(cell) => cells[cell],
             None => head[at],
@@ -147,7 +156,9 @@ impl Master {
             hold,
             left,
             gained,
-            out,
+            out: out & 0x3f,
+            used: out & 0x40 != 0,
+            decided: out & 0x80 != 0,
             cells: array::from_fn(|at| Cell::unpack(bytes[ATTEMPTS + at])),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use leasehold_core::mutex::Outcome;
 
 use super::rule::EVER;
-use super::setup::{Fault, Setup};
+use super::setup::{Admission, Fault, Setup};
 use super::state::{Acquire, Attempt, Master, Renew, Stand, State};
 use crate::model::core;
 use crate::model::words::{list, majorities, name};
@@ -33,6 +33,7 @@ impl Setup {
         }
         for master in 0..N {
             self.fault(state, master, take);
+            self.admit(state, master, take);
             self.gain(state, master, take);
         }
     }
@@ -64,10 +65,40 @@ impl Setup {
             master.hold = 0;
         }
         if master.out > 0 {
-            master.out += 1;
-            if self.is_back(master.out - 1) {
+            // Longer than the wait is the same as the wait.
+            master.out = self.out_max().min(master.out + 1);
+            if self.fault == Fault::RestartEarly && master.out >= self.ttl {
                 master.out = 0;
             }
+        }
+    }
+
+    /// Somebody decides to admit a master, by what some of the others say, and does so later.
+    fn admit<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
+        let it = &state.masters[master];
+        if it.out == 0 {
+            return;
+        }
+        let number = master + 1;
+        let mut next = *state;
+        if it.decided {
+            next.masters[master].out = 0;
+            next.masters[master].decided = self.admission == Admission::Unchecked;
+            take(&format_args!("{number} is admitted"), next);
+            return;
+        }
+        for others in (0..1_u32 << N).filter(|others| others & 1 << master == 0) {
+            let Some(used) = self.admits(state, master, others) else {
+                continue;
+            };
+            let mut next = *state;
+            next.masters[master].used |= used;
+            next.masters[master].decided = true;
+            let answers = list(others);
+            take(
+                &format_args!("{number} is to be admitted, {answers} beside it having answered"),
+                next,
+            );
         }
     }
 
@@ -204,11 +235,13 @@ impl Setup {
         let mut next = *state;
         next.faults -= 1;
         let it = &mut next.masters[master];
-        (it.hold, it.left) = (0, 0);
+        (it.hold, it.left, it.used) = (0, 0, false);
+        // The script admits only the candidate that was inspected.
+        it.decided &= self.admission == Admission::Unchecked;
         match self.fault {
             Fault::Jump => take(&format_args!("the clock of {number} is set forward"), next),
             Fault::RestartAtOnce => take(&format_args!("{number} forgets and goes on"), next),
-            Fault::Restart | Fault::RestartEarly => {
+            _ => {
                 it.out = 1;
                 take(&format_args!("{number} forgets and is kept out"), next);
             }

@@ -2,18 +2,23 @@
 //!
 //! No time passes here: leases end by a step of the model, and tokens come of the counters alone.
 
+use std::time::Duration;
+
 use leasehold_core::mutex::{Op, Outcome, Record};
-use leasehold_core::quorum::{self, Mark, Masters, Round, RunId, Size, Step};
+use leasehold_core::quorum::{
+    self, AdmissionRecord, Decision, Masters, Observation, Round, RunId, Size, Step, decide,
+    quarantine,
+};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Broken, Setup};
+use super::setup::{Back, Broken, Setup};
 use super::state::{Fence, Master, Stage, State};
 use crate::model::core;
 
 const NOW: StoreTime = StoreTime::from_micros(0);
 
-/// The run of a master's process for which it is armed, and the one that comes after.
+/// The run of a master's process for which it is admitted, and the one that comes after.
 const RUNS: [RunId; 2] = [RunId(1), RunId(2)];
 
 /// Any ttl. Nobody waits for its end.
@@ -24,8 +29,8 @@ fn ttl() -> Ttl {
 impl Master {
     /// What the master is to the rule.
     ///
-    /// Its counter stands for the record's, the mark's floor and the largest token that it knows: there is
-    /// one name, so a floor above the counter does the same as that counter.
+    /// Its counter stands for the record's, the floor and the largest token that it knows: there is so a floor
+    /// above the counter does the same as that counter.
     fn real(&self) -> (quorum::Master, Record) {
         let last_token = core::token(self.counter);
         let expires_at = NOW.after(ttl());
@@ -35,16 +40,32 @@ impl Master {
             last_token,
             ..Record::default()
         };
-        let mark = Some(Mark {
+        let admission = Some(AdmissionRecord {
             run: RUNS[0],
             floor: last_token,
             high: last_token,
         });
-        let run = RUNS[usize::from(self.stage != Stage::Armed)];
-        (quorum::Master { run, mark }, record)
+        let run = self.run();
+        (quorum::Master { run, admission }, record)
     }
 
-    /// Does what the rule says. `None`: it does nothing, as it is not armed.
+    fn run(&self) -> RunId {
+        RUNS[usize::from(self.stage != Stage::Admitted)]
+    }
+
+    /// What it says of itself, after the wait.
+    fn observation(&self, high: u8) -> Observation {
+        Observation {
+            run: self.run(),
+            uptime: Duration::ZERO,
+            now: NOW.after_span(quarantine(ttl()) + Duration::from_micros(1)),
+            admitted: Some(RUNS[0]),
+            high: core::token(high),
+            since: Some(NOW),
+        }
+    }
+
+    /// Does what the rule says. `None`: it does nothing, as it is not admitted.
     pub(super) fn apply(&mut self, op: &Op) -> Option<Outcome> {
         let (mut real, mut record) = self.real();
         let outcome = real.apply(&mut record, op, NOW).ok()?;
@@ -143,22 +164,35 @@ impl<const N: usize> State<N> {
         steps.any(|step| matches!(step, Step::Won { first } if core::counter(Some(first)) == token))
     }
 
-    /// Arms a master with what it has read from the others.
-    pub(super) fn arm(&mut self, master: usize) -> bool {
+    /// Admits a master, if the rule says so by what was read from the others.
+    pub(super) fn admit(&mut self, setup: Setup, master: usize) -> bool {
         let Ok(size) = Size::new(N) else {
             return false;
         };
-        let read = self.masters.iter().filter(|other| other.read).count();
-        // Only the largest and how many they are make a difference.
-        let others = vec![core::token(self.read); read];
-        let (mut real, _) = self.masters[master].real();
-        if real.arm(size, &others).is_err() || !real.is_armed() {
+        let inspected = self.masters.iter().enumerate();
+        let inspected = inspected.map(|(at, it)| match at == master {
+            true => Some(it.observation(it.counter)),
+            false => it.read.then(|| Observation {
+                run: match setup.back {
+                    Back::AdmittedByAnybody => RUNS[0],
+                    _ => it.run(),
+                },
+                // Only the largest makes a difference.
+                ..it.observation(self.read)
+            }),
+        });
+        let inspected: Vec<_> = inspected.collect();
+        let before = inspected[master].as_ref();
+        let decision = decide(size, ttl(), master, before, &inspected);
+        let Decision::Admit { floor } = decision else {
             return false;
-        }
-        let floor = real.mark.and_then(|mark| mark.floor);
-        let armed = &mut self.masters[master];
-        armed.counter = armed.counter.max(core::counter(floor));
-        armed.stage = Stage::Armed;
+        };
+        let (mut real, _) = self.masters[master].real();
+        real.admit(floor);
+        let floor = real.admission.and_then(|admission| admission.floor);
+        let admitted = &mut self.masters[master];
+        admitted.counter = core::counter(floor);
+        admitted.stage = Stage::Admitted;
         true
     }
 
@@ -169,9 +203,9 @@ impl<const N: usize> State<N> {
             (master.hold, master.read) = (0, false);
         }
         for out in 0..N {
-            if state.masters[out].stage != Stage::Armed {
-                state.catch_up_with_all(setup, out);
-                if !state.arm(out) {
+            if state.masters[out].stage != Stage::Admitted {
+                state.catch_up_with_all(out);
+                if !state.admit(setup, out) {
                     return false;
                 }
             }
@@ -198,12 +232,12 @@ impl<const N: usize> State<N> {
         written.any(|step| step == Step::Won { first })
     }
 
-    fn catch_up_with_all(&mut self, setup: Setup, out: usize) {
+    fn catch_up_with_all(&mut self, out: usize) {
         self.read = 0;
         for at in 0..N {
             self.masters[at].read = false;
             if at != out {
-                self.read_from(setup, at);
+                self.read_from(at);
             }
         }
     }

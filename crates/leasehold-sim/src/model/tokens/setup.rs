@@ -10,8 +10,8 @@ pub struct Setup {
     /// How many times a master may be started again. With [`Broken::IdTwice`]: how many
     /// acquires are sent again.
     pub faults: u8,
-    /// A second master may be started again before the first is armed. Then the first is kept out for
-    /// longer, and a master reads all others that it needs in one step.
+    /// A second master may be started again before the first is admitted. Then the first is kept out for
+    /// longer, and all masters that answer are inspected in one step.
     pub together: bool,
     /// What becomes of a master that is started again.
     pub back: Back,
@@ -26,18 +26,18 @@ pub struct Setup {
 /// What a master that was started again remembers, and when it does something again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Back {
-    /// It has kept everything, and is kept out and armed nevertheless.
+    /// It has kept everything, and is kept out and admitted by the rule nevertheless.
     WithData,
-    /// It has forgotten everything, is kept out until the leases of then are over, and armed with
-    /// what the others know: the rule.
-    Armed,
-    /// The same, but with what others know that may not be armed themselves.
-    ArmedByAnybody,
+    /// It has forgotten everything, is kept out until the leases of then are over, and admitted with what
+    /// the others know: the rule.
+    Rule,
+    /// The same, but others count that may not be admitted themselves.
+    AdmittedByAnybody,
     /// It has forgotten everything, and goes on at once.
     AtOnce,
     /// It has forgotten everything, and goes on when the leases of then are over.
     AfterTtl,
-    /// It has forgotten everything, and is armed with what the others know, at once.
+    /// It has forgotten everything, and is admitted with what the others know, at once.
     CaughtUp,
 }
 
@@ -72,7 +72,7 @@ impl Default for Setup {
             counters: 1,
             faults: 0,
             together: false,
-            back: Back::Armed,
+            back: Back::Rule,
             refill: false,
             resource: false,
             broken: None,

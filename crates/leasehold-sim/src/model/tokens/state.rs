@@ -47,7 +47,7 @@ pub(super) struct Master {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     #[default]
-    Armed,
+    Admitted,
     /// It was started again.
     Out,
     /// And was kept out for long enough.
@@ -178,7 +178,7 @@ impl Master {
             hold,
             counter,
             stage: match flags & 3 {
-                0 => Stage::Armed,
+                0 => Stage::Admitted,
                 1 => Stage::Out,
                 _ => Stage::Open,
             },

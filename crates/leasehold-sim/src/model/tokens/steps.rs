@@ -225,8 +225,9 @@ impl Setup {
     fn restart<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let mut masters = state.masters.iter();
         let twice = self.broken == Some(Broken::IdTwice);
-        let in_turn = self.together || masters.all(|it| it.stage == Stage::Armed);
-        if twice || state.faults == 0 || !in_turn || state.masters[master].stage != Stage::Armed {
+        let in_turn = self.together || masters.all(|it| it.stage == Stage::Admitted);
+        if twice || state.faults == 0 || !in_turn || state.masters[master].stage != Stage::Admitted
+        {
             return;
         }
         let mut next = *state;
@@ -239,7 +240,7 @@ impl Setup {
             (gone.hold, gone.counter) = (0, 0);
         }
         gone.stage = match self.back {
-            Back::AtOnce => Stage::Armed,
+            Back::AtOnce => Stage::Admitted,
             _ => Stage::Out,
         };
         take(&format_args!("{} is started again", master + 1), next);
@@ -250,12 +251,12 @@ impl Setup {
         let number = master + 1;
         let mut next = *state;
         match (state.masters[master].stage, self.back) {
-            (Stage::Armed, _) => {}
-            (Stage::Open, _) if self.together => self.arm_in_one_step(state, master, take),
+            (Stage::Admitted, _) => {}
+            (Stage::Open, _) if self.together => self.admit_in_one_step(state, master, take),
             (Stage::Open, _) | (Stage::Out, Back::CaughtUp) => {
                 self.catch_up(state, master, take);
-                if next.arm(master) {
-                    take(&format_args!("{number} is armed"), next);
+                if next.admit(self, master) {
+                    take(&format_args!("{number} is admitted"), next);
                 }
             }
             (Stage::Out, back) => {
@@ -264,7 +265,7 @@ impl Setup {
                     it.hold = 0;
                 }
                 next.masters[master].stage = match back {
-                    Back::AfterTtl => Stage::Armed,
+                    Back::AfterTtl => Stage::Admitted,
                     _ => Stage::Open,
                 };
                 take(&format_args!("{number} was out for a ttl"), next);
@@ -272,18 +273,18 @@ impl Setup {
         }
     }
 
-    /// A majority of the others tell their counters, and the master is armed.
-    fn arm_in_one_step<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
-        for others in majorities(N) {
+    /// Some of the others tell their counters, and the master is admitted.
+    fn admit_in_one_step<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
+        for others in (0..1_u32 << N).filter(|others| others & 1 << out == 0) {
             let mut next = *state;
-            let told = members(others).all(|at| at != out && next.read_from(self, at));
-            if told && next.arm(out) {
+            members(others).for_each(|at| next.read_from(at));
+            if next.admit(self, out) {
                 for master in &mut next.masters {
                     master.read = false;
                 }
                 let (number, others) = (out + 1, list(others));
                 take(
-                    &format_args!("{number} reads from {others} and is armed"),
+                    &format_args!("{number} reads from {others} and is admitted"),
                     next,
                 );
             }
@@ -294,9 +295,10 @@ impl Setup {
     fn catch_up<const N: usize>(self, state: &State<N>, out: usize, take: Take<'_, N>) {
         for (at, other) in state.masters.iter().enumerate() {
             let mut next = *state;
-            if at == out || other.read || !next.read_from(self, at) {
+            if at == out || other.read {
                 continue;
             }
+            next.read_from(at);
             let (out, at, counter) = (out + 1, at + 1, other.counter);
             take(&format_args!("{out} reads {counter} from {at}"), next);
         }
@@ -304,14 +306,10 @@ impl Setup {
 }
 
 impl<const N: usize> State<N> {
-    /// Reads the counter of another master, if it may be read.
-    pub(super) fn read_from(&mut self, setup: Setup, at: usize) -> bool {
-        let other = &mut self.masters[at];
-        other.read = other.stage == Stage::Armed || setup.back == Back::ArmedByAnybody;
-        if other.read {
-            self.read = self.read.max(other.counter);
-        }
-        other.read
+    /// Reads the counter of another master.
+    pub(super) fn read_from(&mut self, at: usize) {
+        self.masters[at].read = true;
+        self.read = self.read.max(self.masters[at].counter);
     }
 
     fn begin(&mut self, at: usize) {

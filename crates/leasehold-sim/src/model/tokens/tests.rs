@@ -16,7 +16,7 @@ const FORGOTTEN: [&str; 20] = [
     "1 is started again",
     "2 is started again",
     "1 was out for a ttl",
-    "1 reads from 2 and 4 and 5 and is armed",
+    "1 reads from 2 and 4 and 5 and is admitted",
     "4 grants to B with token 1",
     "5 grants to B with token 1",
     "1 grants to B with token 1",
@@ -39,8 +39,8 @@ fn model(back: Back) -> Tokens<5> {
 }
 
 #[test]
-fn a_master_armed_by_one_that_is_not_armed_repeats_tokens() {
-    let model = model(Back::ArmedByAnybody);
+fn a_master_admitted_by_one_that_is_not_admitted_repeats_tokens() {
+    let model = model(Back::AdmittedByAnybody);
     let state = follow(&model, &FORGOTTEN).unwrap();
     for property in [Property::Unique, Property::RealTime, Property::Ownership] {
         assert!(model.breaks(&state, property), "{property}");
@@ -48,7 +48,7 @@ fn a_master_armed_by_one_that_is_not_armed_repeats_tokens() {
 }
 
 #[test]
-fn by_the_rule_only_armed_masters_are_read() {
-    let way = follow(&model(Back::Armed), &FORGOTTEN);
-    assert_eq!(way, Err("1 reads from 2 and 4 and 5 and is armed"));
+fn by_the_rule_only_admitted_masters_count() {
+    let way = follow(&model(Back::Rule), &FORGOTTEN);
+    assert_eq!(way, Err("1 reads from 2 and 4 and 5 and is admitted"));
 }

@@ -10,7 +10,7 @@ use super::errors;
 use super::keys::{
     COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
 };
-use super::master::MarkKey;
+use super::master::AdmissionKey;
 use crate::Error;
 use crate::store::{Key, Reply, Request};
 
@@ -61,8 +61,8 @@ pub(super) fn encode(verb: &str, script: &str, requests: &[Request], terms: Term
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     let keys_each = if terms.record_only { 1 } else { KEYS_EACH };
-    let mark = requests.first().filter(|_| terms.master);
-    cmd.write_arg_fmt(requests.len() * keys_each + usize::from(mark.is_some()));
+    let admission = requests.first().filter(|_| terms.master);
+    cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
     for request in requests {
         cmd.write_arg_fmt(RecordKey(&request.key));
         if !terms.record_only {
@@ -70,8 +70,8 @@ pub(super) fn encode(verb: &str, script: &str, requests: &[Request], terms: Term
             cmd.write_arg_fmt(QueueKey(&request.key));
         }
     }
-    if let Some(request) = mark {
-        cmd.write_arg_fmt(MarkKey(request.key.space.namespace()));
+    if let Some(request) = admission {
+        cmd.write_arg_fmt(AdmissionKey(request.key.space.namespace()));
     }
     for request in requests {
         encode_op(&mut cmd, &request.op, terms.queued);

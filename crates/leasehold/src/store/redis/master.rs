@@ -1,8 +1,9 @@
-//! A server that is one of many masters: who it is, and how it is armed.
+//! A server that is one of many masters: its identity, its inspection and its admission.
 
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_core::quorum::{Observation, RunId};
 use leasehold_core::{Scope, StoreTime, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
@@ -20,10 +21,10 @@ use crate::{Error, Result};
 
 const MASTER: &str = include_str!("scripts/master.lua");
 
-/// The mark of one of many masters: `<namespace>:master`.
-pub(super) struct MarkKey<'a>(pub(super) &'a Scope);
+/// The admission record of one of many masters: `<namespace>:master`.
+pub(super) struct AdmissionKey<'a>(pub(super) &'a Scope);
 
-impl fmt::Display for MarkKey<'_> {
+impl fmt::Display for AdmissionKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:master", self.0)
     }
@@ -41,27 +42,11 @@ pub(in crate::store) struct Facts {
     pub(in crate::store) cluster: bool,
 }
 
-/// A master and its mark, as somebody saw them.
+/// What a master said of itself, and the run of its process as the server writes it.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Sight {
-    /// The run of its process.
-    pub(in crate::store) run: String,
-    /// How long it has run.
-    pub(in crate::store) up: Duration,
-    /// Its time.
-    pub(in crate::store) now: StoreTime,
-    /// For which run it is armed. `None`: it never was, or has forgotten it.
-    pub(in crate::store) armed: Option<String>,
-    /// The largest token that it knows.
-    pub(in crate::store) high: Option<Token>,
-    /// When this run was seen first, as long as it is not armed.
-    pub(in crate::store) since: Option<StoreTime>,
-}
-
-impl Sight {
-    pub(in crate::store) fn is_armed(&self) -> bool {
-        self.armed.as_ref() == Some(&self.run)
-    }
+pub(in crate::store) struct Inspection {
+    pub(in crate::store) observation: Observation,
+    run: String,
 }
 
 impl RedisStore {
@@ -110,56 +95,40 @@ impl RedisStore {
         })
     }
 
-    /// Looks at the mark of a namespace. Who is not armed is seen from now on.
-    pub(in crate::store) async fn look(&self, namespace: &Scope) -> Result<Sight> {
+    /// Inspects the server and its admission record for a namespace. If it is not admitted, it notes when
+    /// this run of its process was inspected first.
+    pub(in crate::store) async fn inspect_master(&self, namespace: &Scope) -> Result<Inspection> {
         self.master_script(namespace, None).await
     }
 
-    /// Arms it for a run, if it still is that run.
-    pub(in crate::store) async fn arm(
+    /// Admits a candidate, unless its process was started again or its data was lost since it was
+    /// inspected.
+    pub(in crate::store) async fn admit(
         &self,
         namespace: &Scope,
-        run: &str,
+        candidate: &Inspection,
         floor: Option<Token>,
-    ) -> Result<Sight> {
-        self.master_script(namespace, Some((run, floor))).await
-    }
-
-    /// Whether it keeps all that it has acknowledged when it is killed: it syncs each write before it
-    /// answers. `false` also if it does not tell.
-    pub(in crate::store) async fn keeps_all(&self) -> bool {
-        let mut kept = true;
-        for (setting, wanted) in [("appendonly", "yes"), ("appendfsync", "always")] {
-            let mut question = cmd("CONFIG");
-            question.arg("GET").arg(setting);
-            let asked = |mut connection: MultiplexedConnection| async move {
-                connection.send_packed_command(&question).await
-            };
-            kept &= match self.link.exchange(asked).await {
-                Ok(Value::Map(pairs)) => pairs
-                    .iter()
-                    .any(|(_, value)| text(value).as_deref() == Some(wanted)),
-                Ok(Value::Array(pair)) => pair.iter().filter_map(text).any(|word| word == wanted),
-                _ => false,
-            };
-        }
-        kept
+    ) -> Result<Inspection> {
+        self.master_script(namespace, Some((candidate, floor)))
+            .await
     }
 
     async fn master_script(
         &self,
         namespace: &Scope,
-        arm: Option<(&str, Option<Token>)>,
-    ) -> Result<Sight> {
-        let key = MarkKey(namespace).to_string();
+        admit: Option<(&Inspection, Option<Token>)>,
+    ) -> Result<Inspection> {
+        let key = AdmissionKey(namespace).to_string();
         let Some(script) = &self.master else {
             return Err(errors::strange_answer().at_store(self));
         };
         let call = |verb: &str, script: &str| {
             let mut cmd = Cmd::new();
             cmd.arg(verb).arg(script).arg(1).arg(&key);
-            if let Some((run, floor)) = arm {
-                cmd.arg(run).arg(floor.map_or(0, Token::get));
+            if let Some((candidate, floor)) = admit {
+                let since = candidate.observation.since.map(StoreTime::as_micros);
+                cmd.arg(&candidate.run).arg(since.unwrap_or_default());
+                cmd.arg(floor.map_or(0, Token::get));
             }
             cmd
         };
@@ -170,7 +139,7 @@ impl RedisStore {
         let answered = match answer {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
-            Ok(answer) => sight(&answer).ok_or_else(|| {
+            Ok(answer) => inspection(&answer).ok_or_else(|| {
                 failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
             }),
         };
@@ -191,18 +160,63 @@ impl RedisStore {
     }
 }
 
-fn sight(answer: &Value) -> Option<Sight> {
+fn inspection(answer: &Value) -> Option<Inspection> {
     let Value::Array(items) = answer else {
         return None;
     };
-    let [run, up, now, armed, high, since] = <[Value; 6]>::try_from(items.clone()).ok()?;
+    let [run, up, now, admitted, high, since] = <[Value; 6]>::try_from(items.clone()).ok()?;
     let number = |value: &Value| text(value)?.parse::<u64>().ok();
-    Some(Sight {
-        run: text(&run).filter(|run| !run.is_empty())?,
-        up: Duration::from_secs(number(&up)?),
+    let uptime = number(&up)?.saturating_sub(1);
+    let observation = Observation {
+        run: run_id(&text(&run)?)?,
+        // The server takes the difference of two times in whole seconds, so it may say a second too much.
+        uptime: Duration::from_secs(uptime),
         now: StoreTime::from_micros(number(&now)?),
-        armed: text(&armed).filter(|run| !run.is_empty()),
+        admitted: match text(&admitted)? {
+            run if run.is_empty() => None,
+            // A run that nobody can read is another one.
+            run => Some(run_id(&run).unwrap_or(RunId(0))),
+        },
         high: number(&high).and_then(Token::new),
         since: number(&since).map(StoreTime::from_micros),
-    })
+    };
+    let run = text(&run)?;
+    Some(Inspection { observation, run })
+}
+
+/// The first 128 of the 160 bits that a server draws at random when it is started.
+fn run_id(text: &str) -> Option<RunId> {
+    let digits = text.get(..text.len().min(32))?;
+    u128::from_str_radix(digits, 16).ok().map(RunId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_script_is_read() {
+        let run = "f".repeat(40);
+        let answer = |values: [&str; 6]| {
+            let values = values.map(|value| Value::BulkString(value.into()));
+            inspection(&Value::Array(values.into()))
+        };
+        let new = answer([&run, "61", "7000000", "", "", "5000000"]).unwrap();
+        assert_eq!(new.run, run);
+        assert_eq!(new.observation.run, RunId(u128::MAX));
+        assert_eq!(new.observation.uptime, Duration::from_secs(60));
+        assert_eq!(new.observation.admitted, None);
+        assert_eq!(new.observation.high, None);
+        let since = new.observation.since;
+        assert_eq!(since, Some(StoreTime::from_micros(5_000_000)));
+        let admitted = answer([&run, "0", "7", &run, "9", ""]).unwrap();
+        assert!(admitted.observation.is_admitted());
+        assert_eq!(admitted.observation.high, Token::new(9));
+        for other in ["no run", "0"] {
+            let restarted = answer([&run, "0", "7", other, "0", "7"]).unwrap();
+            assert_eq!(restarted.observation.admitted, Some(RunId(0)));
+            assert!(!restarted.observation.is_admitted());
+        }
+        assert!(answer(["", "0", "7", "", "", ""]).is_none());
+    }
 }

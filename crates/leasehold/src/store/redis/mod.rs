@@ -366,7 +366,7 @@ impl RedisStore {
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
-        // One mark stands for all of a call.
+        // One admission record stands for all of a call.
         let master = self.master.is_some();
         let alike = |a: &Request, b: &Request| !master || a.key.space == b.key.space;
         let parts = requests.chunk_by(alike);

@@ -3,7 +3,7 @@
 //! * `node` is one of the masters, and how it is spared while it does not answer.
 //! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
 //!   [`leasehold_core::quorum`].
-//! * `armoury` takes in masters that are new, or were started again.
+//! * `admission` inspects masters that are new or may have forgotten, and admits them.
 //! * `gather` asks all of them something, and waits for the last only for a moment.
 //! * `strays` are leases that were given up before a master answered.
 //! * `panel` passes on what the masters tell; `look` reads records of all of them.
@@ -11,7 +11,7 @@
 //! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
 //! asks again with a new lease id.
 
-mod armoury;
+mod admission;
 mod ballot;
 mod gather;
 mod look;
@@ -29,7 +29,7 @@ use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
 use leasehold_core::{ClientId, Op, Ttl};
 
-use self::armoury::Armoury;
+use self::admission::Admission;
 use self::gather::{Patience, gather};
 use self::node::Node;
 use self::panel::Panel;
@@ -61,7 +61,7 @@ pub struct RedlockStore {
     size: Size,
     longest: Ttl,
     url: String,
-    armoury: Arc<Armoury>,
+    admission: Arc<Admission>,
     panels: Mutex<HashMap<ClientId, Arc<Panel>>>,
 }
 
@@ -100,7 +100,7 @@ impl RedlockStore {
         let node = |address| Arc::new(Node::new(RedisStore::one_of_many(address, options)));
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
         Ok(Self {
-            armoury: Arc::new(Armoury::new(nodes.clone(), size, longest)),
+            admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
             nodes,
             size,
             longest,
@@ -164,7 +164,7 @@ impl RedlockStore {
         let mut spaces: Vec<&Space> = batch.iter().map(|request| &request.key.space).collect();
         spaces.dedup();
         for space in spaces {
-            self.armoury.open(space.namespace()).await;
+            self.admission.open(space.namespace()).await;
         }
         let mut replies: Vec<Option<Reply>> = Vec::with_capacity(batch.len());
         let mut asked = Vec::with_capacity(batch.len());
@@ -177,7 +177,7 @@ impl RedlockStore {
                 }
             }
         }
-        let polled = poll::hold(&self.nodes, self.size, &self.armoury, asked).await;
+        let polled = poll::hold(&self.nodes, self.size, &self.admission, asked).await;
         let mut polled = polled.into_iter().map(|reply| self.name_error(reply));
         for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
             *reply = polled.next();

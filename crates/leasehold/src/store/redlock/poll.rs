@@ -9,7 +9,7 @@ use leasehold_core::Op;
 use leasehold_core::quorum::{Masters, Size};
 use tokio::time::{Instant, sleep_until};
 
-use super::armoury::Armoury;
+use super::admission::Admission;
 use super::ballot::Ballot;
 use super::node::Node;
 use crate::store::{BoxFuture, Key, Reply, Request};
@@ -40,7 +40,7 @@ type Calls = FuturesUnordered<BoxFuture<'static, Answered>>;
 pub(super) async fn hold(
     nodes: &[Arc<Node>],
     size: Size,
-    armoury: &Arc<Armoury>,
+    admission: &Arc<Admission>,
     batch: Vec<Request>,
 ) -> Vec<(Key, Reply)> {
     if batch.is_empty() {
@@ -65,7 +65,7 @@ pub(super) async fn hold(
             biased;
             answered = calls.next() => {
                 let Some(answered) = answered else { break };
-                armoury.heed(answered.master, &answered.replies, &answered.places, &ballots);
+                admission.note_replies(answered.master, &answered.replies, &answered.places, &ballots);
                 if write(nodes, &mut ballots, &calls, answered) {
                     end = Some(Instant::now() + patience);
                 }

@@ -1,5 +1,6 @@
 //! The store over many masters, real ones.
 
+mod admission;
 mod clocks;
 mod contended;
 mod far;
@@ -11,7 +12,7 @@ mod refused;
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Guard, State};
+use leasehold::{Client, ErrorKind, Guard, State};
 use leasehold_testkit::{Masters, Proxy, RedisServer, eventually_async};
 
 use super::*;
@@ -66,6 +67,11 @@ impl Far {
     }
 }
 
+/// The URL of masters that are not kept out for longer than the ttl.
+fn short(masters: &Masters) -> String {
+    format!("{}?longest-ttl={}ms", masters.url(), TTL.as_millis())
+}
+
 async fn client(url: &str, ttl: Duration) -> Client {
     Client::builder().ttl(ttl).connect(url).await.unwrap()
 }
@@ -74,6 +80,21 @@ async fn lock(client: &Client, name: &str) -> Guard {
     let mutex = client.mutex(name).unwrap();
     let locked = tokio::time::timeout(LONG, mutex.lock());
     locked.await.expect("the lock in time").unwrap()
+}
+
+/// The same where the masters are to be admitted first.
+async fn lock_in_time(client: &Client, name: &str) -> Guard {
+    let mutex = client.mutex(name).unwrap();
+    let mut guard = None;
+    eventually_async(LONG, async || {
+        match mutex.lock().await {
+            Ok(locked) => guard = Some(locked),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}"),
+        }
+        guard.is_some()
+    })
+    .await;
+    guard.unwrap()
 }
 
 fn is_held(guard: &Guard) -> bool {

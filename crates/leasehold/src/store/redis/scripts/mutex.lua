@@ -23,12 +23,12 @@
 -- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
 -- there is said on the channel without it, too, for a client that has not heard of a failover.
 --
--- One of many masters also has its mark, a hash with the run of its process for which it is armed, its
--- floor and the largest token that it knows: <namespace>:master.
+-- One of many masters also has its admission record, a hash with the run of its process for which it is
+-- admitted, its floor and the largest token that it knows: <namespace>:master.
 --
 -- KEYS: for each operation its record, its counter and its queue. Of one operation alone the record
---       will do. For one of many masters its mark at the end; it is answered {'HMGET', 'UNARMED'} if it
---       is not armed.
+--       will do. For one of many masters its admission record at the end; it is answered
+--       {'HMGET', 'UNARMED'} if it is not admitted.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
 --       to wait in the queue if it is refused, else 0.
 --       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
@@ -106,7 +106,7 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
--- One of many masters does nothing in a run of its process for which it was not armed: it may have
+-- One of many masters does nothing in a run of its process for which it was not admitted: it may have
 -- forgotten what it granted. And it gives out no token up to its floor. See
 -- crates/leasehold-core/src/quorum/master.rs.
 local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil

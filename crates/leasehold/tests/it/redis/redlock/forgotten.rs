@@ -1,6 +1,5 @@
 //! A master comes back and has forgotten what it granted: it is kept out until that has ended.
 
-use leasehold::ErrorKind;
 use leasehold_testkit::{Restart, free_port};
 
 use super::*;
@@ -17,21 +16,21 @@ fn mark(server: &RedisServer, field: &str) -> String {
     server.cli(&["HGET", "app:master", field])
 }
 
-fn is_armed(server: &RedisServer) -> bool {
+pub(super) fn is_admitted(server: &RedisServer) -> bool {
     let info = server.cli(&["INFO", "server"]);
     let run = mark(server, "run");
     !run.is_empty() && info.contains(&format!("run_id:{run}"))
 }
 
-fn lasting(mut request: Request) -> Request {
+pub(super) fn lasting(mut request: Request, longest: Duration) -> Request {
     if let Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } = &mut request.op {
-        *ttl = Ttl::checked(LONGEST).unwrap();
+        *ttl = Ttl::checked(longest).unwrap();
     }
     request
 }
 
 /// A grant, or nothing if it is held or there is no majority.
-async fn asked(store: &dyn Store, request: Request) -> Option<u64> {
+pub(super) async fn asked(store: &dyn Store, request: Request) -> Option<u64> {
     match send(store, request).await {
         Reply::Applied {
             outcome: Outcome::Granted { first },
@@ -49,12 +48,16 @@ async fn asked(store: &dyn Store, request: Request) -> Option<u64> {
 }
 
 /// Asks with a new lease each time until it is granted, and gives back what was not.
-async fn eventually_asked(store: &dyn Store, name: &str) -> (u64, u64) {
+pub(super) async fn eventually_asked(
+    store: &dyn Store,
+    name: &str,
+    longest: Duration,
+) -> (u64, u64) {
     let mut number = 100;
     let mut token = 0;
     eventually_async(LONG, async || {
         number += 1;
-        match asked(store, lasting(acquire(name, number))).await {
+        match asked(store, lasting(acquire(name, number), longest)).await {
             Some(first) => token = first,
             None => drop(send(store, release(name, number, 0)).await),
         }
@@ -76,7 +79,7 @@ enum Forgets {
 async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut masters = Masters::aged(3);
     let store = open(&short(&masters)).await;
-    works_again(&*store).await;
+    works_again(&*store, LONGEST).await;
     let floor = masters.servers().iter().map(|server| mark(server, "high"));
     let floor = floor
         .map(|high| high.parse::<u64>().unwrap())
@@ -92,7 +95,7 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     };
     let a = open(&at([ports[0], ports[1], free_port()])).await;
     let b = open(&at([free_port(), ports[1], ports[2]])).await;
-    let (_, first) = eventually_asked(&*a, "a").await;
+    let (_, first) = eventually_asked(&*a, "a", LONGEST).await;
     let granted_at = Instant::now();
     assert!(first > floor);
     match how {
@@ -103,24 +106,24 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut number = 1_000;
     while granted_at.elapsed() < LONGEST {
         number += 1;
-        let second = asked(&*b, lasting(acquire("a", number))).await;
+        let second = asked(&*b, lasting(acquire("a", number), LONGEST)).await;
         let late = granted_at.elapsed() >= LONGEST;
         assert!(second.is_none() || late, "two holders: {second:?}");
         drop(send(&*b, release("a", number, 0)).await);
-        assert!(!is_armed(masters.server(1)) || late);
+        assert!(!is_admitted(masters.server(1)) || late);
     }
     // A majority of the others has to tell its tokens: B alone cannot take it in.
-    works_again(&*store).await;
-    eventually_async(LONG, async || is_armed(masters.server(1))).await;
+    works_again(&*store, LONGEST).await;
+    eventually_async(LONG, async || is_admitted(masters.server(1))).await;
     let kept: u64 = mark(masters.server(1), "floor").parse().unwrap();
     assert!(kept >= first, "{kept} is below {first}");
-    let (_, second) = eventually_asked(&*b, "a").await;
+    let (_, second) = eventually_asked(&*b, "a", LONGEST).await;
     assert!(second > first, "{second} after {first}");
 }
 
 /// Takes a lock and gives it back, with those that are there.
-async fn works_again(store: &dyn Store) {
-    let (number, _) = eventually_asked(store, "works").await;
+pub(super) async fn works_again(store: &dyn Store, longest: Duration) {
+    let (number, _) = eventually_asked(store, "works", longest).await;
     drop(send(store, release("works", number, 0)).await);
 }
 
@@ -158,20 +161,20 @@ async fn new_masters_are_kept_out_until_what_they_may_have_granted_has_ended() {
     let begun = Instant::now();
     let masters = Masters::start(3);
     let store = open(&short(&masters)).await;
-    let error = rejected_or_unknown(&*store, lasting(acquire("a", 1))).await;
+    let error = rejected_or_unknown(&*store, lasting(acquire("a", 1), LONGEST)).await;
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     assert!(
         error.to_string().contains("started not long ago"),
         "{error}"
     );
-    let (_, token) = eventually_asked(&*store, "a").await;
+    let (_, token) = eventually_asked(&*store, "a", LONGEST).await;
     assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
     assert!(token > 0);
     assert!(
         masters
             .servers()
             .iter()
-            .filter(|server| is_armed(server))
+            .filter(|server| is_admitted(server))
             .count()
             >= 2
     );
@@ -182,7 +185,7 @@ async fn masters_that_have_run_for_long_are_used_at_once() {
     let masters = Masters::aged(5);
     let store = open(&format!("{}?longest-ttl=24h", masters.url())).await;
     works(&*store).await;
-    assert!(masters.servers().iter().all(is_armed));
+    assert!(masters.servers().iter().all(is_admitted));
 }
 
 async fn rejected_or_unknown(store: &dyn Store, request: Request) -> Error {

@@ -1,6 +1,5 @@
 //! A majority is away: nobody can hold anything, and everybody is told so.
 
-use leasehold::ErrorKind;
 use leasehold_core::StateKind;
 use leasehold_testkit::Restart;
 
@@ -48,8 +47,8 @@ async fn killed() {
     for count in [3, 5] {
         let mut masters = Masters::aged(count);
         let [a, b] = [
-            client(&masters.url(), TTL).await,
-            client(&masters.url(), TTL).await,
+            client(&short(&masters), TTL).await,
+            client(&short(&masters), TTL).await,
         ];
         let guard = lock(&a, "a").await;
         let first = guard.token();
@@ -67,7 +66,7 @@ async fn killed() {
         for nth in 0..=count / 2 {
             masters.server_mut(nth).restart(Restart::Kept);
         }
-        let next = lock(&b, "a").await;
+        let next = lock_in_time(&b, "a").await;
         assert!(next.token() > first);
         renewed(&next).await;
         next.release().await.unwrap();

@@ -1,6 +1,5 @@
 //! What a URL that does not fit is answered with, at connect.
 
-use leasehold::ErrorKind;
 use leasehold_testkit::free_port;
 
 use super::*;

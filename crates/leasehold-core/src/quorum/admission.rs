@@ -1,0 +1,313 @@
+//! Whether one of many masters is admitted: at its first use, and after it may have forgotten.
+//!
+//! A master that has forgotten what it granted could grant it again, and repeat its tokens. So each keeps
+//! an admission record that names the run of its process for which it is admitted. One without it, or with
+//! that of another run, does nothing until
+//!
+//! 1. every lease that it may have forgotten has ended: the longest ttl that is used, and drift. Only then
+//! 2. the largest tokens of the others are read, and it gives out none below.
+//!
+//! Neither is enough alone: the model shows a repeated token for each.
+//!
+//! What a master knows and how its server is set say nothing about what it has forgotten. A forgotten
+//! renewal changes no token, so its tokens can be as large as those of the others. A setting may have
+//! been another when the writes were made, and a note about the change can be lost with them. So nothing
+//! shortens the wait, except that all masters answer and none has ever granted anything.
+
+use std::time::Duration;
+
+use super::{RunId, Size};
+use crate::time::{self, StoreTime, Ttl};
+use crate::token::Token;
+
+/// What a master said of itself when it was inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// The run of its process.
+    pub run: RunId,
+    /// How long that has run, at least.
+    pub uptime: Duration,
+    /// Its time.
+    pub now: StoreTime,
+    /// The run in its admission record. `None`: it has no record.
+    pub admitted: Option<RunId>,
+    /// The largest token that it knows.
+    pub high: Option<Token>,
+    /// When this run was inspected first and had forgotten nothing since, if it is not admitted.
+    pub since: Option<StoreTime>,
+}
+
+/// What is to be done with a master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is admitted already.
+    Admitted,
+    /// It is to be admitted, if it is still the candidate that was inspected, and to give out no token up
+    /// to this.
+    Admit {
+        /// The largest token that the others know.
+        floor: Option<Token>,
+    },
+    /// What it may have forgotten has not ended, or had not when the others were inspected. With nothing
+    /// remaining all are to be inspected once more.
+    KeepOut {
+        /// How much of the wait remains.
+        remaining: Duration,
+    },
+    /// It did not answer, or too few others did.
+    TooFewAnswers,
+}
+
+impl Observation {
+    /// Whether it may do anything.
+    #[must_use]
+    pub fn is_admitted(&self) -> bool {
+        self.admitted == Some(self.run)
+    }
+
+    /// Whether it has given out no token and knows of none. So it has not granted anything, unless it has
+    /// forgotten that.
+    fn is_unused(&self) -> bool {
+        self.high.is_none() && (self.admitted.is_none() || self.is_admitted())
+    }
+
+    fn is_same_candidate(&self, other: &Self) -> bool {
+        self.run == other.run && self.since.is_some() && self.since == other.since
+    }
+
+    /// How much of the wait remains. If no master has ever granted anything, it has not forgotten a part of
+    /// a majority in this run of its process.
+    fn remaining(&self, longest: Ttl, unused: bool) -> Duration {
+        let known = self.since.map(|since| since.until(self.now));
+        let known = known.unwrap_or_default();
+        let waited = if unused {
+            known.max(self.uptime)
+        } else {
+            known
+        };
+        quarantine(longest).saturating_sub(waited)
+    }
+}
+
+/// Decides about the master at a place by what all said when they were inspected: `None` did not answer.
+/// `before` is what that master said in an inspection that had ended before this one began.
+///
+/// It must have been the same candidate, and its wait over, before the others were inspected. Then they
+/// know all that it may have forgotten.
+#[must_use]
+pub fn decide(
+    size: Size,
+    longest: Ttl,
+    place: usize,
+    before: Option<&Observation>,
+    inspected: &[Option<Observation>],
+) -> Decision {
+    let Some(master) = inspected.get(place).copied().flatten() else {
+        return Decision::TooFewAnswers;
+    };
+    if master.is_admitted() {
+        return Decision::Admitted;
+    }
+    let others = inspected.iter().enumerate().filter(|(at, _)| *at != place);
+    let others: Vec<_> = others.filter_map(|(_, other)| *other).collect();
+    let all = others.len() + 1 == size.masters();
+    // A silent one may be the one that knows.
+    let unused = all && inspected.iter().flatten().all(Observation::is_unused);
+    let before = before.filter(|before| before.is_same_candidate(&master));
+    let over = before.is_some_and(|before| before.remaining(longest, unused).is_zero());
+    if !over {
+        let remaining = master.remaining(longest, unused);
+        return Decision::KeepOut { remaining };
+    }
+    // One that is not admitted may have forgotten, too, and so counts for nothing here. If fewer than a
+    // majority are left, they and all others must say what they know; and if more than a minority has
+    // forgotten, only the clocks keep the tokens growing.
+    let admitted = others.iter().filter(|other| other.is_admitted()).count();
+    if !all && admitted < size.majority() {
+        return Decision::TooFewAnswers;
+    }
+    let floor = others.iter().filter_map(|other| other.high).max();
+    Decision::Admit { floor }
+}
+
+/// How long a master that may have forgotten is kept out, if `longest` is the longest ttl in use.
+#[must_use]
+pub fn quarantine(longest: Ttl) -> Duration {
+    let longest = longest.as_duration();
+    longest + time::drift(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(24 * 3_600);
+
+    /// When the candidate was inspected first.
+    const SINCE: StoreTime = StoreTime::from_micros(1_000_000_000);
+
+    fn longest() -> Ttl {
+        Ttl::from_millis(5_000).unwrap()
+    }
+
+    /// A server that has run for long and was never used.
+    fn unused() -> Observation {
+        Observation {
+            run: RunId(2),
+            uptime: LONG,
+            now: SINCE,
+            admitted: None,
+            high: None,
+            since: Some(SINCE),
+        }
+    }
+
+    fn admitted(high: u64) -> Observation {
+        Observation {
+            admitted: Some(RunId(2)),
+            high: Token::new(high),
+            since: None,
+            ..unused()
+        }
+    }
+
+    /// Started again, with a record of its earlier run.
+    fn restarted(high: u64) -> Observation {
+        Observation {
+            admitted: Some(RunId(1)),
+            high: Token::new(high),
+            ..unused()
+        }
+    }
+
+    fn after(waited: Duration, it: Observation) -> Observation {
+        Observation {
+            now: SINCE.after_span(waited),
+            ..it
+        }
+    }
+
+    /// When the wait is over, to the microsecond.
+    fn waited() -> Duration {
+        quarantine(longest()) + Duration::from_micros(1)
+    }
+
+    /// The decision about the first of them, which said the same before.
+    fn decided<const N: usize>(inspected: [Option<Observation>; N]) -> Decision {
+        let size = Size::new(N).unwrap();
+        decide(size, longest(), 0, inspected[0].as_ref(), &inspected)
+    }
+
+    fn is_kept_out_in_full<const N: usize>(inspected: [Option<Observation>; N]) -> bool {
+        let remaining = quarantine(longest());
+        decided(inspected) == Decision::KeepOut { remaining }
+    }
+
+    const NEW: Decision = Decision::Admit { floor: None };
+
+    #[test]
+    fn masters_that_nobody_used_are_admitted_if_all_say_so() {
+        let it = Some(unused());
+        assert_eq!(decided([it; 3]), NEW);
+        assert_eq!(decided([it; 5]), NEW);
+        // Another client admits them at the same time.
+        assert_eq!(decided([it, Some(admitted(0)), it]), NEW);
+        assert!(is_kept_out_in_full([it, None, None]));
+        assert!(is_kept_out_in_full([it, it, None]));
+        assert!(is_kept_out_in_full([it, it, it, it, None]));
+        // The wait is over by the clock of all that are there. But the silent one may be the one that knows.
+        let waited = Some(after(LONG, unused()));
+        assert_eq!(decided([waited, None, None]), Decision::TooFewAnswers);
+        assert_eq!(decided([waited, waited, None]), Decision::TooFewAnswers);
+        let four = [waited, waited, waited, waited, None];
+        assert_eq!(decided(four), Decision::TooFewAnswers);
+        let silent = decide(Size::new(3).unwrap(), longest(), 0, it.as_ref(), &[None; 3]);
+        assert_eq!(silent, Decision::TooFewAnswers);
+    }
+
+    #[test]
+    fn a_master_is_not_new_if_another_was_used() {
+        for other in [admitted(7), restarted(7), restarted(0)] {
+            let it = Some(unused());
+            assert!(is_kept_out_in_full([it, Some(other), it]));
+            assert!(is_kept_out_in_full([it, it, Some(other)]));
+        }
+    }
+
+    #[test]
+    fn what_is_not_new_waits_for_the_longest_lease_and_drift() {
+        let others = [Some(admitted(7)), Some(admitted(900))];
+        for it in [unused(), restarted(3)] {
+            let almost = after(longest().as_duration(), it);
+            let left = decided([Some(almost), others[0], others[1]]);
+            assert!(
+                matches!(left, Decision::KeepOut { remaining } if remaining > Duration::from_millis(50))
+            );
+            let over = after(waited(), it);
+            let floor = Token::new(900);
+            assert_eq!(
+                decided([Some(over), others[0], others[1]]),
+                Decision::Admit { floor }
+            );
+            assert_eq!(
+                decided([Some(over), others[0], None]),
+                Decision::TooFewAnswers
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_has_just_been_started_may_have_forgotten() {
+        let started = Observation {
+            uptime: Duration::from_secs(1),
+            ..unused()
+        };
+        let remaining = quarantine(longest()) - started.uptime;
+        assert_eq!(decided([Some(started); 3]), Decision::KeepOut { remaining });
+    }
+
+    #[test]
+    fn the_wait_was_over_for_the_same_candidate_before_the_others_were_inspected() {
+        let size = Size::new(3).unwrap();
+        let over = after(waited(), unused());
+        let inspected = [Some(over), Some(admitted(7)), Some(admitted(9))];
+        let with = |before: Option<&Observation>| decide(size, longest(), 0, before, &inspected);
+        let again = Decision::KeepOut {
+            remaining: Duration::ZERO,
+        };
+        assert_eq!(with(None), again);
+        assert_eq!(with(Some(&unused())), again);
+        let flushed = Observation {
+            since: Some(SINCE.after_span(Duration::from_millis(1))),
+            ..over
+        };
+        let restarted = Observation {
+            run: RunId(3),
+            ..over
+        };
+        assert_eq!(with(Some(&flushed)), again);
+        assert_eq!(with(Some(&restarted)), again);
+        let floor = Token::new(9);
+        assert_eq!(with(Some(&over)), Decision::Admit { floor });
+    }
+
+    #[test]
+    fn others_that_are_not_admitted_count_only_if_all_are_there() {
+        let over = Some(after(LONG, restarted(5)));
+        let [known, more] = [Some(admitted(7)), Some(restarted(9))];
+        let floor = Token::new(9);
+        assert_eq!(
+            decided([over, more, known, known, more]),
+            Decision::Admit { floor }
+        );
+        assert_eq!(
+            decided([over, more, known, known, None]),
+            Decision::TooFewAnswers
+        );
+        assert_eq!(
+            decided([over, more, known, known, known]),
+            Decision::Admit { floor }
+        );
+        assert_eq!(decided([known, None, None]), Decision::Admitted);
+    }
+}

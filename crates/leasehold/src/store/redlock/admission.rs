@@ -1,0 +1,317 @@
+//! Inspects the masters, and admits those that are new or may have forgotten when
+//! [`decide`](leasehold_core::quorum::decide) says so.
+//!
+//! Every client that finds a master that is not admitted does this: no other process has to run for it.
+//! The progress is in the masters themselves, so that short programs continue it one after the other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::quorum::{Decision, Observation, Size, decide};
+use leasehold_core::{Scope, Token, Ttl};
+use tokio::time::Instant;
+
+use super::ballot::Ballot;
+use super::gather::{Patience, gather};
+use super::node::Node;
+use crate::store::Reply;
+use crate::store::redis::errors::is_unarmed;
+use crate::store::redis::master::Inspection;
+
+/// How long after an inspection the next one is due at the latest and at the earliest, while a master is
+/// not admitted.
+const INTERVAL_MAX: Duration = Duration::from_secs(1);
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
+
+/// How long the first request in a namespace waits for an inspection. A master that is silent is inspected
+/// again when it refuses a request.
+const PATIENCE: Patience = Patience {
+    majority: Some(Duration::from_secs(1)),
+    others: Duration::from_millis(250),
+};
+
+/// The admission of the masters, for each namespace by itself.
+#[derive(Debug)]
+pub(super) struct Admission {
+    nodes: Vec<Arc<Node>>,
+    size: Size,
+    longest: Ttl,
+    namespaces: Mutex<HashMap<Scope, Progress>>,
+}
+
+/// How far the admission for a namespace is.
+#[derive(Debug)]
+struct Progress {
+    /// The masters were inspected before the first request.
+    opened: bool,
+    /// A task inspects them until they are admitted.
+    running: bool,
+    statuses: Vec<Status>,
+}
+
+/// Whether a master is admitted, as far as this process knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Unknown,
+    Admitted,
+    KeptOut { until: Instant },
+}
+
+/// What the masters said of themselves. `None`: no answer in time.
+type Inspections = Vec<Option<Inspection>>;
+
+impl Admission {
+    pub(super) fn new(nodes: Vec<Arc<Node>>, size: Size, longest: Ttl) -> Self {
+        Self {
+            nodes,
+            size,
+            longest,
+            namespaces: Mutex::default(),
+        }
+    }
+
+    /// Admits what can be admitted at once, before the first request in a namespace.
+    pub(super) async fn open(self: &Arc<Self>, namespace: &Scope) {
+        if self.progress(namespace, |progress| progress.opened) {
+            return;
+        }
+        if self.advance(namespace).await.is_some() {
+            self.start(namespace);
+        }
+        self.progress(namespace, |progress| progress.opened = true);
+    }
+
+    /// Starts the admission of a master that refused a request because it is not admitted.
+    pub(super) fn note_replies(
+        self: &Arc<Self>,
+        master: usize,
+        replies: &[Reply],
+        places: &[usize],
+        ballots: &[Ballot],
+    ) {
+        let found = replies
+            .iter()
+            .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
+        let ballot = found.and_then(|nth| ballots.get(*places.get(nth)?));
+        let Some(namespace) = ballot.map(Ballot::namespace) else {
+            return;
+        };
+        self.progress(namespace, |progress| {
+            let status = &mut progress.statuses[master];
+            if *status == Status::Admitted {
+                *status = Status::Unknown;
+            }
+        });
+        self.start(namespace);
+    }
+
+    /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
+    /// process knows, or no time can be given, as too few masters answer.
+    #[allow(dead_code, reason = "for the errors of a store without a majority")]
+    pub(super) fn kept_out(&self, namespace: &Scope) -> Option<Duration> {
+        let majority = self.size.majority();
+        let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Inspects the masters in the background until all that answer are admitted.
+    fn start(self: &Arc<Self>, namespace: &Scope) {
+        if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
+            return;
+        }
+        let admission = Arc::downgrade(self);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(run(admission, namespace.clone()))),
+            Err(_) => self.progress(namespace, |progress| progress.running = false),
+        }
+    }
+
+    /// Inspects the masters, and admits those that are due. Answers when to do so again; `None`: all that
+    /// answered are admitted.
+    async fn advance(&self, namespace: &Scope) -> Option<Duration> {
+        let mut before: Inspections = self.nodes.iter().map(|_| None).collect();
+        let mut inspected = self.inspect(namespace).await;
+        let mut decisions = self.decide(&before, &inspected);
+        let over = Decision::KeepOut {
+            remaining: Duration::ZERO,
+        };
+        if decisions.contains(&over) {
+            // What was written until the wait was over has to be seen.
+            before = inspected;
+            inspected = self.inspect(namespace).await;
+            decisions = self.decide(&before, &inspected);
+        }
+        let carried_out = decisions.into_iter().enumerate();
+        let carried_out = carried_out.map(|(master, decision)| {
+            self.carry_out(master, namespace, decision, inspected[master].as_ref())
+        });
+        let statuses = join_all(carried_out).await;
+        let now = Instant::now();
+        let waits = statuses.iter().zip(&inspected);
+        let waits = waits.filter_map(|(status, inspected)| match status {
+            Status::Admitted => None,
+            Status::KeptOut { until } => Some(until.saturating_duration_since(now)),
+            Status::Unknown => inspected.as_ref().map(|_| INTERVAL_MAX),
+        });
+        let wait = waits.min();
+        self.progress(namespace, |progress| progress.statuses = statuses);
+        wait.map(|wait| wait.clamp(INTERVAL_MIN, INTERVAL_MAX))
+    }
+
+    async fn inspect(&self, namespace: &Scope) -> Inspections {
+        let nodes = self.nodes.iter();
+        let inspected = nodes.map(|node| node.store.inspect_master(namespace));
+        let inspected = gather(inspected, self.size, PATIENCE).await;
+        let inspected = inspected.into_iter();
+        inspected.map(|inspection| inspection?.ok()).collect()
+    }
+
+    fn decide(&self, before: &Inspections, inspected: &Inspections) -> Vec<Decision> {
+        let observed = |it: &Option<Inspection>| it.as_ref().map(|it| it.observation);
+        let inspected: Vec<Option<Observation>> = inspected.iter().map(observed).collect();
+        let before = before.iter().map(observed).enumerate();
+        let decided = before.map(|(place, before)| {
+            decide(self.size, self.longest, place, before.as_ref(), &inspected)
+        });
+        decided.collect()
+    }
+
+    async fn carry_out(
+        &self,
+        master: usize,
+        namespace: &Scope,
+        decision: Decision,
+        inspected: Option<&Inspection>,
+    ) -> Status {
+        let store = &self.nodes[master].store;
+        match (decision, inspected) {
+            (Decision::Admitted, _) => Status::Admitted,
+            (Decision::Admit { floor }, Some(candidate)) => {
+                self.admit(master, namespace, candidate, floor).await
+            }
+            (Decision::KeepOut { remaining }, _) => {
+                tracing::info!(
+                    master = %store, %namespace, ?remaining,
+                    "kept out until the leases that it may have forgotten have ended",
+                );
+                let until = Instant::now() + remaining;
+                Status::KeptOut { until }
+            }
+            (Decision::TooFewAnswers, Some(_)) => {
+                tracing::info!(
+                    master = %store, %namespace,
+                    "kept out until all masters answer, or a majority that is admitted",
+                );
+                Status::Unknown
+            }
+            (Decision::TooFewAnswers | Decision::Admit { .. }, _) => Status::Unknown,
+        }
+    }
+
+    async fn admit(
+        &self,
+        master: usize,
+        namespace: &Scope,
+        candidate: &Inspection,
+        floor: Option<Token>,
+    ) -> Status {
+        let store = &self.nodes[master].store;
+        match store.admit(namespace, candidate, floor).await {
+            Ok(inspected) if inspected.observation.is_admitted() => {
+                tracing::info!(master = %store, %namespace, ?floor, "admitted");
+                Status::Admitted
+            }
+            Ok(_) => Status::Unknown,
+            Err(error) => {
+                tracing::debug!(master = %store, %error, "not admitted");
+                Status::Unknown
+            }
+        }
+    }
+
+    fn progress<T>(&self, namespace: &Scope, access: impl FnOnce(&mut Progress) -> T) -> T {
+        let mut namespaces = self.namespaces();
+        if let Some(progress) = namespaces.get_mut(namespace) {
+            return access(progress);
+        }
+        let progress = Progress {
+            opened: false,
+            running: false,
+            statuses: vec![Status::Unknown; self.nodes.len()],
+        };
+        access(namespaces.entry(namespace.clone()).or_insert(progress))
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<Scope, Progress>> {
+        let namespaces = self.namespaces.lock();
+        namespaces.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Continues the admission for a namespace as long as the store is in use and a master that answers is not
+/// admitted.
+async fn run(admission: Weak<Admission>, namespace: Scope) {
+    loop {
+        let wait = {
+            let Some(admission) = admission.upgrade() else {
+                return;
+            };
+            let wait = admission.advance(&namespace).await;
+            if wait.is_none() {
+                admission.progress(&namespace, |progress| progress.running = false);
+            }
+            wait
+        };
+        match wait {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => return,
+        }
+    }
+}
+
+/// When a majority is admitted, if too few are now and as many as are lacking are kept out until a known
+/// time.
+fn majority_at(statuses: &[Status], majority: usize) -> Option<Instant> {
+    let admitted = statuses.iter().filter(|it| **it == Status::Admitted);
+    let lacking = majority.checked_sub(admitted.count())?.checked_sub(1)?;
+    let mut times: Vec<_> = statuses
+        .iter()
+        .filter_map(|status| match status {
+            Status::KeptOut { until } => Some(*until),
+            _ => None,
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(lacking).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_is_expected_when_as_many_as_are_lacking_are_admitted() {
+        let now = Instant::now();
+        let in_seconds = |seconds| now + Duration::from_secs(seconds);
+        let kept_out = |seconds| Status::KeptOut {
+            until: in_seconds(seconds),
+        };
+        let at = |statuses: &[Status]| majority_at(statuses, 2);
+        assert_eq!(
+            at(&[kept_out(3), kept_out(1), kept_out(2)]),
+            Some(in_seconds(2))
+        );
+        assert_eq!(
+            at(&[kept_out(3), Status::Admitted, kept_out(2)]),
+            Some(in_seconds(2))
+        );
+        assert_eq!(
+            at(&[kept_out(3), Status::Unknown, kept_out(2)]),
+            Some(in_seconds(3))
+        );
+        assert_eq!(at(&[kept_out(3), Status::Unknown, Status::Unknown]), None);
+        assert_eq!(at(&[kept_out(3), Status::Admitted, Status::Admitted]), None);
+    }
+}

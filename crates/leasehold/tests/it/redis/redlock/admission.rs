@@ -1,0 +1,98 @@
+//! What decides whether a master that may have forgotten is admitted at once.
+
+use leasehold_testkit::{Restart, free_port};
+
+use super::forgotten::{asked, eventually_asked, is_admitted, lasting, works_again};
+use super::*;
+
+/// The longest ttl: several times what the steps of a test take on a busy machine.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// The hash of the script that inspects a master and admits it: a word of each such request.
+fn inspection() -> String {
+    let script = include_str!("../../../../src/store/redis/scripts/master.lua");
+    redis::Script::new(script).get_hash().to_owned()
+}
+
+fn url(ports: [u16; 3]) -> String {
+    let [a, b, c] = ports;
+    let longest = LONGEST.as_millis();
+    format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
+}
+
+/// Takes the lock `a` at the first two masters, for the longest ttl. Answers when it was asked for.
+async fn hold_at_two(masters: &Masters) -> Instant {
+    let [a, b] = [0, 1].map(|nth| masters.server(nth).port());
+    let holder = open(&url([a, b, free_port()])).await;
+    let begun = Instant::now();
+    let request = move || lasting(acquire("a", 1), LONGEST);
+    eventually_async(LONG, async || asked(&*holder, request()).await.is_some()).await;
+    begun
+}
+
+/// Nobody else is granted the lock `a` and the first master stays out, until the lease has ended. Then it
+/// is admitted.
+async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) {
+    let over = || held_since.elapsed() >= LONGEST;
+    let mut number = 1_000;
+    while !over() {
+        number += 1;
+        let other = asked(store, lasting(acquire("a", number), LONGEST)).await;
+        assert!(other.is_none() || over(), "two holders: {other:?}");
+        drop(send(store, release("a", number, 0)).await);
+        assert!(!is_admitted(masters.server(0)) || over());
+    }
+    eventually_asked(store, "a", LONGEST).await;
+    eventually_async(LONG, async || is_admitted(masters.server(0))).await;
+}
+
+/// The silent ones know that it was used before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
+    let far = Far::start(3);
+    let ports = [0, 1, 2].map(|nth| far.proxies[nth].port());
+    let store = open(&url(ports)).await;
+    works_again(&*store, LONGEST).await;
+    let held_since = hold_at_two(&far.masters).await;
+    let [first, others @ ..] = &far.proxies[..] else {
+        unreachable!()
+    };
+    let inspection = inspection();
+    first.count(&inspection);
+    for proxy in others {
+        proxy.hold_requests(&inspection, 1);
+    }
+    far.masters.server(0).cli(&["FLUSHALL"]);
+    let refused = asked(&*store, lasting(acquire("a", 2), LONGEST)).await;
+    assert_eq!(refused, None);
+    // One inspection that only the first answers, and then one that all answer.
+    eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
+    for proxy in others {
+        assert_eq!(proxy.tally().requests_held, 1);
+        proxy.deliver();
+    }
+    is_kept_out(&*store, &far.masters, held_since).await;
+}
+
+/// The server syncs each write when it is started again. It did not when it granted the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_of_now_says_nothing_about_what_was_kept() {
+    let mut masters = Masters::aged(3);
+    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
+    let store = open(&url(ports)).await;
+    works_again(&*store, LONGEST).await;
+    masters
+        .server(0)
+        .cli(&["CONFIG", "SET", "appendonly", "no"]);
+    let held_since = hold_at_two(&masters).await;
+    masters.server_mut(0).kill9();
+    masters.server_mut(0).restart(Restart::Kept);
+    assert_eq!(records(&[masters.server(0)], "a"), 0);
+    assert!(
+        !masters
+            .server(0)
+            .cli(&["HGET", "app:master", "run"])
+            .is_empty()
+    );
+    is_kept_out(&*store, &masters, held_since).await;
+}
