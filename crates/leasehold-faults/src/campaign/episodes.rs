@@ -1,8 +1,8 @@
 //! The faults of many masters.
 //!
-//! They are drawn in episodes, so that what is rare by itself meets: fewer than a majority forget, while
-//! a holder cannot reach others and so has a bare majority, and while the others are silent. Each part is
-//! there at most times only, at a time and in a way of its own.
+//! They are drawn in episodes, so that rare faults coincide: fewer than a majority forget, while a holder
+//! cannot reach some others and so has a bare majority, and while the others do not answer. Each part of an
+//! episode is optional, and its time and kind are drawn.
 
 use std::ops::Range;
 
@@ -143,7 +143,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Masters say nothing: mostly for as long as it takes until one that has forgotten is asked who it is.
+    /// Masters do not answer, mostly for as long as the inspection of one that has forgotten takes.
     fn silence(&mut self, servers: &[usize]) {
         let (at_ms, span) = match self.rng.u8(..3) {
             0 => (self.forget_ms + self.rng.u64(..2500), 50..2000),

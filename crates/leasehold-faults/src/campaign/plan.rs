@@ -14,8 +14,8 @@ pub(crate) const NAMES: [&str; 2] = ["orders", "ledger"];
 /// The ttls that a holder process may have, in milliseconds. Short, so that they are often outlived.
 const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
 
-/// The same for many masters, of which the longest is the longest ttl of their URL: so long that a master
-/// which is taken in at once, after others were silent for a second, meets leases from before.
+/// The same for many masters, of which the longest is the longest ttl of their URL: so long that
+/// leases outlast a silence of a second, after which a master could be admitted too early.
 const MASTERS_TTLS_MS: [u64; 4] = [2000, 4000, 4000, 4000];
 
 /// How far a clock is set at most, in milliseconds.
@@ -38,7 +38,7 @@ const MASTERS_STREAM: u64 = 1 << 32;
 /// What happens in one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// One, or how many masters there are.
+    /// The number of servers: one, or several masters.
     pub(crate) servers: usize,
     /// Whether the servers keep all that they have acknowledged when they are killed.
     pub(crate) durable: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// Faults that follow each other: of a server, or of the way from a holder to it.
+/// Faults that follow each other: of a server, or of the connections of one holder to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) server: usize,

@@ -140,8 +140,8 @@ impl Observer<'_> {
             let left = |connection: &mut Connection| redis::cmd("PTTL").arg(&key).query(connection);
             let left_ms: i64 = self.ask(left)?;
             let is_record = NAMES.iter().any(|name| key == key_of(name));
-            let is_mark = world.plan.servers > 1 && key == MARK;
-            if (left_ms == -1 && !is_mark) || (is_record && left_ms != -2) {
+            let is_admission = world.plan.servers > 1 && key == ADMISSION;
+            if (left_ms == -1 && !is_admission) || (is_record && left_ms != -2) {
                 world.note(&Note::LeftBehind { key, left_ms });
             }
         }
@@ -166,8 +166,8 @@ impl Observer<'_> {
     }
 }
 
-/// The mark of one of many masters, which has no end.
-pub(super) const MARK: &str = "leasehold:master";
+/// The admission record of one of many masters, which has no ttl.
+pub(super) const ADMISSION: &str = "leasehold:master";
 
 fn key_of(name: &str) -> String {
     format!("leasehold:{{default:{name}}}")

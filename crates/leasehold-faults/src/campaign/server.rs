@@ -1,4 +1,4 @@
-//! The faults of one server, or of the ways to it, one after the other.
+//! The faults of one server, or of the connections of a holder to it, one after the other.
 
 use std::thread;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn inflict(world: &World, nth: usize, timed: &Timed) -> Result<(u64, u64), Strin
     Ok((begin, clock::now()))
 }
 
-/// Disturbs the way from a holder to a master, and answers from when until when.
+/// Disturbs the connections of a holder to a master. Returns from when until when.
 fn disconnect(link: &Proxy, timed: &Timed) -> Result<(u64, u64), String> {
     let begin = clock::now();
     match timed.fault {

@@ -1,5 +1,4 @@
-//! The servers of a world: a single one, or many masters with a way of its own from each holder to each
-//! of them.
+//! The servers of a world: a single one, or many masters with a proxy between each holder and each master.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,14 +9,13 @@ use leasehold_testkit::{Proxy, RedisOptions, RedisServer};
 use redis::{Connection, RedisResult};
 
 use super::plan::Plan;
-use super::sampler::MARK;
+use super::sampler::ADMISSION;
 
 /// How long the servers of many masters ran before the world began, by their clocks: longer than any
 /// master is kept out.
 const AGE_MS: i64 = 3_600_000;
 
-/// What a master needs beyond the longest ttl until it is taken in again: drift, and the times that are
-/// measured.
+/// What a master needs beyond the longest ttl until it is admitted again: drift, and measurement errors.
 const DRIFT: Duration = Duration::from_millis(300);
 
 /// How long one of many masters may take to answer the campaign.
@@ -37,7 +35,7 @@ pub(super) struct Servers {
 pub(super) struct Slot {
     server: Mutex<RedisServer>,
     port: AtomicU16,
-    /// The ways of the holders, if there are many masters.
+    /// The proxies of the holders, if there are many masters.
     pub(super) links: Vec<Proxy>,
 }
 
@@ -93,7 +91,7 @@ impl Servers {
     }
 
     /// Whether a server may forget now: one of many masters only if fewer than a majority of them forget
-    /// at a time. If so, it counts as one that has forgotten until it is taken in again.
+    /// at a time. If so, it counts as one that has forgotten until it is admitted again.
     pub(super) fn may_forget(&self, nth: usize) -> bool {
         if self.all.len() == 1 {
             return true;
@@ -101,7 +99,7 @@ impl Servers {
         let mut forgotten = lock(&self.forgotten);
         for (slot, since) in self.all.iter().zip(forgotten.iter_mut()) {
             let over = |since: Instant| since.elapsed() > self.longest_ttl + DRIFT;
-            if since.is_some_and(over) && slot.is_armed().unwrap_or(false) {
+            if since.is_some_and(over) && slot.is_admitted().unwrap_or(false) {
                 *since = None;
             }
         }
@@ -158,14 +156,14 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Whether its mark is the one of its run.
-    fn is_armed(&self) -> RedisResult<bool> {
+    /// Whether it is admitted in this run of its process.
+    fn is_admitted(&self) -> RedisResult<bool> {
         let mut connection = self.connect(PATIENCE)?;
-        let mut armed = redis::cmd("HGET");
-        let armed: Option<String> = armed.arg(MARK).arg("run").query(&mut connection)?;
+        let mut admitted = redis::cmd("HGET");
+        let admitted: Option<String> = admitted.arg(ADMISSION).arg("run").query(&mut connection)?;
         let info: redis::InfoDict = redis::cmd("INFO").arg("server").query(&mut connection)?;
         let run: Option<String> = info.get("run_id");
-        Ok(armed.is_some() && armed == run)
+        Ok(admitted.is_some() && admitted == run)
     }
 }
 
