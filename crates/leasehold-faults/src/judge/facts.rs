@@ -263,14 +263,14 @@ impl Facts {
         })
     }
 
-    /// Whether another may have been granted what a hold was, while that is believed in: not by many
-    /// masters, whatever fewer than a majority of them forgot.
+    /// Whether the store may have granted a name to another during a hold. Many masters may not, whatever
+    /// fewer than a majority of them forgot.
     pub(super) fn granted_twice(&self, hold: &Hold, from: Nanos, to: Nanos) -> bool {
         !self.many && self.forgot_hold(hold, from, to)
     }
 
-    /// The same as [`Facts::forgot`] for one hold. Who enters its lease again after the counter was lost is answered with
-    /// another token, has to take it for another grant, and gives the lease up.
+    /// The same as [`Facts::forgot`] for one hold. Who enters its lease again after the counter was lost is
+    /// answered with another token, has to take it for another grant, and gives the lease up.
     pub(super) fn forgot_hold(&self, hold: &Hold, from: Nanos, to: Nanos) -> bool {
         let entered = |other: &Hold| {
             let inside = other.process == hold.process && other.inside == Some(hold.number);
