@@ -30,9 +30,9 @@ Tasks:
   ci            test, and everything else that a change must pass
   bench compare [--seconds S] [--rounds N] [--only LIBRARY,..]
                 the same work done by Leasehold and by other libraries; writes docs/bench
-  faults [--seed N] [--short | --minutes M | --long]
+  faults [--seed N] [--short | --minutes M | --long] [--only single|masters]
                 random faults against real servers and holders, and a judge of what they
-                believed; all but the short form of 20 s writes docs/faults
+                believed; all but the short form of 30 s and parts writes docs/faults
   faults watchdog [--short | --times-percent N] [--only CASE,..]
                 holders and nodes of the watchdog that are stopped, killed and cut off; what
                 was measured goes into docs/faults, but for the short form and single cases

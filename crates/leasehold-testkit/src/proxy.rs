@@ -12,6 +12,7 @@ mod rules;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use crate::redis::RedisServer;
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
+    server: Arc<AtomicU16>,
     rules: Arc<Rules>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,16 +69,18 @@ impl Proxy {
         let listener = listener.expect("no port is free");
         let port = listener.local_addr().expect("a bound port").port();
         listener.set_nonblocking(true).expect("a plain socket");
-        let shared = Arc::clone(&rules);
+        let server = Arc::new(AtomicU16::new(server));
+        let shared = (Arc::clone(&server), Arc::clone(&rules));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
         let thread = std::thread::Builder::new()
             .name("proxy".into())
-            .spawn(move || runtime.block_on(serve(listener, server, shared)));
+            .spawn(move || runtime.block_on(serve(listener, shared.0, shared.1)));
         Self {
             port,
+            server,
             rules,
             thread: Some(thread.expect("a thread")),
         }
@@ -98,6 +102,13 @@ impl Proxy {
     #[must_use]
     pub fn url_of(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}/0", self.port)
+    }
+
+    /// Connects new clients to another server of this machine, and resets the connections to the one before:
+    /// another server takes over the address.
+    pub fn redirect(&self, port: u16) {
+        self.server.store(port, Ordering::Relaxed);
+        self.cut();
     }
 
     /// Lets everything that arrives from now on take so long on its way, each time another time out
@@ -181,22 +192,24 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, server: u16, rules: Arc<Rules>) {
+async fn serve(listener: std::net::TcpListener, server: Arc<AtomicU16>, rules: Arc<Rules>) {
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         tokio::select! {
             () = rules.closed() => return,
             accepted = listener.accept() => {
                 if let Ok((client, _)) = accepted {
-                    tokio::spawn(carry(client, server, Arc::clone(&rules)));
+                    tokio::spawn(carry(client, Arc::clone(&server), Arc::clone(&rules)));
                 }
             }
         }
     }
 }
 
-async fn carry(client: TcpStream, server: u16, rules: Arc<Rules>) {
+async fn carry(client: TcpStream, server: Arc<AtomicU16>, rules: Arc<Rules>) {
     let number = rules.accepted();
+    // Only now: a connection that was numbered before a redirection is reset by it.
+    let server = server.load(Ordering::Relaxed);
     let server = match number {
         Some(_) => TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await.ok(),
         None => None,

@@ -190,7 +190,7 @@ impl RedisOptions {
 
     /// Starts it so long ago, by its own clock, which is right then.
     #[must_use]
-    pub(crate) fn started_ago(mut self, millis: i64) -> Self {
+    pub fn started_ago(mut self, millis: i64) -> Self {
         self.clock_shim = true;
         self.behind_ms = millis;
         self

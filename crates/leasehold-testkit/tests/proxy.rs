@@ -280,3 +280,16 @@ fn requests_are_counted_by_a_word() {
     assert_eq!(proxy.counted("counted"), 4);
     assert_eq!(proxy.counted("other"), 0);
 }
+
+#[test]
+fn another_server_takes_over_the_address() {
+    let (one, other) = (RedisServer::start(), RedisServer::start());
+    one.cli(&["SET", "server", "one"]);
+    other.cli(&["SET", "server", "two"]);
+    let proxy = Proxy::before(&one);
+    let mut line = Line::to(&proxy);
+    line.is_answered("GET server", "$3\r\none\r\n");
+    proxy.redirect(other.port());
+    line.is_reset();
+    Line::to(&proxy).is_answered("GET server", "$3\r\ntwo\r\n");
+}

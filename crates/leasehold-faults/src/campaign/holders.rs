@@ -76,7 +76,7 @@ impl<'a> Seat<'a> {
         let mut command = Command::new(program);
         command
             .arg("holder")
-            .args(["--url", &world.url, "--process", &name])
+            .args(["--url", &world.servers.url(self.number), "--process", &name])
             .arg("--history")
             .arg(&history)
             .args(["--fence", &world.fence.to_string()])
@@ -88,8 +88,8 @@ impl<'a> Seat<'a> {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(complaint.map_err(|error| error.to_string())?);
-        if plan.handoff {
-            command.arg("--handoff");
+        for (flag, set) in [("--handoff", plan.handoff), ("--impatient", plan.impatient)] {
+            command.args(set.then_some(flag));
         }
         let (answer, answered) = channel();
         let gone = |_| "nobody starts holders any more".to_owned();
@@ -165,6 +165,8 @@ impl<'a> Seat<'a> {
         self.world.happened(Happened {
             fault,
             process: Some(running.name.clone()),
+            master: None,
+            holder: None,
             name: None,
             outer,
             inner,

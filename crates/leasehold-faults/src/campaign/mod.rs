@@ -1,5 +1,6 @@
 //! A campaign: rounds of worlds, each with faults drawn from the seed, each judged when it is over.
 
+mod episodes;
 mod fence;
 mod holders;
 mod options;
@@ -7,6 +8,7 @@ mod plan;
 mod round;
 mod sampler;
 mod server;
+mod servers;
 mod world;
 
 pub(crate) use self::options::{CampaignArgs, Size};

@@ -12,6 +12,9 @@ pub(crate) struct CampaignArgs {
     /// How much of it there is.
     #[command(flatten)]
     pub(crate) form: Form,
+    /// Run worlds of this kind only.
+    #[arg(long)]
+    pub(crate) only: Option<Kind>,
     /// Write the report into this folder.
     #[arg(long)]
     pub(crate) report: Option<PathBuf>,
@@ -38,11 +41,22 @@ pub(crate) struct Form {
     pub(crate) long: bool,
 }
 
+/// A kind of world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// A single server.
+    Single,
+    /// Many masters.
+    Masters,
+}
+
 /// How many rounds of how many worlds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) rounds: u64,
     pub(crate) worlds: u64,
+    /// The worlds with many masters, beside the others.
+    pub(crate) masters: u64,
     pub(crate) round_ms: u64,
 }
 
@@ -52,25 +66,36 @@ impl CampaignArgs {
             Form { long: true, .. } => 30,
             Form { minutes, .. } => minutes.unwrap_or(0),
         };
-        if rounds == 0 {
-            return Size {
+        let mut size = match rounds {
+            0 => Size {
                 rounds: 1,
                 worlds: 8,
+                masters: 2,
                 round_ms: 20_000,
-            };
+            },
+            _ => Size {
+                rounds,
+                worlds: 12,
+                masters: 4,
+                round_ms: 60_000,
+            },
+        };
+        match self.only {
+            Some(Kind::Single) => size.masters = 0,
+            Some(Kind::Masters) => size.worlds = 0,
+            None => {}
         }
-        Size {
-            rounds,
-            worlds: 12,
-            round_ms: 60_000,
-        }
+        size
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.round_ms / 1000;
-        let (rounds, worlds) = (self.rounds, self.worlds);
-        write!(f, "{rounds} × {seconds} s, {worlds} servers side by side")
+        let (rounds, worlds, masters) = (self.rounds, self.worlds, self.masters);
+        write!(
+            f,
+            "{rounds} × {seconds} s, {worlds} servers and {masters} sets of masters side by side"
+        )
     }
 }

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 
+use super::episodes;
 use crate::history::Fault;
 
 /// How many holder processes a world has.
@@ -13,8 +14,11 @@ pub(crate) const NAMES: [&str; 2] = ["orders", "ledger"];
 /// The ttls that a holder process may have, in milliseconds. Short, so that they are often outlived.
 const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
 
-/// The longest ttl in a world, and how far a clock is set at most, in milliseconds.
-pub(crate) const TTL_MAX_MS: u64 = 1000;
+/// The same for many masters, of which the longest is the longest ttl of their URL: so long that
+/// leases outlast a silence of a second, after which a master could be admitted too early.
+const MASTERS_TTLS_MS: [u64; 4] = [2000, 4000, 4000, 4000];
+
+/// How far a clock is set at most, in milliseconds.
 pub(crate) const CLOCK_STEP_MAX_MS: u64 = 1500;
 
 /// The pause after which the first fault comes, and the calm before the end in which every holder can
@@ -26,15 +30,31 @@ const CALM_MS: u64 = 2500;
 /// than its ttl is long, so that it comes to hold something in between.
 const HOLDER_GAP_MS: u64 = 2000;
 const SERVER_GAP_MS: u64 = 1500;
+const MASTERS_HOLDER_GAP_MS: u64 = 8000;
+
+/// The worlds of many masters draw from streams of their own.
+const MASTERS_STREAM: u64 = 1 << 32;
 
 /// What happens in one world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Whether the server's clock can be set, which makes the times of tokens useless.
+    /// The number of servers: one, or several masters.
+    pub(crate) servers: usize,
+    /// Whether the servers keep all that they have acknowledged when they are killed.
+    pub(crate) durable: bool,
+    /// Whether the clocks of servers can be set, which makes the times of tokens useless.
     pub(crate) clock: bool,
     pub(crate) duration_ms: u64,
     pub(crate) holders: Vec<HolderPlan>,
-    pub(crate) server: Vec<Timed>,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+/// Faults that follow each other: of a server, or of the connections of one holder to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) server: usize,
+    pub(crate) holder: Option<usize>,
+    pub(crate) faults: Vec<Timed>,
 }
 
 /// One holder process and those that take its place when it is killed.
@@ -43,6 +63,8 @@ pub(crate) struct HolderPlan {
     pub(crate) seed: u64,
     pub(crate) ttl_ms: u64,
     pub(crate) handoff: bool,
+    /// Whether its tasks soon give up and ask anew.
+    pub(crate) impatient: bool,
     pub(crate) threads: usize,
     pub(crate) tasks: u64,
     pub(crate) faults: Vec<Timed>,
@@ -60,38 +82,90 @@ pub(crate) struct Timed {
 }
 
 impl Plan {
-    /// The plan of one world in one round of a campaign.
+    /// The plan of one world with a single server in one round of a campaign.
     pub(crate) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        // Distant streams for neighbouring rounds and worlds.
-        for number in [round, world] {
-            rng = Rng::with_seed(rng.u64(..) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        }
+        let mut rng = stream(seed, [round, world]);
         let clock = world % 4 == 3;
         Self {
+            servers: 1,
+            durable: true,
             clock,
             duration_ms,
             holders: (0..HOLDERS)
-                .map(|_| holder(&mut rng, duration_ms))
+                .map(|_| holder(&mut rng, duration_ms, TTLS_MS, HOLDER_GAP_MS))
                 .collect(),
-            server: lane(&mut rng, duration_ms, SERVER_GAP_MS, |rng| {
-                server_fault(rng, clock)
-            }),
+            lanes: vec![Lane {
+                server: 0,
+                holder: None,
+                faults: lane(&mut rng, duration_ms, SERVER_GAP_MS, |rng| {
+                    server_fault(rng, clock)
+                }),
+            }],
         }
+    }
+
+    /// The plan of one world with many masters. Every fourth has five, every second has masters that keep
+    /// no more than snapshots.
+    pub(crate) fn draw_masters(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
+        let mut rng = stream(seed, [round, MASTERS_STREAM + world]);
+        let servers = if world % 4 == 3 { 5 } else { 3 };
+        let (durable, clock) = (world % 2 == 1, world % 4 == 2);
+        let holder = |_| HolderPlan {
+            impatient: rng.u8(..4) > 0,
+            ..holder(
+                &mut rng,
+                duration_ms,
+                MASTERS_TTLS_MS,
+                MASTERS_HOLDER_GAP_MS,
+            )
+        };
+        let holders: Vec<_> = (0..HOLDERS).map(holder).collect();
+        let set = episodes::Masters {
+            servers,
+            holders: holders.len(),
+            durable,
+            clock,
+        };
+        let end = duration_ms.saturating_sub(CALM_MS);
+        Self {
+            servers,
+            durable,
+            clock,
+            duration_ms,
+            lanes: set.draw(&mut rng, LEAD_MS, end),
+            holders,
+        }
+    }
+
+    /// The longest ttl in the world, in milliseconds.
+    pub(crate) fn ttl_max_ms(&self) -> u64 {
+        let ttls = match self.servers {
+            1 => TTLS_MS,
+            _ => MASTERS_TTLS_MS,
+        };
+        ttls.into_iter().max().unwrap_or(0)
     }
 }
 
-fn holder(rng: &mut Rng, duration_ms: u64) -> HolderPlan {
-    let ttl_ms = TTLS_MS[rng.usize(..TTLS_MS.len())];
+/// Distant streams for neighbouring rounds and worlds.
+fn stream(seed: u64, numbers: [u64; 2]) -> Rng {
+    let mut rng = Rng::with_seed(seed);
+    for number in numbers {
+        rng = Rng::with_seed(rng.u64(..) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+    rng
+}
+
+fn holder(rng: &mut Rng, duration_ms: u64, ttls_ms: [u64; 4], gap_ms: u64) -> HolderPlan {
+    let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
     HolderPlan {
         seed: rng.u64(..),
         ttl_ms,
         handoff: rng.bool(),
+        impatient: false,
         threads: rng.usize(1..=2),
         tasks: rng.u64(2..=4),
-        faults: lane(rng, duration_ms, HOLDER_GAP_MS, |rng| {
-            holder_fault(rng, ttl_ms)
-        }),
+        faults: lane(rng, duration_ms, gap_ms, |rng| holder_fault(rng, ttl_ms)),
     }
 }
 
@@ -152,31 +226,68 @@ fn server_fault(rng: &mut Rng, clock: bool) -> (Fault, u64) {
 mod tests {
     use super::*;
 
+    const LONG_MS: u64 = 600_000;
+
     #[test]
     fn a_seed_is_a_schedule() {
-        assert_eq!(Plan::draw(7, 1, 2, 30_000), Plan::draw(7, 1, 2, 30_000));
-        assert_ne!(Plan::draw(7, 1, 2, 30_000), Plan::draw(8, 1, 2, 30_000));
-        assert_ne!(Plan::draw(7, 1, 2, 30_000), Plan::draw(7, 2, 2, 30_000));
-        assert_ne!(Plan::draw(7, 1, 2, 30_000), Plan::draw(7, 2, 1, 30_000));
+        for draw in [Plan::draw, Plan::draw_masters] {
+            assert_eq!(draw(7, 1, 2, 30_000), draw(7, 1, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(8, 1, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(7, 2, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(7, 2, 1, 30_000));
+        }
     }
 
     #[test]
     fn every_fault_is_drawn_and_the_end_is_calm() {
-        let plan = Plan::draw(1, 0, 3, 600_000);
-        let lanes = plan.holders.iter().map(|holder| &holder.faults);
-        let drawn: Vec<_> = lanes.chain([&plan.server]).flatten().collect();
+        let plans = [
+            Plan::draw(1, 0, 3, LONG_MS),
+            Plan::draw_masters(1, 0, 2, LONG_MS),
+            Plan::draw_masters(1, 0, 3, LONG_MS),
+        ];
+        let holders = plans.iter().flat_map(|plan| &plan.holders);
+        let holders = holders.map(|holder| &holder.faults);
+        let lanes = plans.iter().flat_map(|plan| &plan.lanes);
+        let drawn: Vec<_> = lanes
+            .map(|lane| &lane.faults)
+            .chain(holders)
+            .flatten()
+            .collect();
         for fault in Fault::ALL {
             assert!(drawn.iter().any(|timed| timed.fault == fault), "{fault:?}");
         }
         for timed in drawn {
-            assert!(timed.at_ms + timed.span_ms <= 600_000 - CALM_MS);
+            assert!(timed.at_ms + timed.span_ms <= LONG_MS - CALM_MS);
         }
     }
 
     #[test]
     fn a_server_whose_clock_tells_the_margins_keeps_it() {
-        let plan = Plan::draw(1, 0, 0, 600_000);
+        let plan = Plan::draw(1, 0, 0, LONG_MS);
         let set = |timed: &Timed| matches!(timed.fault, Fault::ClockForward | Fault::ClockBack);
-        assert!(!plan.clock && !plan.server.iter().any(set));
+        assert!(!plan.clock && !plan.lanes[0].faults.iter().any(set));
+    }
+
+    #[test]
+    fn masters_that_keep_all_come_back_with_it_and_others_with_a_snapshot() {
+        for world in 0..4 {
+            let plan = Plan::draw_masters(1, 0, world, LONG_MS);
+            let unfit = match plan.durable {
+                true => Fault::RestartSnapshot,
+                false => Fault::RestartKept,
+            };
+            let mut drawn = plan.lanes.iter().flat_map(|lane| &lane.faults);
+            assert!(drawn.all(|timed| timed.fault != unfit));
+        }
+    }
+
+    #[test]
+    fn what_hits_the_records_of_one_of_many_masters_unseen_is_not_drawn() {
+        for world in 0..4 {
+            let plan = Plan::draw_masters(1, 0, world, LONG_MS);
+            let mut drawn = plan.lanes.iter().flat_map(|lane| &lane.faults);
+            let unseen = [Fault::ClockForward, Fault::DeleteRecord, Fault::WrongRecord];
+            assert!(drawn.all(|timed| !unseen.contains(&timed.fault)));
+        }
     }
 }

@@ -8,12 +8,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
-use leasehold_testkit::RedisServer;
-
 use super::fence::Fence;
 use super::holders::{Seat, Spawner};
 use super::options::Size;
 use super::plan::{NAMES, Plan};
+use super::servers::Servers;
 use super::world::World;
 use super::{sampler, server};
 use crate::clock;
@@ -30,22 +29,21 @@ pub(super) fn play(
     round: u64,
 ) -> Result<Vec<PathBuf>, String> {
     let mut worlds = Vec::new();
-    for number in 0..size.worlds {
-        let plan = Plan::draw(seed, round, number, size.round_ms);
+    let single = |number| Plan::draw(seed, round, number, size.round_ms);
+    let masters = |number| Plan::draw_masters(seed, round, number, size.round_ms);
+    let plans = (0..size.worlds).map(single);
+    for (number, plan) in plans.chain((0..size.masters).map(masters)).enumerate() {
         worlds.push(prepare(folder.join(format!("world-{number}")), plan)?);
     }
-    let folders = worlds
-        .iter()
-        .map(|(world, _)| world.folder.clone())
-        .collect();
+    let folders = worlds.iter().map(|world| world.folder.clone()).collect();
     let wall = clock::wall_offset();
     let (spawner, orders) = channel();
     thread::scope(|scope| {
         let played: Vec<_> = worlds
             .iter_mut()
-            .map(|(world, server)| {
+            .map(|world| {
                 let spawner = spawner.clone();
-                scope.spawn(move || live(world, server, &spawner))
+                scope.spawn(move || live(world, &spawner))
             })
             .collect();
         drop(spawner);
@@ -61,28 +59,21 @@ pub(super) fn play(
         })
     })?;
     if clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX {
-        for (world, _) in &worlds {
+        for world in &worlds {
             world.note(&Note::WallMoved);
         }
     }
     Ok(folders)
 }
 
-fn prepare(folder: PathBuf, plan: Plan) -> Result<(World, RedisServer), String> {
+fn prepare(folder: PathBuf, plan: Plan) -> Result<World, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(&folder).map_err(failed)?;
     let journal = Journal::open(&folder.join("campaign.jsonl")).map_err(failed)?;
     let journal = Arc::new(journal);
-    let options = RedisServer::options()
-        .config("appendonly yes")
-        .config("appendfsync always");
-    let server = match plan.clock {
-        true => options.clock_shim().start(),
-        false => options.start(),
-    };
     let world = World {
         fence: Fence::start(Arc::clone(&journal)).map_err(failed)?.port,
-        url: server.url(),
+        servers: Servers::start(&plan),
         begin: Instant::now(),
         plan,
         folder,
@@ -91,12 +82,13 @@ fn prepare(folder: PathBuf, plan: Plan) -> Result<(World, RedisServer), String> 
     world.note(&Note::World {
         names: NAMES.map(str::to_owned).to_vec(),
         wall: (!world.plan.clock).then(clock::wall_offset),
+        servers: world.plan.servers,
     });
-    Ok((world, server))
+    Ok(world)
 }
 
 /// Lets everything that belongs to a world happen.
-fn live(world: &mut World, server: &mut RedisServer, spawner: &Spawner) -> Result<(), String> {
+fn live(world: &mut World, spawner: &Spawner) -> Result<(), String> {
     world.begin = Instant::now();
     let world = &*world;
     let stop = AtomicBool::new(false);
@@ -108,12 +100,16 @@ fn live(world: &mut World, server: &mut RedisServer, spawner: &Spawner) -> Resul
                 scope.spawn(|| seat.run())
             })
             .collect();
-        let mut ended = server::run(world, server);
-        for seat in seats {
-            let seat = seat
+        let lanes = world.plan.lanes.iter();
+        let lanes: Vec<_> = lanes
+            .map(|lane| scope.spawn(|| server::run(world, lane)))
+            .collect();
+        let mut ended = Ok(());
+        for thread in lanes.into_iter().chain(seats) {
+            let outcome = thread
                 .join()
-                .map_err(|_| "a seat ended in a panic".to_owned());
-            ended = ended.and(seat.and_then(|outcome| outcome));
+                .map_err(|_| "a thread of a world ended in a panic".to_owned());
+            ended = ended.and(outcome.and_then(|outcome| outcome));
         }
         stop.store(true, Ordering::Relaxed);
         ended

@@ -7,28 +7,37 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisResult};
 
-use super::plan::{CLOCK_STEP_MAX_MS, NAMES, TTL_MAX_MS};
+use super::plan::{CLOCK_STEP_MAX_MS, NAMES};
+use super::servers::Slot;
 use super::world::World;
 use crate::clock;
 use crate::history::Note;
 
-/// The pause between two looks, and how long to wait for an answer.
+/// The pause between two looks, and how long to wait for an answer: of one of many masters only for a
+/// moment, for the others may say enough.
 const PAUSE: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_secs(3);
+const MASTERS_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often a clock may have been set back while the last leases ran.
 const STEPS_BACK_MAX: u64 = 2;
 
+/// The holds of a record and what is left of it.
+type Record = (BTreeMap<String, u32>, i64);
+
+/// A connection to the server that has an address, made anew when another has it.
+struct Observer<'a> {
+    slot: &'a Slot,
+    patience: Duration,
+    connection: Option<(u16, Connection)>,
+}
+
 /// Looks at the records until it is told to stop.
 pub(super) fn run(world: &World, stop: &AtomicBool) {
-    let mut connection = None;
+    let mut observers = observers(world);
     while !stop.load(Ordering::Relaxed) {
-        let looked = match &mut connection {
-            Some(connection) => look(world, connection),
-            none => connect(world).map(|made| *none = Some(made)),
-        };
-        if looked.is_err() {
-            connection = None;
+        for name in NAMES {
+            look(world, &mut observers, name);
         }
         thread::sleep(PAUSE);
     }
@@ -37,9 +46,14 @@ pub(super) fn run(world: &World, stop: &AtomicBool) {
 /// Looks once more after all holders have ended, and again when every ttl has passed.
 pub(super) fn look_for_leftovers(world: &World) -> Result<(), String> {
     let failed = |error: redis::RedisError| format!("the server at the end: {error}");
-    let mut connection = connect(world).map_err(failed)?;
+    let mut observers = observers(world);
+    for observer in &mut observers {
+        observer.patience = PATIENCE;
+    }
     for name in NAMES {
-        let (holds, _) = record(&mut connection, name).map_err(failed)?;
+        let records = observers.iter_mut().map(|observer| observer.record(name));
+        let records: RedisResult<Vec<_>> = records.collect();
+        let (holds, _) = agreed(world, records.map_err(failed)?);
         for lease in holds.into_keys() {
             let name = name.to_owned();
             world.note(&Note::AtTheEnd { name, lease });
@@ -50,65 +64,111 @@ pub(super) fn look_for_leftovers(world: &World) -> Result<(), String> {
     } else {
         0
     };
-    let end = Instant::now() + Duration::from_millis(TTL_MAX_MS + back + 100);
-    // Most are gone long before.
-    while any_record(&mut connection).map_err(failed)? && Instant::now() < end {
-        thread::sleep(PAUSE);
+    let end = Instant::now() + Duration::from_millis(world.plan.ttl_max_ms() + back + 100);
+    for observer in &mut observers {
+        observer.look_for_leftovers(world, end).map_err(failed)?;
     }
-    let keys: Vec<String> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut connection)
-        .map_err(failed)?;
-    for key in keys {
-        let left_ms: i64 = redis::cmd("PTTL")
-            .arg(&key)
-            .query(&mut connection)
-            .map_err(failed)?;
-        let is_record = NAMES.iter().any(|name| key == key_of(name));
-        if left_ms == -1 || (is_record && left_ms != -2) {
-            world.note(&Note::LeftBehind { key, left_ms });
+    Ok(())
+}
+
+fn observers(world: &World) -> Vec<Observer<'_>> {
+    let slots = world.servers.all();
+    let patience = match slots.len() {
+        1 => PATIENCE,
+        _ => MASTERS_PATIENCE,
+    };
+    let observer = |slot| Observer {
+        slot,
+        patience,
+        connection: None,
+    };
+    slots.iter().map(observer).collect()
+}
+
+fn look(world: &World, observers: &mut [Observer<'_>], name: &str) {
+    let from = clock::now();
+    let records = observers.iter_mut().map(|observer| observer.record(name));
+    let records: Vec<_> = records.filter_map(Result::ok).collect();
+    if records.len() < world.servers.majority() {
+        return;
+    }
+    let (holds, left_ms) = agreed(world, records);
+    world.note(&Note::Sampled {
+        name: name.to_owned(),
+        from,
+        holds: holds.into_iter().collect(),
+        left_ms,
+    });
+}
+
+/// What a majority of the servers says: of one, what it says.
+fn agreed(world: &World, records: Vec<Record>) -> Record {
+    let mut votes = BTreeMap::<_, usize>::new();
+    let mut least = i64::MAX;
+    for (holds, left_ms) in records {
+        least = least.min(left_ms);
+        for hold in holds {
+            *votes.entry(hold).or_default() += 1;
         }
     }
-    Ok(())
+    let majority = world.servers.majority();
+    let held = votes.into_iter().filter(|(_, count)| *count >= majority);
+    (held.map(|(hold, _)| hold).collect(), least)
 }
 
-fn any_record(connection: &mut Connection) -> RedisResult<bool> {
-    let mut any = redis::cmd("EXISTS");
-    for name in NAMES {
-        any.arg(key_of(name));
+impl Observer<'_> {
+    /// The record of a name. Another type under its key is an error.
+    fn record(&mut self, name: &str) -> RedisResult<Record> {
+        let key = key_of(name);
+        let mut both = redis::pipe();
+        both.atomic().cmd("HGETALL").arg(&key).cmd("PTTL").arg(&key);
+        self.ask(|connection| both.query(connection))
     }
-    any.query::<u32>(connection).map(|count| count > 0)
-}
 
-fn look(world: &World, connection: &mut Connection) -> RedisResult<()> {
-    for name in NAMES {
-        let from = clock::now();
-        let (holds, left_ms) = record(connection, name)?;
-        world.note(&Note::Sampled {
-            name: name.to_owned(),
-            from,
-            holds: holds.into_iter().collect(),
-            left_ms,
-        });
+    fn look_for_leftovers(&mut self, world: &World, end: Instant) -> RedisResult<()> {
+        let mut any = redis::cmd("EXISTS");
+        for name in NAMES {
+            any.arg(key_of(name));
+        }
+        // Most are gone long before.
+        while self.ask(|connection| any.query::<u32>(connection))? > 0 && Instant::now() < end {
+            thread::sleep(PAUSE);
+        }
+        let keys = |connection: &mut Connection| redis::cmd("KEYS").arg("*").query(connection);
+        let keys: Vec<String> = self.ask(keys)?;
+        for key in keys {
+            let left = |connection: &mut Connection| redis::cmd("PTTL").arg(&key).query(connection);
+            let left_ms: i64 = self.ask(left)?;
+            let is_record = NAMES.iter().any(|name| key == key_of(name));
+            let is_admission = world.plan.servers > 1 && key == ADMISSION;
+            if (left_ms == -1 && !is_admission) || (is_record && left_ms != -2) {
+                world.note(&Note::LeftBehind { key, left_ms });
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn ask<T>(&mut self, ask: impl Fn(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
+        let port = self.slot.port();
+        let kept = self.connection.take().filter(|(made, _)| *made == port);
+        let (_, connection) = match kept {
+            Some(kept) => self.connection.insert(kept),
+            None => {
+                let made = (port, self.slot.connect(self.patience)?);
+                self.connection.insert(made)
+            }
+        };
+        let answer = ask(connection);
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer
+    }
 }
 
-/// The holds of a record and what is left of it. Another type under the key is an error.
-fn record(connection: &mut Connection, name: &str) -> RedisResult<(BTreeMap<String, u32>, i64)> {
-    let key = key_of(name);
-    let mut both = redis::pipe();
-    both.atomic().cmd("HGETALL").arg(&key).cmd("PTTL").arg(&key);
-    both.query(connection)
-}
+/// The admission record of one of many masters, which has no ttl.
+pub(super) const ADMISSION: &str = "leasehold:master";
 
 fn key_of(name: &str) -> String {
     format!("leasehold:{{default:{name}}}")
-}
-
-fn connect(world: &World) -> RedisResult<Connection> {
-    let client = redis::Client::open(&*world.url)?;
-    let connection = client.get_connection_with_timeout(PATIENCE)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    Ok(connection)
 }

@@ -1,4 +1,4 @@
-//! One server, its holders and the fenced resource that they write to.
+//! Servers, their holders and the fenced resource that they write to.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
+use super::servers::Servers;
 use crate::history::{Happened, Journal, Note};
 
 /// What all threads that look after a world share.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) folder: PathBuf,
-    pub(super) url: String,
+    pub(super) servers: Servers,
     pub(super) fence: u16,
     pub(super) begin: Instant,
     pub(super) journal: Arc<Journal>,

@@ -23,10 +23,17 @@ pub(crate) enum Fault {
     WrongRecord,
     WrongQueue,
     WrongCounter,
+    SaveSnapshot,
+    RestartSnapshot,
+    AofOn,
+    AofOff,
+    ExchangeServer,
+    CutLink,
+    DelayLink,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::KillHolder,
         Self::PauseHolder,
         Self::PauseHolderLong,
@@ -43,6 +50,13 @@ impl Fault {
         Self::WrongRecord,
         Self::WrongQueue,
         Self::WrongCounter,
+        Self::SaveSnapshot,
+        Self::RestartSnapshot,
+        Self::AofOn,
+        Self::AofOff,
+        Self::ExchangeServer,
+        Self::CutLink,
+        Self::DelayLink,
     ];
 
     /// What a reader of the report sees.
@@ -64,6 +78,13 @@ impl Fault {
             Self::WrongRecord => "another type under a record",
             Self::WrongQueue => "another type under a queue",
             Self::WrongCounter => "another type under a counter",
+            Self::SaveSnapshot => "`SAVE` of a master",
+            Self::RestartSnapshot => "`kill -9` of a master, restart with an old snapshot",
+            Self::AofOn => "AOF of a master switched on by `CONFIG SET`",
+            Self::AofOff => "AOF of a master switched off by `CONFIG SET`",
+            Self::ExchangeServer => "another server takes over the address of a master",
+            Self::CutLink => "a holder's connections to a master reset and refused",
+            Self::DelayLink => "all between a holder and a master delayed",
         }
     }
 
@@ -72,6 +93,8 @@ impl Fault {
         matches!(
             self,
             Self::RestartEmpty
+                | Self::RestartSnapshot
+                | Self::ExchangeServer
                 | Self::FlushAll
                 | Self::DeleteRecord
                 | Self::ClockForward
@@ -83,7 +106,11 @@ impl Fault {
     pub(crate) fn forgets_counters(self) -> bool {
         matches!(
             self,
-            Self::RestartEmpty | Self::FlushAll | Self::WrongCounter
+            Self::RestartEmpty
+                | Self::RestartSnapshot
+                | Self::ExchangeServer
+                | Self::FlushAll
+                | Self::WrongCounter
         )
     }
 
@@ -102,6 +129,9 @@ pub(crate) struct Happened {
     pub(crate) fault: Fault,
     /// The process that it hit, unless that was the server.
     pub(crate) process: Option<String>,
+    /// Which of many masters it hit, and the connections of which holder to it.
+    pub(crate) master: Option<usize>,
+    pub(crate) holder: Option<usize>,
     /// The name whose keys it hit, unless it hit all.
     pub(crate) name: Option<String>,
     /// The fault lasted at most from `outer.0` to `outer.1`, and at least over `inner`.

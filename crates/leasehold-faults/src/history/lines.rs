@@ -128,6 +128,9 @@ pub(crate) enum Note {
     World {
         names: Vec<String>,
         wall: Option<Nanos>,
+        /// How many servers decide together: more than one are many masters, of which faults let fewer than
+        /// a majority forget at a time.
+        servers: usize,
     },
     Fault(Happened),
     /// What the record of a name was at some instant between `from` and the line's.

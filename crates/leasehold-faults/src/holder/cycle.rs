@@ -230,6 +230,9 @@ impl Cycle {
 
     fn way(&mut self) -> Way {
         let ttl = self.shared.args.ttl_ms;
+        if self.shared.args.impatient && self.rng.u8(..4) > 0 {
+            return Way::Timeout(Duration::from_millis(self.rng.u64(20..400)));
+        }
         match self.rng.u8(..10) {
             0..5 => Way::Lock,
             5 | 6 => Way::TryLock,

@@ -50,6 +50,9 @@ pub(crate) struct HolderArgs {
     /// Whether tasks hand leases on to each other.
     #[arg(long)]
     handoff: bool,
+    /// Whether tasks soon give up and ask anew.
+    #[arg(long)]
+    impatient: bool,
     /// How many threads run the tasks.
     #[arg(long)]
     threads: usize,

@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) failures: Vec<String>,
     pub(super) left_behind: Vec<(String, i64)>,
     pub(super) at_the_end: Vec<(String, String)>,
+    /// Whether there were many masters, of which fewer than a majority forgot at a time.
+    pub(super) many: bool,
     /// The smallest token seen of each lease: the one of its grant, or close to it.
     first_tokens: BTreeMap<String, u64>,
     /// What to take from the time of a token to have an instant, if that means anything.
@@ -141,7 +143,10 @@ impl Facts {
 
     fn note(&mut self, at: Nanos, note: &Note, moved: &mut bool) {
         match note.clone() {
-            Note::World { wall, .. } => self.wall = wall,
+            Note::World { wall, servers, .. } => {
+                self.wall = wall;
+                self.many = servers > 1;
+            }
             Note::WallMoved => *moved = true,
             Note::Fault(happened) => self.faults.push(happened),
             Note::Sampled {
@@ -258,8 +263,14 @@ impl Facts {
         })
     }
 
-    /// The same for one hold. Who enters its lease again after the counter was lost is answered with
-    /// another token, has to take it for another grant, and gives the lease up.
+    /// Whether the store may have granted a name to another during a hold. Many masters may not, whatever
+    /// fewer than a majority of them forgot.
+    pub(super) fn granted_twice(&self, hold: &Hold, from: Nanos, to: Nanos) -> bool {
+        !self.many && self.forgot_hold(hold, from, to)
+    }
+
+    /// The same as [`Facts::forgot`] for one hold. Who enters its lease again after the counter was lost is
+    /// answered with another token, has to take it for another grant, and gives the lease up.
     pub(super) fn forgot_hold(&self, hold: &Hold, from: Nanos, to: Nanos) -> bool {
         let entered = |other: &Hold| {
             let inside = other.process == hold.process && other.inside == Some(hold.number);

@@ -39,9 +39,10 @@ fn refused(facts: &Facts, hold: &Hold, write: &Written, verdict: &mut Verdict) {
         return;
     };
     let granted = facts.before_grant(hold);
-    let regressed = facts.happened(0, write.at, |happened| happened.fault == Fault::ClockBack)
+    let regressed = !facts.many
+        && facts.happened(0, write.at, |happened| happened.fault == Fault::ClockBack)
         && facts.happened(0, write.at, |happened| happened.fault.forgets_counters());
-    if write.at < until && !facts.forgot_hold(hold, granted, write.at) && !regressed {
+    if write.at < until && !facts.granted_twice(hold, granted, write.at) && !regressed {
         verdict.violation(format!(
             "P5 {} was promised until {until}, and refused: {write:?}",
             facts.describe(hold),

@@ -44,7 +44,7 @@ fn pass_on(facts: &Facts, lease: &Granted<'_>, next: Nanos, verdict: &mut Verdic
         let Some(promised) = hold.promised() else {
             continue;
         };
-        if facts.forgot_hold(hold, lease.at.saturating_sub(MILLI), next) {
+        if facts.granted_twice(hold, lease.at.saturating_sub(MILLI), next) {
             continue;
         }
         let margin = next.cast_signed() - promised.cast_signed();

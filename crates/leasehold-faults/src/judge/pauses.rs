@@ -22,7 +22,9 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
                     .count();
                 verdict.figures.killed_holding += held as u64;
             }
-            _ if woken - stopped > facts.processes[index].ttl => {
+            Fault::PauseHolder | Fault::PauseHolderLong
+                if woken - stopped > facts.processes[index].ttl =>
+            {
                 for hold in holds {
                     verdict.figures.paused_holding += u64::from(holds_at(hold, stopped));
                     look_after(facts, hold, happened.inner, verdict);

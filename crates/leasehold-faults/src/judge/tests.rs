@@ -14,6 +14,17 @@ impl Story {
         let world = Note::World {
             names: vec!["orders".into()],
             wall: Some(0),
+            servers: 1,
+        };
+        Self(History::default()).noted(0, world)
+    }
+
+    /// The same with many masters.
+    fn masters() -> Self {
+        let world = Note::World {
+            names: vec!["orders".into()],
+            wall: Some(0),
+            servers: 3,
         };
         Self(History::default()).noted(0, world)
     }
@@ -43,6 +54,8 @@ impl Story {
         let happened = Happened {
             fault,
             process: process.map(str::to_owned),
+            master: None,
+            holder: None,
             name: None,
             outer: span,
             inner: span,
@@ -194,6 +207,36 @@ fn two_who_believe_are_seen_unless_the_store_forgot_in_between() {
 }
 
 #[test]
+fn what_one_of_many_masters_forgot_excuses_nobody() {
+    let both = || {
+        Story::masters()
+            .process("0-1", first())
+            .process("1-1", second(50))
+    };
+    for fault in [
+        Fault::FlushAll,
+        Fault::RestartSnapshot,
+        Fault::ExchangeServer,
+    ] {
+        let violations = judge(&both().fault(fault, None, 40, 41).0).violations;
+        assert!(
+            violations[0].starts_with("P1 two believe"),
+            "{violations:?}"
+        );
+    }
+    let lost = Story::masters().process("0-1", [first(), vec![lost(50)]].concat());
+    // A holder that has a bare majority may lose it.
+    lost.fault(Fault::FlushAll, None, 40, 41).innocent();
+    let late = [asked(200), granted(202, "b:1", 10_999), leaving(203)];
+    let tokens = Story::masters().process("0-1", first());
+    tokens
+        .process("1-1", late.into())
+        .fault(Fault::FlushAll, None, 100, 101)
+        .fault(Fault::ClockBack, None, 100, 101)
+        .told("P5");
+}
+
+#[test]
 fn a_record_of_another_opinion_is_seen() {
     let story = || Story::new().process("0-1", first());
     assert_eq!(story().sampled(40, "a:1").innocent().samples_compared, 1);
@@ -342,6 +385,7 @@ fn a_token_that_does_not_grow_is_seen_unless_counter_and_clock_were_lost() {
             Note::World {
                 names: vec![],
                 wall: None,
+                servers: 1,
             },
         );
         story

@@ -55,7 +55,7 @@ fn by_belief(facts: &Facts, granted: &[Granted<'_>], verdict: &mut Verdict) {
         if let Some(earlier) = largest {
             let granted = facts.before_grant(earlier.0);
             let granted = granted.min(facts.before_grant(later.0));
-            if !facts.forgot(&later.0.name, granted, from) {
+            if facts.many || !facts.forgot(&later.0.name, granted, from) {
                 compare(facts, earlier, later, verdict);
             }
         }
@@ -83,10 +83,11 @@ fn compare(facts: &Facts, earlier: Granted<'_>, later: Granted<'_>, verdict: &mu
     ));
 }
 
-/// Whether the counter was lost after an earlier grant, and the clock set back at any time.
+/// Whether the counter of a single server was lost after an earlier grant, and its clock set back at any
+/// time.
 pub(super) fn excused(facts: &Facts, earlier: &Hold, at: Nanos) -> bool {
     let lost = facts.happened(facts.before_grant(earlier), at, |happened| {
         happened.fault.forgets_counters() && happened.hits(&earlier.name)
     });
-    lost && facts.happened(0, at, |happened| happened.fault == Fault::ClockBack)
+    lost && !facts.many && facts.happened(0, at, |happened| happened.fault == Fault::ClockBack)
 }
