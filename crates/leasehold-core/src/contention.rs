@@ -1,5 +1,8 @@
 //! Waiting and handing off inside a process: when to ask again, and how often a lease may pass from
 //! one task to the next before the other processes have their turn.
+//!
+//! [`ask_again_after`] is for a client that was refused, [`retry_after`] for one whose store fails, and
+//! [`Backoff`] for one of several contenders that keep each other from a majority.
 
 use std::time::Duration;
 
@@ -96,6 +99,72 @@ pub fn ask_again_after(left: Duration, place: u32, ttl: Ttl) -> Duration {
     (over + before).min(ttl.as_duration())
 }
 
+/// The bounds of the pause between two requests to a store that fails.
+const RETRY_MIN: Duration = Duration::from_millis(4);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// How long to wait before a store is asked again that has failed for `failing`: it did not answer, or
+/// refused for a while.
+///
+/// A quarter of the time that it has failed. So a short failure costs little time, and a long one
+/// little load: a client sends a few dozen requests in the first minute, and one every two seconds
+/// from then on.
+#[must_use]
+pub fn retry_after(failing: Duration) -> Duration {
+    (failing / 4).clamp(RETRY_MIN, RETRY_MAX)
+}
+
+/// How far contenders spread out that keep each other from a majority.
+///
+/// Contenders that ask at the same time split the vote, and nobody wins. So each of them asks at a
+/// random instant within a window. The window doubles with each split vote, grows a little when another
+/// has won meanwhile, and is halved by a win of its own. A contender whose vote was never split has no
+/// window, and asks at once. A client keeps the window of a lock from one acquisition to the next: it
+/// says how many others want the lock, which is not learned anew each time.
+///
+/// This is the binary exponential backoff of Metcalfe and Boggs, "Ethernet: distributed packet
+/// switching for local computer networks" (1976), with the gentle changes of V. Bharghavan et al.,
+/// "MACAW" (1994).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    window: Duration,
+}
+
+/// The bounds of the window. A round that takes long has a larger one.
+const WINDOW_MIN: Duration = Duration::from_millis(4);
+const WINDOW_MAX: Duration = Duration::from_millis(250);
+
+/// How many rounds fit into the largest window at least.
+const WINDOW_ROUNDS: u32 = 32;
+
+impl Backoff {
+    /// The vote was split, in a round that took so long.
+    pub fn split(&mut self, round: Duration) {
+        let doubled = (self.window * 2).max(round * 2);
+        self.window = doubled.clamp(WINDOW_MIN, WINDOW_MAX.max(round * WINDOW_ROUNDS));
+    }
+
+    /// Another has won.
+    pub fn refused(&mut self) {
+        let grown = self.window * 9 / 8;
+        self.window = grown.min(WINDOW_MAX.max(self.window));
+    }
+
+    /// The lock was granted.
+    pub fn won(&mut self) {
+        self.window /= 2;
+        if self.window < WINDOW_MIN {
+            self.window = Duration::ZERO;
+        }
+    }
+
+    /// Within which time to ask, at random. Zero: at once.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,5 +219,56 @@ mod tests {
         assert_eq!(wait(1_000_000, 0), ms(30_000));
         assert_eq!(wait(1_000_000, 3), ms(30_000));
         assert_eq!(wait(0, u32::MAX), ms(30_000));
+    }
+
+    #[test]
+    fn a_long_failure_costs_little_load_and_a_short_one_little_time() {
+        let (mut failing, mut requests) = (Duration::ZERO, 0);
+        while failing < Duration::from_secs(60) {
+            let pause = retry_after(failing);
+            assert!(pause <= RETRY_MIN.max(failing / 4));
+            failing += pause;
+            requests += 1;
+        }
+        assert!((20..80).contains(&requests), "{requests}");
+        assert_eq!(retry_after(failing), RETRY_MAX);
+        assert_eq!(retry_after(Duration::ZERO), RETRY_MIN);
+    }
+
+    #[test]
+    fn a_window_grows_with_splits_and_with_the_time_of_a_round() {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::default();
+        let mut windows = Vec::new();
+        for _ in 0..4 {
+            backoff.split(ms(1));
+            windows.push(backoff.window());
+        }
+        assert_eq!(windows, [ms(4), ms(8), ms(16), ms(32)]);
+        backoff.refused();
+        assert_eq!(backoff.window(), ms(36));
+        (0..100).for_each(|_| backoff.refused());
+        assert_eq!(backoff.window(), WINDOW_MAX);
+        let mut slow = Backoff::default();
+        slow.split(ms(100));
+        assert_eq!(slow.window(), ms(200));
+        (0..100).for_each(|_| slow.split(ms(100)));
+        assert_eq!(slow.window(), ms(3_200));
+        slow.refused();
+        assert_eq!(slow.window(), ms(3_200));
+    }
+
+    #[test]
+    fn a_window_closes_with_wins_and_opens_only_with_a_split() {
+        let mut backoff = Backoff::default();
+        backoff.refused();
+        backoff.won();
+        assert_eq!(backoff.window(), Duration::ZERO);
+        (0..100).for_each(|_| backoff.split(Duration::from_millis(1)));
+        let wins = (0..).take_while(|_| {
+            backoff.won();
+            !backoff.window().is_zero()
+        });
+        assert_eq!(wins.count(), 5);
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::Name;
 
@@ -24,6 +25,8 @@ struct Inner {
     lock: Option<Name>,
     store: Option<String>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    transient: bool,
+    retry_after: Option<Duration>,
 }
 
 /// The kinds of [`Error`] that a caller may want to tell apart.
@@ -61,7 +64,24 @@ impl Error {
             lock: None,
             store: None,
             source: None,
+            transient: matches!(kind, ErrorKind::Unreachable | ErrorKind::NoQuorum),
+            retry_after: None,
         }))
+    }
+
+    /// Says that the store refuses for a while only, or that it does not.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_transient(mut self, transient: bool) -> Self {
+        self.0.transient = transient;
+        self
+    }
+
+    /// Says for how long the store refuses still.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_retry_after(mut self, left: Duration) -> Self {
+        self.0.transient = true;
+        self.0.retry_after = Some(left);
+        self
     }
 
     /// Adds the error that caused this one.
@@ -95,6 +115,23 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Whether the same request may succeed later although nobody changes anything: the store did not
+    /// answer, or it refuses for a while, because it loads its data, is busy with a script, has too few
+    /// replicas or takes no more connections. A client that waits for a lock waits through such errors
+    /// for a whole ttl, and ends at once with any other.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.0.transient
+    }
+
+    /// How long the store refuses still, if it is known: masters that were started not long ago are kept
+    /// out until leases that they may have forgotten have ended. A client that waits for a lock waits for
+    /// this as long as it takes.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 }
 

@@ -6,6 +6,7 @@ mod guardian;
 mod processes;
 mod signals;
 mod supervise;
+mod waiting;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,12 +34,12 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal.number)),
-        client = connect_for(args, store, watchdog.as_ref()) => client?,
+        client = waiting::connected(args, || connect_for(args, store, watchdog.as_ref())) => client?,
     };
     let taken = tokio::select! {
         biased;
         signal = signals.next() => Err(Ok(exit::by_signal(signal.number))),
-        taken = take(args, &client) => match taken {
+        taken = take(args, &client, begun) => match taken {
             Ok(Some(guard)) => Ok(guard),
             Ok(None) => Err(Ok(refused(args))),
             Err(failure) => Err(Err(failure)),
@@ -140,14 +141,14 @@ async fn connect_for(
 }
 
 /// The lock, or `None` if another holds it for longer than we want to wait.
-async fn take(args: &RunArgs, client: &Client) -> Result<Option<Guard>, Failure> {
+async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<Guard>, Failure> {
     let mutex = client.mutex(&args.name)?;
     let mutex = match args.lease {
         Some(lease) => mutex.lease(lease)?,
         None => mutex,
     };
     refuse_to_wait_for_itself(&mutex).await?;
-    Ok(wait(args, &mutex).await?)
+    Ok(waiting::reported(&mutex, wait(args, &mutex, begun)).await?)
 }
 
 /// Waits until what was asked for and given up is released: we are about to exit, and nobody would
@@ -182,12 +183,15 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
     }
 }
 
-async fn wait(args: &RunArgs, mutex: &Mutex) -> leasehold::Result<Option<Guard>> {
+async fn wait(args: &RunArgs, mutex: &Mutex, begun: Instant) -> leasehold::Result<Option<Guard>> {
     if args.no_wait || (args.skip_ok && args.wait.is_none()) {
         return mutex.try_lock().await;
     }
     match args.wait {
-        Some(limit) => mutex.lock_timeout(limit).await,
+        Some(limit) => {
+            let left = limit.saturating_sub(begun.elapsed());
+            mutex.lock_timeout(left).await
+        }
         None => mutex.lock().await.map(Some),
     }
 }

@@ -1,6 +1,11 @@
 //! The commands with a lock over many masters.
 
-use leasehold_testkit::{Masters, eventually};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{Masters, RedisServer, eventually};
 use serde_json::Value;
 
 use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr};
@@ -75,4 +80,101 @@ fn without_a_majority_the_reason_is_told() {
     assert_eq!(output.status.code(), Some(125));
     let told = stderr(&output);
     assert!(told.contains("no majority of 3 masters"), "{told}");
+}
+
+/// How long new masters are kept out: several ttls.
+const LONGEST: Duration = Duration::from_secs(6);
+
+#[test]
+fn new_masters_are_waited_for() {
+    let masters = Masters::start(3);
+    let longest = LONGEST.as_secs();
+    let place = Place::with_store(format!("{}?longest-ttl={longest}s", masters.url()));
+    let begun = Instant::now();
+    let mut run = place.run_script(&["--ttl", "1s", "job"], "echo ran > ran");
+    let output = run.output().unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(place.read("ran"), "ran\n");
+    // The servers were started a moment before the run was.
+    assert!(begun.elapsed() > LONGEST / 2, "{:?}", begun.elapsed());
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines.len(), 1, "{told}");
+    for part in ["kept out for another ", "redlock://127.0.0.1:", "\"job\""] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+/// What was certainly refused is not released, and nobody waits for that.
+#[test]
+fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
+    let masters = Masters::start(3);
+    let place = Place::with_store(masters.url());
+    let output = place
+        .run_script(&["-w", "1s", "job"], "true")
+        .output()
+        .unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(told.contains("kept out for another "), "{told}");
+    assert!(!told.contains("could not be released"), "{told}");
+
+    let mut waiting = place.run_script(&["job"], "true");
+    let mut waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.contains("kept out for another "), "{line}");
+    crate::tools::kill("TERM", waiting.id());
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(waiting.wait().unwrap().code(), Some(143));
+}
+
+/// How many connections a server has refused, asked on one that it has.
+fn rejected(stream: &mut TcpStream) -> u64 {
+    stream.write_all(b"INFO stats\r\n").unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with("\r\n\r\n") {
+        let mut part = [0; 4096];
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "{answer}");
+        answer.push_str(std::str::from_utf8(&part[..read]).unwrap());
+    }
+    let mut lines = answer.lines();
+    let count = lines.find_map(|line| line.strip_prefix("rejected_connections:"));
+    count.unwrap().parse().unwrap()
+}
+
+/// A newcomer that a server does not let in for a while.
+#[test]
+fn a_server_that_is_full_is_waited_for() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    server.cli(&["CONFIG", "SET", "maxclients", "4"]);
+    let mut others = Vec::new();
+    eventually(SOON, || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut answer = [0; 4];
+        let read = stream.read(&mut answer).unwrap_or_default();
+        let full = read == 0 || answer == *b"-ERR";
+        if !full {
+            others.push(stream);
+        }
+        full
+    });
+    let refused = place.run_script(&["--no-wait", "job"], "true").output();
+    let told = stderr(&refused.unwrap());
+    assert!(told.contains("maxclients"), "{told}");
+    let mut run = place.run_script(&["-w", "60s", "job"], "echo ran > ran");
+    let mut run = run.spawn().unwrap();
+    // It is refused, and asks again.
+    let before = rejected(&mut others[0]);
+    eventually(SOON, || rejected(&mut others[0]) >= before + 2);
+    assert!(run.try_wait().unwrap().is_none());
+    drop(others);
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_eq!(place.read("ran"), "ran\n");
 }

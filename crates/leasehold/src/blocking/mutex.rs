@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Guard;
 use super::runtime::Threads;
-use crate::{Durability, LockInfo, Result, owner};
+use crate::{Durability, Error, LockInfo, Result, owner};
 
 /// A lock with a name. See [`crate::Mutex`]; its owner is the thread that takes it.
 #[derive(Clone, Debug)]
@@ -70,6 +70,12 @@ impl Mutex {
     pub fn lock(&self) -> Result<Guard> {
         let guard = self.threads.wait(self.own().lock())?;
         Ok(Guard::new(self.threads.clone(), guard))
+    }
+
+    /// Why the store grants no lock to those who wait. See [`crate::Mutex::last_error`].
+    #[must_use]
+    pub fn last_error(&self) -> Option<Error> {
+        self.mutex.last_error()
     }
 
     /// Takes the lock if it is free. See [`crate::Mutex::try_lock`].

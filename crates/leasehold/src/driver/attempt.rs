@@ -15,7 +15,7 @@ use super::held::Held;
 use super::release::{Behind, Echo};
 use super::slot::{Slot, Told};
 use super::{shard_of, submitter};
-use crate::store::{Key, Reply, Request, Shard};
+use crate::store::{Key, Leftover, Reply, Request, Shard};
 use crate::{Durability, Error, ErrorKind};
 
 /// How a lease is to be kept.
@@ -185,6 +185,10 @@ impl Attempt {
             }
             Reply::Rejected(error) => {
                 self.doubtful = before;
+                self.open = before.is_some() || self.queued.is_some();
+                if !self.driver.store.asks_again() {
+                    self.id = self.driver.next_lease();
+                }
                 return failed(self.error(error));
             }
         };
@@ -230,6 +234,11 @@ impl Attempt {
         let echo = self.echo();
         self.doubtful = None;
         let lost = std::mem::replace(&mut self.id, self.driver.next_lease());
+        let echo = match self.driver.store.leftover(lost) {
+            Leftover::None => return,
+            Leftover::Granted => None,
+            Leftover::Unknown => echo,
+        };
         let ttl = self.terms.ttl();
         let durability = self.terms.durability;
         let key = self.key.clone();

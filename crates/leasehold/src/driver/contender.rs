@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{HoldId, Instant, contention};
+use leasehold_core::contention::{self, Backoff};
+use leasehold_core::{HoldId, Instant};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -11,6 +12,7 @@ use super::attempt::{Answer, Attempt, Terms};
 use super::held::Held;
 use super::hold::Hold;
 use super::lines::{Entered, Front, Kind};
+use super::primitives::{lock, tell};
 use super::slot::{Answered, News, Slot};
 use crate::store::{Key, Reply, Request, Wakes};
 use crate::{Error, ErrorKind, Result};
@@ -19,12 +21,18 @@ use crate::{Error, ErrorKind, Result};
 /// [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(4);
 
-/// The longest pause between two questions to such a store, and to one that cannot be reached.
+/// The longest pause between two questions to such a store.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// Whether an error says that nobody answered: asking again may help.
+/// Of how many locks a client keeps how far it spreads its requests. More are forgotten: it is learned
+/// anew.
+const BACKOFFS_MAX: usize = 4_096;
+
+/// Whether an error says that nobody answered. A connection that was lost once is there again when it is
+/// asked for.
 fn is_silence(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum)
+    let silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum);
+    silent && error.is_transient() && error.retry_after().is_none()
 }
 
 /// What a caller wants.
@@ -127,8 +135,8 @@ async fn line_up(
             match waiting.turn().await {
                 Some(Turn::Hold(hold)) => return Ok(Some(hold)),
                 Some(Turn::Contend(mut contender)) => {
-                    let since = contender.unreachable_since;
-                    contender.unreachable_since = since.map(|since| since.max(came));
+                    let since = &mut contender.failing.silent_since;
+                    *since = since.map(|since| since.max(came));
                     *last = driver.last_answer(&ask.key);
                     *contender
                 }
@@ -154,6 +162,31 @@ impl Driver {
         }
     }
 
+    /// Changes how far this client spreads its requests for a lock. Answers the window.
+    fn back_off(&self, key: &Key, change: impl FnOnce(&mut Backoff)) -> Duration {
+        let mut backoffs = lock(&self.backoffs);
+        let known = backoffs.get(key).copied();
+        let mut backoff = known.unwrap_or_default();
+        change(&mut backoff);
+        if backoff.window().is_zero() {
+            backoffs.remove(key);
+        } else if known != Some(backoff) {
+            if backoffs.len() >= BACKOFFS_MAX {
+                backoffs.clear();
+            }
+            backoffs.insert(key.clone(), backoff);
+        }
+        backoff.window()
+    }
+
+    /// The error that the store answered last to those who wait for a lock.
+    pub(crate) fn last_error(&self, key: &Key) -> Option<Error> {
+        match self.last_answer(key)? {
+            Answered::Failed(error) => Some(error),
+            Answered::Refused => None,
+        }
+    }
+
     /// What the store answered last to the front of a line. A lock that the front holds is as good
     /// as a refusal.
     fn last_answer(&self, key: &Key) -> Option<Answered> {
@@ -171,8 +204,19 @@ enum Step {
     Refused(Duration),
     /// There is no use in asking again.
     Failed(Error),
-    /// Nobody answered.
-    Silence(Error),
+    /// Nobody answered, or the store refuses for a while. Ask again after this time.
+    Failing(Error, Duration),
+}
+
+/// How a store fails that was asked in vain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failing {
+    /// Since when it has not done what it was asked for.
+    since: Option<Instant>,
+    /// Since when it has not said, either, when it will.
+    silent_since: Option<Instant>,
+    /// Whether it was reported that the store refuses until a known time.
+    reported: bool,
 }
 
 /// The one task of a name and process that talks to the store, usually.
@@ -183,8 +227,7 @@ pub(crate) struct Contender {
     /// `None`: past the line, for one question.
     front: Option<Front<Mutexes>>,
     attempt: Option<Attempt>,
-    /// Since when the store has not answered.
-    unreachable_since: Option<Instant>,
+    failing: Failing,
 }
 
 impl Contender {
@@ -192,7 +235,7 @@ impl Contender {
         Self {
             front,
             attempt: None,
-            unreachable_since: None,
+            failing: Failing::default(),
         }
     }
 
@@ -220,15 +263,15 @@ impl Contender {
                     span
                 }
                 Step::Failed(error) => return Err(error),
-                Step::Silence(error) => {
+                Step::Failing(error, span) => {
                     *last = Some(Answered::Failed(error));
-                    driver.part_of(pause)
+                    span
                 }
             };
             if let (Some(answered), Some(attempt)) = (last.clone(), &self.attempt) {
                 attempt.slot.answered(answered);
             }
-            if let Some(lease) = self.wait(driver, span).await {
+            if let Some(lease) = self.wait(driver, &ask.key, span).await {
                 return self.hold(driver, lease).map(Some);
             }
             pause = (pause * 2).min(PAUSE_MAX);
@@ -237,15 +280,23 @@ impl Contender {
 
     /// Asks the store once.
     async fn ask(&mut self, driver: &Arc<Driver>, ask: &Ask, pause: Duration) -> Step {
+        let begun = driver.clock.now();
         let attempt = self.attempt(driver, ask);
-        match attempt.ask(!matches!(ask.wait, Wait::No)).await {
+        let answer = attempt.ask(!matches!(ask.wait, Wait::No)).await;
+        let round = driver.clock.now().since(begun);
+        match answer {
             Answer::Granted { sent, first } => match attempt.accept(sent, first) {
-                Some(lease) => Step::Granted(lease),
+                Some(lease) => {
+                    if !driver.store.asks_again() {
+                        driver.back_off(&ask.key, Backoff::won);
+                    }
+                    Step::Granted(lease)
+                }
                 None => {
                     self.attempt = None;
                     let message = "the grant came too late to be of use";
                     let error = Error::new(ErrorKind::Unreachable, message);
-                    self.silence(driver, ask, sent, driver.name_error(error, &ask.key))
+                    self.failing(driver, ask, sent, driver.name_error(error, &ask.key))
                 }
             },
             Answer::Refused { left, place } => {
@@ -253,65 +304,99 @@ impl Contender {
                 attempt
                     .slot
                     .heed_changes(place.is_none() && !left.is_zero());
-                self.unreachable_since = None;
+                self.failing = Failing::default();
                 let ttl = ask.terms.ttl();
                 Step::Refused(match (place, driver.store.wakes()) {
                     (Some(place), _) => contention::ask_again_after(left, place, ttl),
                     (None, Wakes::Changes) if driver.store.asks_again() => {
                         contention::ask_again_after(left, 0, ttl)
                     }
-                    // Several may win a part each. They must not march in step.
+                    // Several have won a part each.
+                    (None, Wakes::Changes) if left.is_zero() => {
+                        let window = driver.back_off(&ask.key, |backoff| backoff.split(round));
+                        driver.random_part_of(window)
+                    }
                     (None, Wakes::Changes) => {
-                        let span = contention::ask_again_after(left, 0, ttl);
-                        driver.part_of(if left.is_zero() { pause } else { span })
+                        driver.back_off(&ask.key, Backoff::refused);
+                        driver.part_of(contention::ask_again_after(left, 0, ttl))
                     }
                     (None, _) => driver.part_of(left.min(pause)),
                 })
             }
-            Answer::Failed { error, .. } if !is_silence(&error) => Step::Failed(error),
+            Answer::Failed { error, .. } if !error.is_transient() => Step::Failed(error),
             Answer::Failed { sent, error } => {
                 if attempt.is_over(driver.clock.now()) {
                     self.attempt = None;
                 }
-                self.silence(driver, ask, sent, error)
+                self.failing(driver, ask, sent, error)
             }
         }
     }
 
-    /// Nobody answered a question in time: whether to go on.
-    fn silence(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
-        let since = *self.unreachable_since.get_or_insert(sent);
+    /// Nobody answered a question in time, or the store refuses for a while: whether to go on.
+    fn failing(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
+        let since = *self.failing.since.get_or_insert(sent);
         // A single loss of the connection is mended by asking again.
-        let enough = matches!(ask.wait, Wait::No) && since != sent;
-        if enough || self.silent(driver, ask) {
-            Step::Failed(error)
-        } else {
-            Step::Silence(error)
+        if matches!(ask.wait, Wait::No) && (since != sent || !is_silence(&error)) {
+            return Step::Failed(error);
         }
+        let pause = contention::retry_after(driver.clock.now().since(since));
+        let Some(left) = error.retry_after() else {
+            self.failing.silent_since.get_or_insert(sent);
+            return match self.silent(driver, ask) {
+                true => Step::Failed(error),
+                false => Step::Failing(error, driver.part_of(pause)),
+            };
+        };
+        // An answer with an end is waited for, however far that is.
+        self.failing.silent_since = None;
+        if !self.failing.reported {
+            self.failing.reported = true;
+            tell(|| tracing::warn!(%error, "the store grants no lock yet; waiting"));
+        }
+        // Not all of those who wait for the same end ask at once.
+        Step::Failing(
+            error,
+            driver.part_of(pause).min(left + driver.part_of(PAUSE_MAX)),
+        )
     }
 
     /// Whether nobody has answered for a whole ttl.
     fn silent(&self, driver: &Driver, ask: &Ask) -> bool {
         let ttl = ask.terms.policy.ttl.as_duration();
         let now = driver.clock.now();
-        self.unreachable_since
+        self.failing
+            .silent_since
             .is_some_and(|since| now.since(since) >= ttl)
     }
 
     /// Waits until there is a reason to ask again, or the grant was told.
-    async fn wait(&mut self, driver: &Driver, span: Duration) -> Option<(Arc<Held>, HoldId)> {
+    async fn wait(
+        &mut self,
+        driver: &Driver,
+        key: &Key,
+        span: Duration,
+    ) -> Option<(Arc<Held>, HoldId)> {
         let mut until = driver.clock.now().after(span);
         let Some(attempt) = &mut self.attempt else {
             driver.clock.sleep_until(until).await;
             return None;
         };
         let slot = Arc::clone(&attempt.slot);
+        let mut changed = false;
         loop {
             tokio::select! {
                 biased;
                 news = slot.news() => match news {
                     News::Granted(told) => return attempt.accept_told(told),
                     News::AskAgain => return None,
+                    // A second change draws no other instant: it would be an earlier one.
+                    News::Changed if changed => {}
+                    News::Changed => {
+                        changed = true;
+                        let span = driver.random_part_of(driver.back_off(key, |_| {}));
+                        until = until.min(driver.clock.now().after(span));
+                    }
                     News::AskAt(at) => until = until.min(at),
                 },
                 () = driver.clock.sleep_until(until) => return None,
@@ -399,7 +484,7 @@ impl Drop for Contender {
             let contender = Self {
                 front: Some(front),
                 attempt,
-                unreachable_since: self.unreachable_since,
+                failing: self.failing,
             };
             drop(next.give(Turn::Contend(Box::new(contender))));
         }

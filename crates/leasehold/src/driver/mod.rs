@@ -27,11 +27,13 @@ pub(crate) mod watch;
 
 mod announcer;
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, LeaseId};
 
 use self::announcer::Announcer;
@@ -40,6 +42,7 @@ use self::clock::Clock;
 use self::contender::Mutexes;
 use self::lines::Lines;
 use self::owners::Owners;
+use self::primitives::Mutex;
 pub(crate) use self::primitives::{Runtime, tell};
 use self::release::Pending;
 use self::renewer::Renewer;
@@ -65,6 +68,8 @@ pub(crate) struct Driver {
     pub(crate) handoff: Handoff,
     me: Weak<Self>,
     pub(crate) pending: Pending,
+    /// How far requests for a lock are spread among those of other clients, if at all.
+    backoffs: Mutex<HashMap<Key, Backoff>>,
     /// Whether the client was shut down: nobody takes a lock any more.
     closed: AtomicBool,
     client: ClientId,
@@ -96,6 +101,7 @@ impl Driver {
             handoff,
             me: Weak::clone(me),
             pending: Pending::default(),
+            backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
             leases: AtomicU64::new(1),
             store,
@@ -152,9 +158,9 @@ impl Driver {
         span.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    async fn pause(&self, span: Duration) {
-        let end = self.clock.now().after(self.part_of(span));
-        self.clock.sleep_until(end).await;
+    /// A random part of `span`.
+    fn random_part_of(&self, span: Duration) -> Duration {
+        span.mul_f64(fastrand::f64())
     }
 
     /// Adds to an error which lock and which store it is about.

@@ -1,24 +1,27 @@
 //! Releases that nobody waits for: of dropped guards, cancelled and abandoned acquisitions, and of a
 //! client that is shut down.
+//!
+//! A release that the store has not confirmed is repeated until the lease is over: all those of a shard
+//! together, by one task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl};
+use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl, contention};
 use tokio::sync::{Notify, oneshot};
 
-use super::Driver;
 use super::contender::Busy;
 use super::held::Held;
 use super::primitives::{Mutex, lock, tell};
 use super::submitter::{self, BATCH_MAX};
+use super::{Driver, Route};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
 
-/// The pause between two tries to tell the store.
-const RETRY: Duration = Duration::from_millis(200);
+/// The shortest pause before a release is repeated. It grows as long as none of a shard is confirmed.
+const REPEAT_MIN: Duration = Duration::from_millis(200);
 
 /// A request that was never answered may still run, late and with a full ttl. So its lease id is
 /// released once more after that time.
@@ -39,26 +42,47 @@ pub(crate) enum Behind {
     Nothing,
 }
 
-/// The releases that are still to be told to the store, in the order in which they were begun.
+/// The releases that the store has not confirmed, in the order in which they were begun.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     left: Mutex<Left>,
     none: Notify,
+    /// An echo is due earlier than the others.
+    earlier: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct Left {
     tickets: u64,
-    releases: BTreeMap<u64, (Request, Option<Error>)>,
+    releases: BTreeMap<u64, Unconfirmed>,
+    /// The shards whose releases are being repeated.
+    repeating: HashSet<Route>,
+    /// The releases to be repeated once more, by the instant at which they are due.
+    echoes: BTreeMap<(Instant, u64), Request>,
+}
+
+/// A release that is not confirmed.
+#[derive(Clone, Debug)]
+struct Unconfirmed {
+    request: Request,
+    /// When the lease has ended by itself.
+    over: Instant,
+    echo: Option<Echo>,
+    /// Why it failed last. `None`: it is under way for the first time.
+    error: Option<Error>,
 }
 
 impl Pending {
-    /// What is still to be told, and why it could not be, as far as somebody has tried.
+    /// What is not confirmed, and why, as far as the store has answered.
     pub(crate) fn left(&self) -> Vec<(Request, Option<Error>)> {
-        lock(&self.left).releases.values().cloned().collect()
+        let left = lock(&self.left);
+        let releases = left.releases.values().cloned();
+        releases
+            .map(|release| (release.request, release.error))
+            .collect()
     }
 
-    /// Waits until all is told, or given up.
+    /// Waits until all is confirmed, or given up.
     async fn none_left(&self) {
         loop {
             let none = self.none.notified();
@@ -101,7 +125,7 @@ impl Driver {
         self.finish_release(request, reply, over, echo);
     }
 
-    /// Sees a posted release through: repeats it until it is answered, or until the lease is
+    /// Sees a posted release through: repeats it until it is confirmed, or until the lease is
     /// `over` in the store by itself.
     pub(crate) fn finish_release(
         self: &Arc<Self>,
@@ -110,39 +134,101 @@ impl Driver {
         over: Instant,
         echo: Option<Echo>,
     ) {
-        let mut ticket = Ticket::new(self, request.clone());
-        self.runtime.spawn(async move {
-            let driver = Arc::clone(&ticket.driver);
-            let mut answer = submitter::answer(reply).await;
-            while let Reply::Rejected(error) | Reply::Unknown(error) = &answer {
-                if driver.clock.now() >= over {
-                    tell(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
-                    break;
-                }
-                ticket.failed(error);
-                driver.pause(RETRY).await;
-                answer = driver.release_again(request.clone()).await;
-            }
-            ticket.told();
-            if let Some(echo) = echo.filter(|echo| !(echo.single && was_held(&answer))) {
-                let clock = Arc::clone(&driver.clock);
-                let driver = Arc::downgrade(&{ driver });
-                clock.sleep_until(echo.at).await;
-                if let Some(driver) = driver.upgrade() {
-                    driver.release_again(request).await;
-                }
-            }
-        });
+        let ticket = Ticket::new(self, request, over, echo);
+        self.runtime
+            .spawn(async move { ticket.answered(&submitter::answer(reply).await) });
     }
 
     /// Releases once more. If nothing is left of the lease, nothing that is under way concerns it.
-    async fn release_again(&self, request: Request) -> Reply {
+    fn release_again(&self, request: Request) -> oneshot::Receiver<Reply> {
         match request.op {
-            Op::Release { count: 0, .. } => {
-                submitter::answer(self.submitter.give_back(request)).await
-            }
-            _ => self.submitter.submit(request).await,
+            Op::Release { count: 0, .. } => self.submitter.give_back(request),
+            _ => self.submitter.post(request),
         }
+    }
+
+    /// Repeats the failed releases of a shard until none is left.
+    async fn repeat_releases(self: Arc<Self>, route: Route) {
+        let mut failing_since = self.clock.now();
+        loop {
+            let failing = self.clock.now().since(failing_since);
+            let pause = contention::retry_after(failing).max(REPEAT_MIN);
+            let end = self.clock.now().after(self.part_of(pause));
+            self.clock.sleep_until(end).await;
+            let tickets = self.failed_releases(route);
+            if tickets.is_empty() {
+                return;
+            }
+            let posted = tickets.into_iter().map(|(ticket, request)| {
+                let reply = self.release_again(request);
+                (ticket, reply)
+            });
+            let posted: Vec<_> = posted.collect();
+            for (ticket, reply) in posted {
+                let reply = submitter::answer(reply).await;
+                if matches!(reply, Reply::Applied { .. }) {
+                    failing_since = self.clock.now();
+                }
+                ticket.answered(&reply);
+            }
+        }
+    }
+
+    /// The failed releases of a shard. If there is none, its task ends.
+    fn failed_releases(self: &Arc<Self>, route: Route) -> Vec<(Ticket, Request)> {
+        let mut left = lock(&self.pending.left);
+        let failed = left.releases.iter().filter(|(_, release)| {
+            release.error.is_some() && self.submitter.route(&release.request) == route
+        });
+        let failed = failed.map(|(number, release)| {
+            let driver = Arc::clone(self);
+            let number = *number;
+            (Ticket { driver, number }, release.request.clone())
+        });
+        let failed: Vec<_> = failed.collect();
+        if failed.is_empty() {
+            left.repeating.remove(&route);
+        }
+        failed
+    }
+
+    /// Releases a lease id once more when a request that was never answered can have run.
+    fn echo_later(self: &Arc<Self>, number: u64, request: Request, at: Instant) {
+        let pending = &self.pending;
+        let mut left = lock(&pending.left);
+        let is_first = left.echoes.is_empty();
+        left.echoes.insert((at, number), request);
+        let is_next = left.echoes.keys().next() == Some(&(at, number));
+        drop(left);
+        if is_first {
+            let (driver, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
+            let earlier = Arc::clone(&pending.earlier);
+            self.runtime.spawn(async move {
+                // It keeps no client alive: what comes late is ended by its ttl.
+                while let Some(next) = driver.upgrade().and_then(|driver| driver.echo_due()) {
+                    tokio::select! {
+                        () = clock.sleep_until(next) => {}
+                        () = earlier.notified() => {}
+                    }
+                }
+            });
+        } else if is_next {
+            pending.earlier.notify_one();
+        }
+    }
+
+    /// Sends the echoes that are due. Answers when the next one is.
+    fn echo_due(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        let mut left = lock(&self.pending.left);
+        while let Some(next) = left.echoes.first_entry() {
+            let (at, _) = *next.key();
+            if at > now {
+                return Some(at);
+            }
+            drop(self.release_again(next.remove()));
+        }
+        None
     }
 
     /// Releases every lease that is looked after, ends all waiting, and waits until the store knows.
@@ -177,17 +263,12 @@ impl Driver {
                 self.finish_release(request, reply, over, Some(Echo { at, single: false }));
                 return None;
             }
-            Some((Ticket::new(self, request.clone()), request, reply, over))
+            Some((Ticket::new(self, request, over, None), reply))
         };
         let posted: Vec<_> = leases.iter().filter_map(post).collect();
         self.runtime.spawn(async move {
-            for (ticket, request, reply, over) in posted {
-                if !matches!(submitter::answer(reply).await, Reply::Applied { .. }) {
-                    let driver = &ticket.driver;
-                    let reply = driver.submitter.post(request.clone());
-                    driver.finish_release(request, reply, over, None);
-                }
-                ticket.told();
+            for (ticket, reply) in posted {
+                ticket.answered(&submitter::answer(reply).await);
             }
         });
     }
@@ -215,38 +296,63 @@ fn was_held(answer: &Reply) -> bool {
     )
 }
 
-/// One release still to be told. If it is dropped before, because the runtime ends, the release stays
-/// among those that are left, for the farewell of the driver.
+/// One release that is not confirmed. If it is dropped before, because the runtime ends, the release
+/// stays among those that are left, for the farewell of the driver.
 struct Ticket {
     driver: Arc<Driver>,
     number: u64,
 }
 
 impl Ticket {
-    fn new(driver: &Arc<Driver>, request: Request) -> Self {
+    fn new(driver: &Arc<Driver>, request: Request, over: Instant, echo: Option<Echo>) -> Self {
         let mut left = lock(&driver.pending.left);
         let number = left.tickets;
         left.tickets += 1;
-        left.releases.insert(number, (request, None));
+        let release = Unconfirmed {
+            request,
+            over,
+            echo,
+            error: None,
+        };
+        left.releases.insert(number, release);
         Self {
             driver: Arc::clone(driver),
             number,
         }
     }
 
-    fn failed(&mut self, error: &Error) {
-        let mut left = lock(&self.driver.pending.left);
-        if let Some((_, last)) = left.releases.get_mut(&self.number) {
-            *last = Some(error.clone());
+    /// The store confirmed the release, or it is to be repeated as long as the lease may live.
+    fn answered(self, reply: &Reply) {
+        let driver = &self.driver;
+        let now = driver.clock.now();
+        let mut left = lock(&driver.pending.left);
+        let Some(release) = left.releases.get_mut(&self.number) else {
+            return;
+        };
+        if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
+            if now < release.over {
+                release.error = Some(error.clone());
+                let route = driver.submitter.route(&release.request);
+                let first = left.repeating.insert(route);
+                drop(left);
+                if first {
+                    let driver = Arc::clone(driver);
+                    let runtime = driver.runtime.clone();
+                    runtime.spawn(driver.repeat_releases(route));
+                }
+                return;
+            }
+            tell(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
         }
-    }
-
-    fn told(self) {
-        let pending = &self.driver.pending;
-        let mut left = lock(&pending.left);
-        left.releases.remove(&self.number);
+        let release = left.releases.remove(&self.number);
         if left.releases.is_empty() {
-            pending.none.notify_waiters();
+            driver.pending.none.notify_waiters();
+        }
+        drop(left);
+        if let Some(Unconfirmed { request, echo, .. }) = release
+            && let Some(echo) = echo.filter(|echo| !(echo.single && was_held(reply)))
+        {
+            driver.echo_later(self.number, request, echo.at);
         }
     }
 }

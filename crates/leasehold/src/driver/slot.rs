@@ -47,6 +47,8 @@ pub(crate) enum Answered {
 pub(crate) enum News {
     Granted(Told),
     AskAgain,
+    /// The record was changed by somebody else.
+    Changed,
     AskAt(Instant),
 }
 
@@ -77,7 +79,6 @@ impl Slot {
         let mut heard = self.lock();
         heard.changed = true;
         if heard.heeds_changes {
-            heard.ask_again = true;
             self.news.notify_one();
         }
     }
@@ -90,7 +91,8 @@ impl Slot {
 
     /// Whether it was told so since the last question.
     pub(crate) fn is_unsure(&self) -> bool {
-        self.lock().ask_again
+        let heard = self.lock();
+        heard.ask_again || heard.changed && heard.heeds_changes
     }
 
     /// A refusal was read that was not the first. A grant that was told by now came before or after
@@ -108,7 +110,6 @@ impl Slot {
         let mut heard = self.lock();
         heard.heeds_changes = heed;
         if heed && heard.changed {
-            heard.ask_again = true;
             self.news.notify_one();
         }
     }
@@ -131,6 +132,9 @@ impl Slot {
                 }
                 if std::mem::take(&mut heard.ask_again) {
                     return News::AskAgain;
+                }
+                if heard.heeds_changes && std::mem::take(&mut heard.changed) {
+                    return News::Changed;
                 }
                 if let Some(at) = heard.ask_at.take() {
                     return News::AskAt(at);
@@ -180,7 +184,7 @@ mod tests {
         slot.asking();
         slot.changed();
         slot.heed_changes(true);
-        assert!(matches!(news(&slot), Poll::Ready(News::AskAgain)));
+        assert!(matches!(news(&slot), Poll::Ready(News::Changed)));
         assert!(news(&slot).is_pending());
         // One from before the question is none, and who is told its grant needs none.
         slot.changed();

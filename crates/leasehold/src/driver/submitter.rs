@@ -139,7 +139,8 @@ impl Submitter {
         Arc::clone(lock(ways).entry(route).or_insert_with(new))
     }
 
-    fn route(&self, request: &Request) -> Route {
+    /// Which way an operation goes.
+    pub(super) fn route(&self, request: &Request) -> Route {
         Route::of(&self.store, &request.key, request.durability)
     }
 }

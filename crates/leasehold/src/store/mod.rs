@@ -69,6 +69,12 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// What may be left of a lease that is not asked for again, after its acquisition was answered.
+    fn leftover(&self, lease: LeaseId) -> Leftover {
+        let _ = lease;
+        Leftover::Unknown
+    }
+
     /// Tells a client from now on what concerns it, as long as its listener lives. The leases of a
     /// client that listens can wait in queues; those of one that does not are passed over.
     ///
@@ -133,6 +139,17 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
 /// A part of a store that can fail by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard(pub u32);
+
+/// What an acquisition in vain may have left in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// Nothing: no release is needed.
+    None,
+    /// Grants of a minority, and nothing is under way: a release ends them.
+    Granted,
+    /// Nobody knows: the acquisition may yet be applied somewhere.
+    Unknown,
+}
 
 /// An operation on the record of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]

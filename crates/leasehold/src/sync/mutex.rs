@@ -171,9 +171,11 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`] if the store did not answer for a whole ttl; at once what else the
-    /// store answers: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`], and
-    /// [`ErrorKind::NotReplicated`] if too few replicas acknowledged: the lock is given back then.
+    /// A [transient](Error::is_transient) one, such as [`ErrorKind::Unreachable`], if the store has
+    /// failed so for a whole ttl, but for one that says [how long it lasts](Error::retry_after), which is
+    /// waited for; at once what else the store answers: [`ErrorKind::Unauthorized`],
+    /// [`ErrorKind::Store`], and [`ErrorKind::NotReplicated`] if too few replicas acknowledged: the
+    /// lock is given back then.
     ///
     /// # Cancel safety
     ///
@@ -187,11 +189,18 @@ impl Mutex {
         }
     }
 
+    /// The error because of which the tasks of this client that wait for this lock do not get it: what
+    /// the store answered last, if that was an error. `None` also if none waits.
+    #[must_use]
+    pub fn last_error(&self) -> Option<Error> {
+        self.driver.last_error(&self.key)
+    }
+
     /// Takes the lock if it is free. `None`: another holds it, or waited for it before.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], but [`ErrorKind::Unreachable`] after the second try.
+    /// As [`Mutex::lock`], but a transient one at once, or after the second try if nobody answered.
     ///
     /// # Cancel safety
     ///

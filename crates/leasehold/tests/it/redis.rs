@@ -17,6 +17,7 @@ mod rule;
 mod sentinel;
 mod stopped;
 mod tls;
+mod transient;
 mod wakes;
 
 use std::num::NonZeroU32;

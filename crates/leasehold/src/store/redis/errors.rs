@@ -21,7 +21,7 @@ pub(super) use self::connection::{
     demoted, no_answer, no_answer_within, no_connection, no_connection_within,
     nothing_found_within, replaced, sentinel,
 };
-use self::known::{UNARMED, find, is_code};
+use self::known::{Known, UNARMED, find, is_code};
 pub(super) use self::refusal::{DENIED, Refusal, Refused, refusal, refused_words};
 use crate::{Error, ErrorKind};
 
@@ -32,17 +32,21 @@ const WORDS_CHARS_MAX: usize = 200;
 pub(super) fn call(error: &ServerError) -> (Error, bool) {
     let (code, words) = (error.code(), error.details().unwrap_or_default());
     let found = find(code, words);
-    let (kind, advice) = found.map_or(
-        (ErrorKind::Store, "the server answered with an error"),
-        |known| (known.kind, known.advice),
-    );
+    let advice = found.map_or("the server answered with an error", |known| known.advice);
     let message = format!("{advice} ({})", quote(&format!("{code} {words}")));
-    let error = Error::new(kind, message);
+    let error = known_error(found, message);
     let error = match of_replica(code) {
         true => error.with_source(IsReplica),
         false => error,
     };
     (error, found.is_some())
+}
+
+fn known_error(known: Option<&Known>, message: String) -> Error {
+    match known {
+        Some(known) => known.error(message),
+        None => Error::new(ErrorKind::Store, message),
+    }
 }
 
 /// That a master is not armed.
@@ -95,10 +99,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
         _ => ("", text),
     };
     let found = find(code, words);
-    let (kind, advice) = found.map_or(
-        (ErrorKind::Store, "the server refused a command"),
-        |known| (known.kind, known.advice),
-    );
+    let advice = found.map_or("the server refused a command", |known| known.advice);
     let (command, words) = (quote(command), quote(text));
     let message = if text == UNARMED {
         advice.to_owned()
@@ -107,7 +108,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     } else {
         format!("{advice} ({command} of key {key:?}: {words})")
     };
-    let error = Error::new(kind, message);
+    let error = known_error(found, message);
     match code {
         _ if of_replica(code) => error.with_source(IsReplica),
         _ if text == UNARMED => error.with_source(IsUnarmed),
@@ -205,6 +206,32 @@ mod tests {
             assert!(message.contains(advice), "{message}");
             assert!(message.contains(r#"SET of key "app:{t:n}""#), "{message}");
             assert!(!message.ends_with('.') && !message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        for text in [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script.",
+            "MASTERDOWN Link with MASTER is down",
+            "NOREPLICAS Not enough good replicas to write.",
+            "ERR max number of clients reached",
+            UNARMED,
+        ] {
+            assert!(command("SET", "", text).is_transient(), "{text}");
+        }
+        for text in [
+            "NOPERM this user has no permissions to run the 'eval' command",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOAUTH Authentication required.",
+            "READONLY You can't write against a read only replica.",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Redis is configured to save RDB snapshots",
+            "something new",
+        ] {
+            assert!(!command("SET", "", text).is_transient(), "{text}");
         }
     }
 

@@ -109,7 +109,6 @@ impl Admission {
 
     /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
     /// process knows, or no time can be given, as too few masters answer.
-    #[allow(dead_code, reason = "for the errors of a store without a majority")]
     pub(super) fn kept_out(&self, namespace: &Scope) -> Option<Duration> {
         let majority = self.size.majority();
         let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
-use leasehold_core::{LeaseId, Op, Outcome, Scope, StoreTime, Token};
+use leasehold_core::{LeaseId, Loss, Op, Outcome, Scope, StoreTime, Token};
 
+use super::admission::Admission;
+use super::leftovers::{Leftovers, Replies};
+use crate::store::redis::errors::is_unarmed;
 use crate::store::{Key, Reply, Request};
 use crate::{Error, ErrorKind};
 
@@ -15,8 +18,14 @@ pub(super) struct Ballot {
     request: Request,
     kind: Kind,
     heard: Masters,
+    /// What was answered to an acquisition.
+    at: Replies,
+    /// Those that have granted a lease that is to be released: they are waited for.
+    awaited: Masters,
     errors: Vec<Error>,
     now: StoreTime,
+    /// Too few masters can. Why is known when all have answered.
+    no_quorum: bool,
     reply: Option<Reply>,
 }
 
@@ -30,7 +39,7 @@ enum Kind {
 }
 
 impl Ballot {
-    pub(super) fn new(size: Size, request: Request) -> Self {
+    pub(super) fn new(size: Size, request: Request, leftovers: &Leftovers) -> Self {
         let kind = match request.op {
             Op::Acquire { tokens, .. } => Kind::Round(Round::new(size, tokens)),
             Op::Enter { .. } | Op::Fence { .. } | Op::Renew { .. } | Op::Release { .. } => {
@@ -41,14 +50,62 @@ impl Ballot {
                 cut_off: Vec::new(),
             },
         };
-        Self {
+        let mut ballot = Self {
             size,
             request,
             kind,
             heard: Masters::default(),
+            at: Replies::default(),
+            awaited: Masters::default(),
             errors: Vec::new(),
             now: StoreTime::default(),
+            no_quorum: false,
             reply: None,
+        };
+        let lost = ballot.released().and_then(|lease| leftovers.replies(lease));
+        if let Some(at) = lost {
+            ballot.skip(at);
+        }
+        ballot
+    }
+
+    /// Counts the masters that have nothing of a lease that is to be released: they are not asked.
+    fn skip(&mut self, at: Replies) {
+        self.awaited = at.granted.without(at.clear);
+        for master in at.clear.iter() {
+            let outcome = Outcome::Lost(Loss::Gone);
+            let now = self.now;
+            self.hear(master, false, Reply::Applied { outcome, now });
+        }
+    }
+
+    /// The request, if it is to be sent to a master.
+    pub(super) fn request_to(&self, master: usize) -> Option<Request> {
+        (!self.heard.contains(master)).then(|| self.request.clone())
+    }
+
+    /// The lease that is released as a whole, if that is what the request is for.
+    pub(super) fn released(&self) -> Option<LeaseId> {
+        match self.request.op {
+            Op::Release {
+                lease, count: 0, ..
+            } => Some(lease),
+            _ => None,
+        }
+    }
+
+    /// Notes what an acquisition has left, or that a release has left nothing.
+    pub(super) fn note(&self, leftovers: &Leftovers) {
+        let outcome = match &self.reply {
+            Some(Reply::Applied { outcome, .. }) => Some(outcome),
+            _ => None,
+        };
+        match (self.request.op, outcome) {
+            (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
+            (Op::Acquire { .. }, None) if self.is_rejected() => {}
+            (Op::Acquire { lease, .. }, _) => leftovers.lost(lease, self.at),
+            (Op::Release { lease, .. }, Some(_)) => leftovers.released(lease),
+            _ => {}
         }
     }
 
@@ -60,6 +117,17 @@ impl Ballot {
         second: bool,
         reply: Reply,
     ) -> Option<(Masters, Request)> {
+        if !second {
+            self.heard.insert(master);
+            match &reply {
+                Reply::Applied {
+                    outcome: Outcome::Granted { .. },
+                    ..
+                } => self.at.granted.insert(master),
+                Reply::Applied { .. } | Reply::Rejected(_) => self.at.clear.insert(master),
+                Reply::Unknown(_) => {}
+            }
+        }
         let outcome = match reply {
             Reply::Applied { outcome, now } => {
                 self.now = self.now.max(now);
@@ -70,9 +138,6 @@ impl Ballot {
                 None
             }
         };
-        if !second {
-            self.heard.insert(master);
-        }
         let step = match &mut self.kind {
             Kind::Round(round) if second => round.hear_written(master, outcome),
             Kind::Round(round) => round.hear(master, outcome),
@@ -104,7 +169,7 @@ impl Ballot {
                 steps.push(round.hear_written(master, None));
             }
             for step in steps {
-                if matches!(step, Step::Lost(_)) && self.reply.is_none() {
+                if matches!(step, Step::Lost(_)) && self.is_open() {
                     let message = match self.size.masters() - self.heard.len() {
                         0 => format!("the token was not written within {patience:?}"),
                         silent => format!("no answer of {silent} within {patience:?}"),
@@ -114,7 +179,7 @@ impl Ballot {
                 }
             }
         }
-        if self.reply.is_some() {
+        if self.reply.is_some() || self.no_quorum {
             self.heard = self.size.all();
         }
     }
@@ -126,9 +191,9 @@ impl Ballot {
             return;
         }
         self.heard = self.size.all();
-        if self.reply.is_none() {
+        if self.is_open() {
             self.silent(format!("no answer of the others within {patience:?}"));
-            self.undecided();
+            self.no_quorum = true;
             // Whom an operator cut off is known without the others.
             self.count_revoked();
         }
@@ -138,15 +203,40 @@ impl Ballot {
         self.request.key.space.namespace()
     }
 
-    /// Whether nothing more is to be waited for. A renewal waits for all, for it mends who has forgotten.
+    /// Whether nothing more is to be waited for. A renewal waits for all masters, because it restores the
+    /// lease where it was forgotten; an acquisition that cannot be won does, because only those that
+    /// have not answered need its release; and a release waits for those that have granted the lease.
     pub(super) fn is_done(&self) -> bool {
-        let renewal = matches!(self.request.op, Op::Renew { .. });
-        self.reply.is_some() && (!renewal || self.heard.len() == self.size.masters())
+        let all = self.heard.len() == self.size.masters();
+        match self.request.op {
+            Op::Renew { .. } => all && !self.is_open(),
+            Op::Acquire { .. } if self.no_quorum => all,
+            _ => !self.is_open() && self.awaited.without(self.heard).is_empty(),
+        }
     }
 
-    pub(super) fn into_reply(self) -> (Key, Reply) {
-        let unknown = || Reply::Unknown(no_quorum(self.size, &self.errors));
-        (self.request.key.clone(), self.reply.unwrap_or_else(unknown))
+    fn is_open(&self) -> bool {
+        self.reply.is_none() && !self.no_quorum
+    }
+
+    /// Whether all masters have answered an acquisition, and none has granted it.
+    fn is_rejected(&self) -> bool {
+        let acquisition = matches!(self.request.op, Op::Acquire { .. });
+        acquisition && self.no_quorum && self.at.clear == self.size.all()
+    }
+
+    pub(super) fn into_reply(self, admission: &Admission) -> (Key, Reply) {
+        let key = self.request.key.clone();
+        let Some(reply) = self.reply else {
+            let kept_out = self.errors.iter().any(is_unarmed);
+            let left = kept_out.then(|| admission.kept_out(key.space.namespace()));
+            let error = no_quorum(self.size, &self.errors, left.flatten());
+            return match self.is_rejected() {
+                true => (key, Reply::Rejected(error)),
+                false => (key, Reply::Unknown(error)),
+            };
+        };
+        (key, reply)
     }
 
     fn step(&mut self, step: Step) -> Option<(Masters, Request)> {
@@ -168,7 +258,7 @@ impl Ballot {
                 None
             }
             Step::Lost(Defeat::NoQuorum) => {
-                self.undecided();
+                self.no_quorum = true;
                 None
             }
         }
@@ -177,7 +267,7 @@ impl Ballot {
     fn decide(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Lost(loss) => self.applied(Outcome::Lost(loss)),
-            Verdict::NoQuorum => self.undecided(),
+            Verdict::NoQuorum => self.no_quorum = true,
             Verdict::Done => self.applied(match self.request.op {
                 Op::Enter { count, .. } => Outcome::Entered { count },
                 Op::Release { count, .. } => Outcome::Released { count },
@@ -218,7 +308,8 @@ impl Ballot {
             return;
         };
         if *done < self.size.majority() {
-            return self.undecided();
+            self.no_quorum = true;
+            return;
         }
         // The one that had most of them: the others held no lock.
         let had = |lease: &LeaseId| cut_off.iter().filter(|other| *other == lease).count();
@@ -252,18 +343,16 @@ impl Ballot {
         self.errors.push(error);
     }
 
-    fn undecided(&mut self) {
-        self.reply = Some(Reply::Unknown(no_quorum(self.size, &self.errors)));
-    }
-
     fn applied(&mut self, outcome: Outcome) {
         let now = self.now;
+        self.no_quorum = false;
         self.reply = Some(Reply::Applied { outcome, now });
     }
 }
 
 /// Too few masters have answered. If all that failed did so for one reason that does not pass, that is it.
-pub(super) fn no_quorum(size: Size, errors: &[Error]) -> Error {
+/// `kept_out` is how long until enough of them are admitted, if that is all that is missing.
+pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Error {
     let mut kinds = errors.iter().map(Error::kind);
     let kind = match kinds.next() {
         Some(kind) if kind != ErrorKind::Unreachable && kind != ErrorKind::Store => kind,
@@ -288,10 +377,20 @@ pub(super) fn no_quorum(size: Size, errors: &[Error]) -> Error {
         }
     });
     let said: Vec<_> = said.collect();
+    let until = kept_out.map_or(String::new(), |left| {
+        format!(", kept out for another {:.0} s", left.as_secs_f64().ceil())
+    });
     let message = format!(
-        "no majority of {} masters: {}",
+        "no majority of {} masters{until}: {}",
         size.masters(),
         said.join("; ")
     );
-    Error::new(kind, message)
+    let permanent = errors.iter().filter(|error| !error.is_transient()).count();
+    let error = Error::new(kind, message);
+    match kept_out {
+        Some(left) => error.with_retry_after(left),
+        None => {
+            error.with_transient(size.masters() - permanent.min(size.masters()) >= size.majority())
+        }
+    }
 }

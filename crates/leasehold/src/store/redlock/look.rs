@@ -48,7 +48,7 @@ fn answers<T>(size: Size, asked: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
         }
     }
     if answers.len() < size.majority() {
-        return Err(no_quorum(size, &errors));
+        return Err(no_quorum(size, &errors, None));
     }
     Ok(answers)
 }

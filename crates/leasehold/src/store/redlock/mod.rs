@@ -5,6 +5,7 @@
 //!   [`leasehold_core::quorum`].
 //! * `admission` inspects masters that are new or may have forgotten, and admits them.
 //! * `gather` asks all of them something, and waits for the last only for a moment.
+//! * `leftovers` are leases that were lost, and the masters that may have granted them.
 //! * `strays` are leases that were given up before a master answered.
 //! * `panel` passes on what the masters tell; `look` reads records of all of them.
 //!
@@ -14,6 +15,7 @@
 mod admission;
 mod ballot;
 mod gather;
+mod leftovers;
 mod look;
 mod node;
 mod panel;
@@ -27,16 +29,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{ClientId, Op, Ttl};
+use leasehold_core::{ClientId, LeaseId, Op, Ttl};
 
 use self::admission::Admission;
 use self::gather::{Patience, gather};
+use self::leftovers::Leftovers;
 use self::node::Node;
 use self::panel::Panel;
+use self::poll::Poll;
 use super::redis::deployment::{Deployment, Masters};
 use super::redis::{self, RedisStore};
 use super::{
-    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Key, Leftover, Listener, OpenOptions, Reply, Request, Space, Store,
+    Wakes,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -62,6 +67,7 @@ pub struct RedlockStore {
     longest: Ttl,
     url: String,
     admission: Arc<Admission>,
+    leftovers: Leftovers,
     panels: Mutex<HashMap<ClientId, Arc<Panel>>>,
 }
 
@@ -101,6 +107,7 @@ impl RedlockStore {
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
         Ok(Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
+            leftovers: Leftovers::new(size, longest.as_duration()),
             nodes,
             size,
             longest,
@@ -126,7 +133,7 @@ impl RedlockStore {
             let silent = || Error::new(ErrorKind::Unreachable, "no answer").at_store(&node.store);
             let facts = match met.unwrap_or_else(|| Err(silent())) {
                 Ok(facts) => facts,
-                Err(error) if error.kind() == ErrorKind::Unreachable => {
+                Err(error) if error.is_transient() => {
                     errors.push(error);
                     continue;
                 }
@@ -149,7 +156,7 @@ impl RedlockStore {
             versions.insert(facts.version);
         }
         if runs.len() < self.size.majority() {
-            return Err(ballot::no_quorum(self.size, &errors));
+            return Err(ballot::no_quorum(self.size, &errors, None));
         }
         if versions.len() > 1 {
             tracing::warn!(store = %self.url, ?versions, "the masters have different versions");
@@ -177,7 +184,13 @@ impl RedlockStore {
                 }
             }
         }
-        let polled = poll::hold(&self.nodes, self.size, &self.admission, asked).await;
+        let poll = Poll {
+            nodes: &self.nodes,
+            size: self.size,
+            admission: &self.admission,
+            leftovers: &self.leftovers,
+        };
+        let polled = poll.hold(asked).await;
         let mut polled = polled.into_iter().map(|reply| self.name_error(reply));
         for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
             *reply = polled.next();
@@ -236,6 +249,10 @@ impl Store for RedlockStore {
 
     fn asks_again(&self) -> bool {
         false
+    }
+
+    fn leftover(&self, lease: LeaseId) -> Leftover {
+        self.leftovers.of(lease)
     }
 
     fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {

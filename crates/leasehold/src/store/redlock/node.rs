@@ -65,7 +65,7 @@ impl Node {
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
-            let again = questions.end();
+            let again = questions.end(&replies);
             if !again.is_empty() {
                 node.store.apply(again).await;
             }

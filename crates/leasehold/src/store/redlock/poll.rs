@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::admission::Admission;
 use super::ballot::Ballot;
+use super::leftovers::Leftovers;
 use super::node::Node;
 use crate::store::{BoxFuture, Key, Reply, Request};
 
@@ -36,87 +37,114 @@ struct Answered {
 
 type Calls = FuturesUnordered<BoxFuture<'static, Answered>>;
 
-/// Answers each request, with its key. What is still under way then goes on in the background.
-pub(super) async fn hold(
-    nodes: &[Arc<Node>],
-    size: Size,
-    admission: &Arc<Admission>,
-    batch: Vec<Request>,
-) -> Vec<(Key, Reply)> {
-    if batch.is_empty() {
-        return Vec::new();
-    }
-    let patience = patience(nodes, &batch);
-    let mut calls = Calls::new();
-    let places: Vec<_> = (0..batch.len()).collect();
-    for (master, node) in nodes.iter().enumerate() {
-        calls.push(call(node, master, false, places.clone(), batch.clone()));
-    }
-    let mut ballots: Vec<_> = batch
-        .into_iter()
-        .map(|request| Ballot::new(size, request))
-        .collect();
-    let mut end = Some(Instant::now() + patience);
-    let votes_patience = patience.max(usual(nodes)).max(VOTES_MIN);
-    let votes_end = Instant::now() + votes_patience;
-    let mut votes_over = false;
-    while !ballots.iter().all(Ballot::is_done) {
-        tokio::select! {
-            biased;
-            answered = calls.next() => {
-                let Some(answered) = answered else { break };
-                admission.note_replies(answered.master, &answered.replies, &answered.places, &ballots);
-                if write(nodes, &mut ballots, &calls, answered) {
-                    end = Some(Instant::now() + patience);
-                }
-            }
-            () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                ballots.iter_mut().for_each(|ballot| ballot.close(patience));
-                end = None;
-            }
-            () = sleep_until(votes_end), if !votes_over => {
-                ballots.iter_mut().for_each(|ballot| ballot.give_up(votes_patience));
-                votes_over = true;
-            }
-        }
-    }
-    for ballot in &ballots {
-        if let Some((gone, request)) = ballot.refill() {
-            for (master, node) in among(nodes, gone) {
-                calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
-            }
-        }
-    }
-    go_on(calls).await;
-    ballots.into_iter().map(Ballot::into_reply).collect()
+/// The masters of a store, and what is known of them.
+#[derive(Clone, Copy)]
+pub(super) struct Poll<'a> {
+    pub(super) nodes: &'a [Arc<Node>],
+    pub(super) size: Size,
+    pub(super) admission: &'a Arc<Admission>,
+    pub(super) leftovers: &'a Leftovers,
 }
 
-/// Counts what a master answered, and sends what follows. Answers whether there was anything.
-fn write(nodes: &[Arc<Node>], ballots: &mut [Ballot], calls: &Calls, answered: Answered) -> bool {
-    let Answered {
-        master,
-        second,
-        places,
-        replies,
-    } = answered;
-    let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
-    for (place, reply) in places.into_iter().zip(replies) {
-        let Some((to, request)) = ballots[place].hear(master, second, reply) else {
-            continue;
-        };
-        for (master, _) in among(nodes, to) {
-            writes[master].0.push(place);
-            writes[master].1.push(request.clone());
+impl Poll<'_> {
+    /// Answers each request, with its key. What is still under way then goes on in the background.
+    pub(super) async fn hold(self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
+        if batch.is_empty() {
+            return Vec::new();
         }
-    }
-    let mut written = false;
-    for (master, (places, requests)) in writes.into_iter().enumerate() {
-        if !places.is_empty() {
-            calls.push(call(&nodes[master], master, true, places, requests));
-            written = true;
+        let patience = patience(self.nodes, &batch);
+        let ballots = batch.into_iter();
+        let ballots = ballots.map(|request| Ballot::new(self.size, request, self.leftovers));
+        let mut ballots: Vec<_> = ballots.collect();
+        let calls = self.decide(&mut ballots, patience).await;
+        for ballot in &ballots {
+            if let Some((gone, request)) = ballot.refill() {
+                for (master, node) in among(self.nodes, gone) {
+                    calls.push(call(node, master, true, Vec::new(), vec![request.clone()]));
+                }
+            }
+            ballot.note(self.leftovers);
         }
+        go_on(calls).await;
+        let replies = ballots.into_iter();
+        replies
+            .map(|ballot| ballot.into_reply(self.admission))
+            .collect()
     }
-    written
+
+    /// Sends the requests and counts the answers until each request is decided. Answers the calls that
+    /// are still under way.
+    async fn decide(self, ballots: &mut [Ballot], patience: Duration) -> Calls {
+        let mut calls = Calls::new();
+        for (master, node) in self.nodes.iter().enumerate() {
+            let asked = ballots.iter().enumerate();
+            let asked =
+                asked.filter_map(|(place, ballot)| Some((place, ballot.request_to(master)?)));
+            let (places, requests): (Vec<_>, Vec<_>) = asked.unzip();
+            if !places.is_empty() {
+                calls.push(call(node, master, false, places, requests));
+            }
+        }
+        let mut end = Some(Instant::now() + patience);
+        let votes_patience = patience.max(usual(self.nodes)).max(VOTES_MIN);
+        let votes_end = Instant::now() + votes_patience;
+        let mut votes_over = false;
+        while !ballots.iter().all(Ballot::is_done) {
+            tokio::select! {
+                biased;
+                answered = calls.next() => {
+                    let Some(answered) = answered else { break };
+                    let Answered { master, replies, places, .. } = &answered;
+                    self.admission.note_replies(*master, replies, places, ballots);
+                    if self.count(ballots, &calls, answered) {
+                        end = Some(Instant::now() + patience);
+                    }
+                }
+                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
+                    ballots.iter_mut().for_each(|ballot| ballot.close(patience));
+                    end = None;
+                }
+                () = sleep_until(votes_end), if !votes_over => {
+                    ballots.iter_mut().for_each(|ballot| ballot.give_up(votes_patience));
+                    votes_over = true;
+                }
+            }
+        }
+        calls
+    }
+
+    /// Counts what a master answered, and sends what follows. Answers whether there was anything.
+    fn count(self, ballots: &mut [Ballot], calls: &Calls, answered: Answered) -> bool {
+        let nodes = self.nodes;
+        let Answered {
+            master,
+            second,
+            places,
+            replies,
+        } = answered;
+        let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
+        for (place, reply) in places.into_iter().zip(replies) {
+            let ballot = &mut ballots[place];
+            if let (Some(lease), Reply::Applied { .. }) = (ballot.released(), &reply) {
+                self.leftovers.released_at(lease, master);
+            }
+            let Some((to, request)) = ballot.hear(master, second, reply) else {
+                continue;
+            };
+            for (master, _) in among(nodes, to) {
+                writes[master].0.push(place);
+                writes[master].1.push(request.clone());
+            }
+        }
+        let mut written = false;
+        for (master, (places, requests)) in writes.into_iter().enumerate() {
+            if !places.is_empty() {
+                calls.push(call(&nodes[master], master, true, places, requests));
+                written = true;
+            }
+        }
+        written
+    }
 }
 
 fn call(

@@ -3,22 +3,23 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{LeaseId, Op, Ttl};
+use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use super::node::Node;
-use crate::store::Request;
+use crate::store::{Reply, Request};
 
 /// The leases whose question is under way to one master, and whether they were released meanwhile.
 ///
 /// Two calls may wait for a connection and go out in the other order. So the release of a lease whose
-/// question has not been answered is said once more after the answer.
+/// question has not been answered is said once more after the answer, unless that is a refusal.
 #[derive(Debug, Default)]
 pub(super) struct Strays(Mutex<HashMap<LeaseId, bool>>);
 
 /// The questions of one call.
 pub(super) struct Questions {
     node: Arc<Node>,
-    leases: Vec<(LeaseId, Request)>,
+    /// The leases, their places in the call, and their releases.
+    leases: Vec<(LeaseId, usize, Request)>,
 }
 
 impl Strays {
@@ -26,11 +27,11 @@ impl Strays {
     pub(super) fn begin(node: &Arc<Node>, requests: &[Request]) -> Questions {
         let mut leases = Vec::new();
         let mut under_way = node.strays.lock();
-        for request in requests {
+        for (place, request) in requests.iter().enumerate() {
             match request.op {
                 Op::Acquire { lease, .. } => {
                     under_way.insert(lease, false);
-                    leases.push((lease, release(request, lease)));
+                    leases.push((lease, place, release(request, lease)));
                 }
                 Op::Release {
                     lease, count: 0, ..
@@ -55,20 +56,32 @@ impl Strays {
 
 impl Questions {
     /// The call was answered, or never will be: what is to be released once more.
-    pub(super) fn end(mut self) -> Vec<Request> {
+    pub(super) fn end(mut self, replies: &[Reply]) -> Vec<Request> {
         let mut under_way = self.node.strays.lock();
         let leases = std::mem::take(&mut self.leases).into_iter();
-        let released = leases.filter(|(lease, _)| under_way.remove(lease) == Some(true));
-        released.map(|(_, release)| release).collect()
+        let released = leases.filter(|(lease, place, _)| {
+            under_way.remove(lease) == Some(true) && !is_refusal(replies.get(*place))
+        });
+        released.map(|(_, _, release)| release).collect()
     }
 }
 
 impl Drop for Questions {
     fn drop(&mut self) {
         let mut under_way = self.node.strays.lock();
-        for (lease, _) in &self.leases {
+        for (lease, ..) in &self.leases {
             under_way.remove(lease);
         }
+    }
+}
+
+/// Whether an answer says that the lease was not granted.
+fn is_refusal(reply: Option<&Reply>) -> bool {
+    let granted = |outcome: &Outcome| matches!(outcome, Outcome::Granted { .. });
+    match reply {
+        Some(Reply::Applied { outcome, .. }) => !granted(outcome),
+        Some(Reply::Rejected(_)) => true,
+        Some(Reply::Unknown(_)) | None => false,
     }
 }
 
@@ -88,7 +101,9 @@ fn release(request: &Request, lease: LeaseId) -> Request {
 mod tests {
     use std::num::NonZeroU32;
 
-    use leasehold_core::{ClientId, Name, Scope};
+    use std::time::Duration;
+
+    use leasehold_core::{ClientId, Name, Scope, StoreTime};
 
     use super::*;
     use crate::Durability;
@@ -133,11 +148,26 @@ mod tests {
         let node = node();
         let ([acquire, release], [other, _]) = (requests(1), requests(2));
         let asked = Strays::begin(&node, &[acquire, other]);
-        assert!(Strays::begin(&node, &[release]).end().is_empty());
-        let again = asked.end();
+        assert!(Strays::begin(&node, &[release]).end(&[]).is_empty());
+        let again = asked.end(&[]);
         assert_eq!(again.len(), 1);
         assert!(matches!(again[0].op, Op::Release { lease, count: 0, .. } if lease.number == 1));
         assert!(node.strays.lock().is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_is_not_released_again() {
+        let node = node();
+        let [acquire, release] = requests(1);
+        let asked = Strays::begin(&node, &[acquire]);
+        drop(Strays::begin(&node, &[release]));
+        let outcome = Outcome::Refused {
+            left: Duration::ZERO,
+            place: None,
+        };
+        let now = StoreTime::default();
+        let refused = Reply::Applied { outcome, now };
+        assert!(asked.end(&[refused]).is_empty());
     }
 
     #[test]
@@ -145,9 +175,9 @@ mod tests {
         let node = node();
         let [acquire, release] = requests(1);
         let asked = Strays::begin(&node, std::slice::from_ref(&acquire));
-        assert!(asked.end().is_empty());
+        assert!(asked.end(&[]).is_empty());
         drop(Strays::begin(&node, &[acquire]));
-        assert!(Strays::begin(&node, &[release]).end().is_empty());
+        assert!(Strays::begin(&node, &[release]).end(&[]).is_empty());
         assert!(node.strays.lock().is_empty());
     }
 }

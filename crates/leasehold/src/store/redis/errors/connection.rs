@@ -25,12 +25,18 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
             error.detail().unwrap_or_default(),
         ),
     };
-    let (kind, advice) = match found {
-        Some(known) => (known.kind, known.advice),
-        None if error.code().is_some() => (ErrorKind::Store, "the server answered with an error"),
-        None => unreachable(error, &words, &address.endpoint),
+    let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
+    let error_found = match found {
+        Some(known) => known.error(format!("{} ({words})", known.advice)),
+        None if error.code().is_some() => {
+            error_of(ErrorKind::Store, "the server answered with an error")
+        }
+        None => {
+            let (kind, advice) = unreachable(error, &words, &address.endpoint);
+            error_of(kind, advice)
+        }
     };
-    Error::new(kind, format!("{advice} ({words})")).with_source(error.clone())
+    error_found.with_source(error.clone())
 }
 
 /// There was no connection in time.

@@ -1,6 +1,6 @@
 //! The one table of what a server's errors mean.
 
-use crate::ErrorKind;
+use crate::{Error, ErrorKind};
 
 /// What is known of an error.
 pub(super) struct Known {
@@ -9,7 +9,15 @@ pub(super) struct Known {
     /// What the words contain.
     pub(super) words: &'static str,
     pub(super) kind: ErrorKind,
+    /// Whether the server ends it by itself, so that asking again later may help.
+    pub(super) transient: bool,
     pub(super) advice: &'static str,
+}
+
+impl Known {
+    pub(super) fn error(&self, message: String) -> Error {
+        Error::new(self.kind, message).with_transient(self.transient)
+    }
 }
 
 const fn known(
@@ -22,7 +30,16 @@ const fn known(
         code,
         words,
         kind,
+        transient: false,
         advice,
+    }
+}
+
+/// A refusal that passes.
+const fn transient(code: &'static str, words: &'static str, advice: &'static str) -> Known {
+    Known {
+        transient: true,
+        ..known(code, words, ErrorKind::Store, advice)
     }
 }
 
@@ -56,22 +73,22 @@ const TABLE: &[Known] = &[
         "the server lets in nobody from other machines; set a password there, or its bind address"),
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
-    known("", UNARMED, ErrorKind::Store,
+    transient("", UNARMED,
         "started not long ago, so it may have forgotten locks; it is kept out until the leases from \
          before have ended, which takes as long as the longest ttl"),
-    known("LOADING", "", ErrorKind::Store,
+    transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,
         "the server has no memory left; raise its maxmemory or free some"),
     known("MISCONF", "", ErrorKind::Store,
         "the server cannot save its data and refuses writes; look at its disk and its log"),
-    known("NOREPLICAS", "", ErrorKind::Store,
+    transient("NOREPLICAS", "",
         "the server has fewer replicas than its min-replicas-to-write asks for; mend them"),
-    known("MASTERDOWN", "", ErrorKind::Store,
+    transient("MASTERDOWN", "",
         "this replica has lost its master; connect to the master"),
-    known("BUSY", "", ErrorKind::Store,
+    transient("BUSY", "",
         "the server is busy with a slow script; wait, or end it with SCRIPT KILL"),
-    known("ERR", "max number of clients", ErrorKind::Store,
+    transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
     known("WRONGTYPE", "", ErrorKind::Store,
         "the key holds something else than a lock; choose another namespace, or delete that key"),

@@ -1,0 +1,175 @@
+//! What acquisitions in vain have left at the masters.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::LeaseId;
+use leasehold_core::quorum::{Masters, Size};
+use tokio::time::Instant;
+
+use crate::store::Leftover;
+
+/// How many entries there are at least before old ones are removed.
+const ENTRIES_MIN: usize = 1_024;
+
+/// The leases of acquisitions that were lost, until their release is applied: a release is sent to those
+/// masters only that may have granted the lease.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    size: Size,
+    /// How long a lease can outlive its acquisition, about.
+    longest: Duration,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    entries: HashMap<LeaseId, Entry>,
+    /// At how many entries to look for old ones.
+    full: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Replies,
+    since: Instant,
+}
+
+/// What masters have answered to the acquisition of a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Replies {
+    /// Those that have granted it.
+    pub(super) granted: Masters,
+    /// Those that have certainly nothing of it: they refused it, or have released it since.
+    pub(super) clear: Masters,
+}
+
+impl Leftovers {
+    pub(super) fn new(size: Size, longest: Duration) -> Self {
+        Self {
+            size,
+            longest,
+            table: Mutex::new(Table {
+                entries: HashMap::new(),
+                full: ENTRIES_MIN,
+            }),
+        }
+    }
+
+    /// Notes an acquisition that was lost.
+    pub(super) fn lost(&self, lease: LeaseId, at: Replies) {
+        let since = Instant::now();
+        let mut table = self.table();
+        if table.entries.len() >= table.full {
+            // The client has given up their releases.
+            table
+                .entries
+                .retain(|_, entry| since < entry.since + self.longest * 2);
+            table.full = (table.entries.len() * 2).max(ENTRIES_MIN);
+        }
+        table.entries.insert(lease, Entry { at, since });
+    }
+
+    /// What may be left of a lease. `None` is said once: then the lease is forgotten.
+    pub(super) fn of(&self, lease: LeaseId) -> Leftover {
+        let mut table = self.table();
+        let Some(Entry { at, .. }) = table.entries.get(&lease) else {
+            return Leftover::Unknown;
+        };
+        if at.clear == self.size.all() {
+            table.entries.remove(&lease);
+            return Leftover::None;
+        }
+        let answered = at.granted.len() + at.clear.without(at.granted).len();
+        match answered == self.size.masters() {
+            true => Leftover::Granted,
+            false => Leftover::Unknown,
+        }
+    }
+
+    /// What the masters have answered to a lease that was lost.
+    pub(super) fn replies(&self, lease: LeaseId) -> Option<Replies> {
+        self.table().entries.get(&lease).map(|entry| entry.at)
+    }
+
+    /// A master has released a lease.
+    pub(super) fn released_at(&self, lease: LeaseId, master: usize) {
+        if let Some(entry) = self.table().entries.get_mut(&lease) {
+            entry.at.clear.insert(master);
+        }
+    }
+
+    /// A majority has nothing of a lease any more.
+    pub(super) fn released(&self, lease: LeaseId) {
+        self.table().entries.remove(&lease);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ClientId;
+
+    use super::*;
+
+    fn lease(number: u64) -> LeaseId {
+        let client = ClientId::from_random([1; 16]);
+        LeaseId { client, number }
+    }
+
+    fn masters(places: &[usize]) -> Masters {
+        let mut masters = Masters::default();
+        places.iter().for_each(|place| masters.insert(*place));
+        masters
+    }
+
+    fn leftovers() -> Leftovers {
+        Leftovers::new(Size::new(3).unwrap(), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn only_what_may_be_held_is_to_be_released() {
+        let leftovers = leftovers();
+        for (granted, clear, left) in [
+            (&[][..], &[0, 1, 2][..], Leftover::None),
+            (&[1], &[0, 2], Leftover::Granted),
+            (&[1], &[0], Leftover::Unknown),
+            (&[], &[0, 1], Leftover::Unknown),
+            (&[], &[], Leftover::Unknown),
+        ] {
+            let [granted, clear] = [granted, clear].map(masters);
+            leftovers.lost(lease(1), Replies { granted, clear });
+            assert_eq!(leftovers.of(lease(1)), left, "{granted:?} {clear:?}");
+        }
+        // Nobody knows of it.
+        assert_eq!(leftovers.of(lease(2)), Leftover::Unknown);
+    }
+
+    #[test]
+    fn a_release_goes_to_each_master_until_it_was_applied_there() {
+        let leftovers = leftovers();
+        let [granted, clear] = [&[0, 1][..], &[2]].map(masters);
+        leftovers.lost(lease(1), Replies { granted, clear });
+        leftovers.released_at(lease(1), 0);
+        let clear = masters(&[0, 2]);
+        let left = Some(Replies { granted, clear });
+        assert_eq!(leftovers.replies(lease(1)), left);
+        leftovers.released(lease(1));
+        assert_eq!(leftovers.replies(lease(1)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_nobody_releases_is_forgotten_when_it_has_ended() {
+        let leftovers = leftovers();
+        for number in 0..5_000 {
+            leftovers.lost(lease(number), Replies::default());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let left = leftovers.table().entries.len();
+        assert!(left <= ENTRIES_MIN, "{left}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Masters that are new are kept out for a while: that is an answer with an end, not a silence.
+
+use leasehold::ErrorKind;
+
+use super::*;
+
+/// How long new masters are kept out: several ttls.
+const LONGEST: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(1);
+
+fn url(masters: &Masters) -> String {
+    format!("{}?longest-ttl={}s", masters.url(), LONGEST.as_secs())
+}
+
+/// An error that says how long masters are kept out.
+fn says_how_long(error: &leasehold::Error) {
+    assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
+    assert!(error.is_transient());
+    let left = error.retry_after().expect("a known end");
+    assert!(left <= LONGEST + LONGEST / 10, "{left:?}");
+    let message = error.to_string();
+    for part in ["kept out for another ", " s: redis://127.0.0.1:", "\"a\""] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_waits_for_new_masters_beyond_its_ttl() {
+    let begun = Instant::now();
+    let masters = Masters::start(3);
+    let client = client(&url(&masters), SHORT).await;
+    let mutex = client.mutex("a").unwrap();
+    assert!(mutex.last_error().is_none());
+    let wanted = mutex.clone();
+    let task = tokio::spawn(async move { wanted.lock().await });
+    eventually_async(LONG, async || mutex.last_error().is_some()).await;
+    says_how_long(&mutex.last_error().unwrap());
+    // Whoever comes later waits for the same.
+    let second = mutex.lock_timeout(LONG);
+    let guard = task.await.unwrap().unwrap();
+    assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
+    assert!(mutex.last_error().is_none());
+    guard.release().await.unwrap();
+    second
+        .await
+        .unwrap()
+        .expect("the lock")
+        .release()
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_of_the_waiting_leaves_nothing_to_release() {
+    let masters = Masters::start(3);
+    let client = client(&masters.url(), Duration::from_secs(30)).await;
+    let mutex = client.mutex("a").unwrap();
+    let tried = mutex.try_lock().await.unwrap_err();
+    assert!(tried.retry_after().is_some(), "{tried}");
+    let timeout = Duration::from_millis(500);
+    let error = mutex.lock_timeout(timeout).await.unwrap_err();
+    assert!(error.retry_after().is_some(), "{error}");
+    // What was certainly refused is not among what is to be released.
+    client.shutdown(Duration::ZERO).await.unwrap();
+    assert_eq!(records(&all(&masters), "a"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn try_lock_says_how_long_masters_are_kept_out() {
+    let masters = Masters::start(3);
+    let client = client(&url(&masters), SHORT).await;
+    let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
+    says_how_long(&error);
+}
