@@ -104,18 +104,16 @@ impl World {
                 self.with(0, Client::leave);
                 (3, soon)
             }
-            Story::DeafHead => {
+            Story::DeafHead | Story::DeafHeadDeadSecond => {
                 self.deafen_head()?;
+                let mut next = 2;
+                if story == Story::DeafHeadDeadSecond {
+                    self.kill(2, None);
+                    next = 3;
+                }
                 self.with(0, Client::leave);
                 let accepted = queue::acceptance(self.ttl).as_duration();
-                (2, soon + sure(accepted))
-            }
-            Story::DeafHeadDeadSecond => {
-                self.deafen_head()?;
-                self.kill(2, None);
-                self.with(0, Client::leave);
-                let accepted = queue::acceptance(self.ttl).as_duration();
-                (3, soon + sure(accepted))
+                (next, soon + sure(accepted))
             }
             Story::DeadHolder => {
                 let left = self.left();
