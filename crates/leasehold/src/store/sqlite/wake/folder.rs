@@ -197,7 +197,7 @@ fn share(private: &PrivateDirectory<'_>, file: &Metadata, mode: u32) -> io::Resu
     if let Err(error) = give(owner).or_else(|_| give(None)) {
         tracing::debug!(%error, "a bell cannot be given the group of the file");
     }
-    let mode = Mode::from_raw_mode(mode.try_into().unwrap_or_default());
+    let mode = Mode::from_raw_mode(mode as RawMode);
     Ok(chmodat(directory, entry, mode, AtFlags::empty())?)
 }
 
