@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use leasehold_core::ClientId;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fstat, mkdirat, openat,
-    renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, Stat, Uid, chmodat, chownat, fstat,
+    mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::process::geteuid;
 
