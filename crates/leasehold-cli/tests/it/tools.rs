@@ -4,18 +4,14 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use leasehold_testkit::eventually;
+pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use tempfile::TempDir;
 
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-
-/// How long a process has to end, or to write what a test reads. None takes so long.
-const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Place {
     folder: TempDir,
@@ -140,50 +136,6 @@ pub(crate) fn with_default_signals(command: &Command) -> Command {
         env.current_dir(folder);
     }
     env
-}
-
-/// [`Command::output`] with a deadline.
-pub(crate) trait RunToEnd {
-    fn run_to_end(&mut self) -> Output;
-}
-
-impl RunToEnd for Command {
-    #[track_caller]
-    fn run_to_end(&mut self) -> Output {
-        let child = self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        finish(child.unwrap())
-    }
-}
-
-/// Waits until a process has ended, and its output.
-#[track_caller]
-pub(crate) fn finish(process: Child) -> Output {
-    let pid = process.id();
-    within_deadline(pid, move || process.wait_with_output().unwrap())
-}
-
-/// Waits for something that a process is about to do. If it does not, the process is killed.
-#[track_caller]
-pub(crate) fn within_deadline<T: Send + 'static>(
-    pid: u32,
-    wait: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let (sender, done) = mpsc::channel();
-    thread::spawn(move || sender.send(wait()));
-    match done.recv_timeout(DEADLINE) {
-        Ok(done) => done,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            kill("KILL", pid);
-            panic!("process {pid} is not done after {DEADLINE:?}");
-        }
-        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("process {pid} cannot be waited for"),
-    }
-}
-
-pub(crate) fn kill(signal: &str, pid: u32) {
-    let pid = pid.to_string();
-    let status = Command::new("kill").args(["-s", signal, &pid]).status();
-    assert!(status.unwrap().success(), "kill -s {signal} {pid}");
 }
 
 /// Whether a process lives; a zombie does not.

@@ -1,11 +1,11 @@
 //! The statements for databases, when two holders come at once.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdout, Stdio};
+use std::io::Write as _;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use leasehold::fence::sql::Dialect;
-use leasehold_testkit::{PostgresServer, eventually};
+use leasehold_testkit::{OutputLines, PostgresServer, eventually};
 
 use super::paused::set_up;
 use super::resources::rows;
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A session that stays open.
 struct Session {
     psql: Child,
-    answers: BufReader<ChildStdout>,
+    answers: OutputLines,
 }
 
 impl Session {
@@ -23,7 +23,7 @@ impl Session {
         let mut psql = server.psql();
         let psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut psql = psql.spawn().unwrap();
-        let answers = BufReader::new(psql.stdout.take().unwrap());
+        let answers = OutputLines::read(psql.stdout.take().unwrap());
         let mut session = Self { psql, answers };
         for (name, types, statement) in [
             (
@@ -48,9 +48,7 @@ impl Session {
     }
 
     fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim().to_owned()
+        self.answers.next_line().unwrap().trim().to_owned()
     }
 
     fn run(&mut self, statement: &str) -> String {

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::Client;
+use leasehold_testkit::RunToEnd as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bed::{Bed, fresh_name};
@@ -36,8 +37,7 @@ fn whoever_returns_from_main_leaves_nothing_held(test: &str, bed: impl FnOnce() 
             let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", test, "--nocapture", "--test-threads", "1"])
                 .env(PLACE, format!("{url} {name} {threads} {way}"))
-                .output()
-                .unwrap();
+                .run_to_end();
             assert!(child.status.success(), "{way}: {child:?}");
             let runtime = Runtime::new().unwrap();
             runtime.block_on(async {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::{Cause, Client, ErrorKind, StateKind, blocking};
-use leasehold_testkit::eventually;
+use leasehold_testkit::{RunToEnd as _, eventually};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use tokio::runtime::{Builder, Runtime};
@@ -44,8 +44,7 @@ fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, bed: impl FnOnce() 
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads", "1"])
             .env(PLACE, format!("{url} {name} {way}"))
-            .output()
-            .unwrap();
+            .run_to_end();
         assert!(process.status.success(), "{way}: {process:?}");
     }
 }

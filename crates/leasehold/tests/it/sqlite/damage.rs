@@ -1,8 +1,9 @@
 //! What fails in the middle: damaged records, damaged files, disks that take no more.
 
 use std::fs::OpenOptions as FileOptions;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use leasehold_testkit::RunToEnd as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ear::Asker;
@@ -222,15 +223,13 @@ fn a_commit_that_fails_is_unknown_and_the_store_lives_on() {
     let me = std::env::current_exe().unwrap();
     let name = "sqlite::damage::a_commit_that_fails_is_unknown_and_the_store_lives_on";
     // The signal that goes with the limit would kill the process; ignored it is inherited.
-    let status = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
         .arg(me)
         .args(["--exact", name, "--nocapture"])
         .env(PATH, place.path())
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
+        .run_to_end();
+    assert!(output.status.success(), "{output:?}");
     let check: String = place
         .database()
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))

@@ -4,12 +4,13 @@
 //! judge reads the journals and the file and knows nothing of the store.
 
 use std::fs::{self, OpenOptions as FileOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold_core::time;
+use leasehold_testkit::OutputLines;
 
 use super::*;
 
@@ -76,12 +77,8 @@ fn a_process_learns_that_another_replaced_the_file() {
         .stdout(Stdio::piped())
         .spawn();
     let mut child = Running(child.unwrap());
-    let mut answers = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    let mut answer = || {
-        let mut answers = answers.by_ref().map(Result::unwrap);
-        answers.find(|line| line.starts_with("child:"))
-    };
-    assert_eq!(answer().as_deref(), Some("child: holds"));
+    let answers = OutputLines::read(child.0.stdout.take().unwrap());
+    assert_eq!(answers.after("child: "), "holds");
     fs::remove_file(place.path()).unwrap();
     runtime.block_on(async {
         let store = place.open().await;
@@ -91,7 +88,7 @@ fn a_process_learns_that_another_replaced_the_file() {
         }
         token(&*store, acquire("a", lease(2), LONG)).await;
         child.0.stdin.take().unwrap().write_all(b"renew\n").unwrap();
-        assert_eq!(answer().as_deref(), Some("child: Lost(TakenOver)"));
+        assert_eq!(answers.after("child: "), "Lost(TakenOver)");
         assert!(child.0.wait().unwrap().success());
         assert_eq!(store.list(&space("main")).await.unwrap().len(), 101);
     });

@@ -1,12 +1,12 @@
 //! Waiters in processes of their own: told, killed, stopped.
 
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use leasehold::store::Event;
 use leasehold_core::Notice;
-use leasehold_testkit::eventually_async;
+use leasehold_testkit::{OutputLines, eventually_async};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ear::Asker;
@@ -17,7 +17,7 @@ const ACCEPTANCE: Duration = Duration::from_secs(3);
 /// A process that waits for `a`, says when it has it, and releases it when it is asked to.
 struct Waiter {
     child: Child,
-    answers: Lines<BufReader<ChildStdout>>,
+    answers: OutputLines,
 }
 
 impl Waiter {
@@ -30,15 +30,13 @@ impl Waiter {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let answers = OutputLines::read(child.stdout.take().unwrap());
         Self { child, answers }
     }
 
     /// The next thing it says.
     fn answer(&mut self) -> String {
-        let mut answers = self.answers.by_ref().map(Result::unwrap);
-        let line = answers.find_map(|line| Some(line.strip_prefix("child: ")?.to_owned()));
-        line.unwrap()
+        self.answers.after("child: ")
     }
 
     fn release(&mut self) {

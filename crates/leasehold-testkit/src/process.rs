@@ -1,0 +1,97 @@
+//! Processes that a test starts: every wait for one has a deadline.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a process has to end, or to write what a test reads. None takes so long.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Runs a command until its process has ended. If it does not end in time, it is killed.
+pub trait RunToEnd {
+    /// Runs it, and returns its output.
+    fn run_to_end(&mut self) -> Output;
+}
+
+impl RunToEnd for Command {
+    #[track_caller]
+    fn run_to_end(&mut self) -> Output {
+        let child = self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        finish(child.unwrap())
+    }
+}
+
+/// Waits until a process has ended, and returns its output.
+#[track_caller]
+pub fn finish(process: Child) -> Output {
+    let pid = process.id();
+    within_deadline(pid, move || process.wait_with_output().unwrap())
+}
+
+/// Waits for something that a process is about to do. If it does not, the process is killed.
+#[track_caller]
+pub fn within_deadline<T: Send + 'static>(
+    pid: u32,
+    wait: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || sender.send(wait()));
+    match done.recv_timeout(DEADLINE) {
+        Ok(done) => done,
+        Err(RecvTimeoutError::Timeout) => {
+            kill("KILL", pid);
+            panic!("process {pid} is not done after {DEADLINE:?}");
+        }
+        Err(RecvTimeoutError::Disconnected) => panic!("process {pid} cannot be waited for"),
+    }
+}
+
+/// Sends a signal to a process.
+#[track_caller]
+pub fn kill(signal: &str, pid: u32) {
+    let pid = pid.to_string();
+    let status = Command::new("kill").args(["-s", signal, &pid]).status();
+    assert!(status.unwrap().success(), "kill -s {signal} {pid}");
+}
+
+/// The lines that a process writes.
+#[derive(Debug)]
+pub struct OutputLines(Receiver<String>);
+
+impl OutputLines {
+    /// Reads them on a thread of their own, until they end.
+    #[must_use]
+    pub fn read(output: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            // A test that has ended reads no more.
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Self(lines)
+    }
+
+    /// The next line. `None`: there are no more.
+    #[track_caller]
+    pub fn next_line(&self) -> Option<String> {
+        match self.0.recv_timeout(DEADLINE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line after {DEADLINE:?}"),
+        }
+    }
+
+    /// The rest of the next line that begins with a prefix.
+    #[track_caller]
+    pub fn after(&self, prefix: &str) -> String {
+        loop {
+            let line = self.next_line();
+            let line = line.unwrap_or_else(|| panic!("no line begins with {prefix:?}"));
+            if let Some(rest) = line.strip_prefix(prefix) {
+                return rest.to_owned();
+            }
+        }
+    }
+}
