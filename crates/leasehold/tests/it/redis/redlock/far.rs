@@ -31,13 +31,10 @@ struct Times {
 }
 
 impl Times {
-    /// The median of the acquisitions, in pairs.
-    fn in_pairs(&mut self) -> f64 {
-        let median = |times: &mut Vec<Duration>| {
-            times.sort_unstable();
-            times[times.len() / 2]
-        };
-        let (took, pair) = (median(&mut self.took), median(&mut self.pairs));
+    /// The quickest acquisition, in pairs: a busy machine makes most slower, and none quicker.
+    fn in_pairs(&self) -> f64 {
+        let quickest = |times: &[Duration]| times.iter().min().copied().unwrap_or_default();
+        let (took, pair) = (quickest(&self.took), quickest(&self.pairs));
         println!("an acquisition {took:?}, a pair {pair:?}");
         took.as_secs_f64() / pair.max(PAIR).as_secs_f64()
     }
@@ -135,6 +132,7 @@ async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
         .await;
     }
     let (all, less) = (all.in_pairs(), less.in_pairs());
-    assert!(all < 1.6, "{all}");
-    assert!(less < all * 1.1, "{all}, without one {less}");
+    // A third round trip would make it 1.5.
+    assert!(all < 1.4, "{all}");
+    assert!(less < 1.4, "{less}");
 }
