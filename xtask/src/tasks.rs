@@ -1,7 +1,7 @@
 //! What each task consists of.
 
-use std::fs;
 use std::process::ExitCode;
+use std::{env, fs};
 
 use crate::metadata::Metadata;
 use crate::steps::Steps;
@@ -30,6 +30,9 @@ pub(crate) fn run(task: &str) -> Option<ExitCode> {
     Some(steps.finish())
 }
 
+/// How many tests of a program run at once: most wait for servers and clocks, and hardly compute.
+const TEST_THREADS: &str = "6";
+
 /// Every test there is. The tidy rules are among them.
 fn test(steps: &mut Steps) {
     processes::adopt();
@@ -52,11 +55,11 @@ fn test(steps: &mut Steps) {
     }
     steps.run("tests", || {
         let tests = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
-        run_program(
-            cargo()
-                .args(["test", "--workspace", "--locked"])
-                .args(tests),
-        )
+        let mut cargo = cargo();
+        if env::var_os("RUST_TEST_THREADS").is_none() {
+            cargo.env("RUST_TEST_THREADS", TEST_THREADS);
+        }
+        run_program(cargo.args(["test", "--workspace", "--locked"]).args(tests))
     });
     steps.run("models of the driver", || {
         let models = ["--features", "__shuttle", "--lib", "model"];

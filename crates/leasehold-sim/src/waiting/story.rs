@@ -106,14 +106,11 @@ impl World {
             }
             Story::DeafHead | Story::DeafHeadDeadSecond => {
                 self.deafen_head()?;
-                let mut next = 2;
-                if story == Story::DeafHeadDeadSecond {
-                    self.kill(2, None);
-                    next = 3;
-                }
+                let dead = usize::from(story == Story::DeafHeadDeadSecond);
+                (0..dead).for_each(|_| self.kill(2, None));
                 self.with(0, Client::leave);
                 let accepted = queue::acceptance(self.ttl).as_duration();
-                (next, soon + sure(accepted))
+                (2 + dead, soon + sure(accepted))
             }
             Story::DeadHolder => {
                 let left = self.left();
