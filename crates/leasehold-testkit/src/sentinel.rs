@@ -6,7 +6,7 @@ use crate::redis::{RedisOptions, RedisServer, Restart};
 use crate::wait::eventually;
 
 /// How long any state may take to come about on a slow machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// The name under which the sentinels know the master.
 const NAME: &str = "mymaster";

@@ -241,7 +241,7 @@ pub(super) async fn shutdown_ends_all_waiting(bed: Bed) {
 }
 
 pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(bed: Bed) {
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(3);
     let client = bed.client_with(Client::builder().ttl(ttl)).await;
     let other = bed.client().await;
     let name = fresh_name("long");

@@ -63,7 +63,7 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(bed: Bed) {
 
 pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(bed: Bed) {
     on_thread(move || {
-        let ttl = Duration::from_millis(1_500);
+        let ttl = Duration::from_secs(4);
         let client = connect(&bed, Client::builder().ttl(ttl));
         let guard = client.mutex(fresh_name("busy")).unwrap().lock().unwrap();
         let begun = Instant::now();

@@ -87,7 +87,8 @@ pub(super) async fn a_waiter_gets_the_lock_of_a_dead_holder(bed: Bed) {
     let next = second.mutex(&name).unwrap().lock().await.unwrap();
     let waited = begun.elapsed();
     assert!(waited >= LEASE, "served {waited:?} after, before its end");
-    assert!(waited < LEASE * 4, "served {waited:?} after");
+    // Long before the ttl of the waiter, after which it would ask again in any case.
+    assert!(waited < Duration::from_secs(10), "served {waited:?} after");
     next.release().await.unwrap();
 }
 
