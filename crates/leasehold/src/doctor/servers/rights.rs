@@ -115,7 +115,10 @@ mod tests {
         let [danger, warning, note] = [Severity::Danger, Severity::Warning, Severity::Note];
         assert_eq!(severities, [danger, danger, note, Severity::Ok]);
 
-        node.rights.lacks = vec![lack("+rpush", Need::Wait), lack("+pubsub|numsub", Need::Wait)];
+        node.rights.lacks = vec![
+            lack("+rpush", Need::Wait),
+            lack("+pubsub|numsub", Need::Wait),
+        ];
         assert_eq!(worst(&check(&node, &Topology::Single, ACL)), warning);
         // Locks of many masters have no queue.
         node.rights.lacks = vec![lack("&", Need::Wait)];
@@ -127,7 +130,10 @@ mod tests {
     fn what_the_server_refuses_to_all_is_a_danger() {
         let mut node = healthy();
         node.rights.blocked = Some("OOM command not allowed".into());
-        assert_eq!(worst(&check(&node, &Topology::Single, ACL)), Severity::Danger);
+        assert_eq!(
+            worst(&check(&node, &Topology::Single, ACL)),
+            Severity::Danger
+        );
     }
 
     #[test]
