@@ -95,9 +95,11 @@ fn log_to_stderr() {
     let Ok(filter) = EnvFilter::try_from_env("LEASEHOLD_LOG") else {
         return;
     };
-    // Only one subscriber can be set, and nobody else sets one.
+    // Only one subscriber can be set, and nobody else sets one. An error of writing would be written to the
+    // same place, and that panics.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .log_internal_errors(false)
         .with_writer(|| output::LogWriter)
         .try_init();
 }

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dialogue::{Dialogue, Peer, Step};
-use crate::shared::Shared;
+use crate::shared::{Seat, Shared};
 use crate::status::Pages;
 
 /// How much is read at once.
@@ -79,6 +79,8 @@ enum Ending {
     Refused(Refusal),
     /// The client speaks by another connection.
     Replaced,
+    /// It is no client's, and another needs its place.
+    Displaced,
     /// The client has said farewell.
     Farewell,
     /// The node is about to stop.
@@ -99,10 +101,15 @@ impl<L: Link> Connection<L> {
     }
 
     /// Listens and answers until it ends.
-    pub(crate) async fn run(mut self, shared: Arc<Shared>) {
+    pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: Seat) {
         let mut closing = shared.closing.subscribe();
         let nobody = Arc::new(Notify::new());
+        let mut is_guest = true;
         while !self.is_over() {
+            if is_guest && self.dialogue.client().is_some() {
+                seat.is_of_client();
+                is_guest = false;
+            }
             let replaced = self.dialogue.replaced();
             let replaced = replaced.as_ref().unwrap_or(&nobody);
             let until = self.until;
@@ -124,6 +131,7 @@ impl<L: Link> Connection<L> {
                         break;
                     }
                 },
+                () = seat.ended(), if is_guest && self.ending.is_none() => self.end(Ending::Displaced),
                 () = replaced.notified(), if self.ending.is_none() => self.end(Ending::Replaced),
                 _ = closing.wait_for(|closing| *closing), if self.ending.is_none() => {
                     self.say(&ToClient::Closing);
@@ -339,6 +347,7 @@ impl fmt::Display for Ending {
             Self::Nonsense(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Replaced => f.write_str("the client speaks by another connection"),
+            Self::Displaced => f.write_str("another needs its place"),
             Self::Farewell => f.write_str("the client ends"),
             Self::Closing => f.write_str("the node is about to stop"),
         }

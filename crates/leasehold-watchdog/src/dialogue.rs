@@ -260,13 +260,14 @@ impl Dialogue {
         }
     }
 
-    /// Takes in a further process of a client.
+    /// Takes in a further process of a client, of whichever user: the command of a run may be by sudo. It only
+    /// keeps the client from being taken for dead.
     fn join(&self, client: &Arc<Client>, descriptor: Option<OwnedFd>) -> Result<(), Refusal> {
-        let Peer::Local(_, owner) = &self.peer else {
+        let Peer::Local(..) = &self.peer else {
             return Err(Refusal::Process);
         };
         let descriptor = descriptor.ok_or(Refusal::Process)?;
-        let process = Process::handed_over(descriptor, *owner).map_err(|_| Refusal::Process)?;
+        let process = Process::new(descriptor).map_err(|_| Refusal::Process)?;
         let process = Arc::new(process);
         if client.join(&process)? {
             self.shared.watch(client, &process);

@@ -77,21 +77,6 @@ impl Process {
         Self::new(pidfd)
     }
 
-    /// A process whose descriptor somebody handed over who may speak for it: he has the same user, or may
-    /// do everything anyway.
-    pub(crate) fn handed_over(pidfd: OwnedFd, by: Owner) -> io::Result<Self> {
-        let process = Self::new(pidfd)?;
-        if by.uid == 0 || process.is_gone() {
-            return Ok(process);
-        }
-        let theirs = proc::uid(process.pid)? == by.uid;
-        // Whatever was read was its own only if it has not ended since.
-        match theirs || process.is_gone() {
-            true => Ok(process),
-            false => Err(io::ErrorKind::PermissionDenied.into()),
-        }
-    }
-
     /// The process of a descriptor.
     pub(crate) fn new(pidfd: OwnedFd) -> io::Result<Self> {
         let pid = proc::pid_of(&pidfd)?;

@@ -1,12 +1,13 @@
 //! What the parts of a node have in common.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold_core::Instant;
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::Error;
 use crate::access::Permission;
@@ -33,10 +34,18 @@ pub(crate) struct Shared {
     pub(crate) closing: watch::Sender<bool>,
     connections: AtomicUsize,
     connections_max: usize,
+    /// Connections that no client speaks by, the oldest first. Each is notified when it has to end.
+    guests: Mutex<VecDeque<Arc<Notify>>>,
 }
 
 /// A place among those who are connected.
-pub(crate) struct Seat(Arc<Shared>);
+pub(crate) struct Seat {
+    shared: Arc<Shared>,
+    ended: Arc<Notify>,
+}
+
+/// How many connections may be left that were told to end, while as many others have their places.
+const ENDING_MAX: usize = 16;
 
 impl Shared {
     pub(crate) fn new(
@@ -60,14 +69,34 @@ impl Shared {
             closing: watch::Sender::new(false),
             connections: AtomicUsize::new(0),
             connections_max,
+            guests: Mutex::default(),
         }))
     }
 
-    /// Room for one more connection, if there is any.
+    /// Room for one more connection, if there is any. One too many ends the oldest by which no client
+    /// speaks: whoever only looks, or says nothing at all, keeps no client out.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
         let taken = self.connections.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat(Arc::clone(self));
-        (taken < self.connections_max).then_some(seat)
+        let seat = Seat {
+            shared: Arc::clone(self),
+            ended: Arc::default(),
+        };
+        let mut guests = self.guests();
+        let has_room = taken < self.connections_max
+            || taken < self.connections_max.saturating_add(ENDING_MAX)
+                && guests.pop_front().is_some_and(|oldest| {
+                    oldest.notify_one();
+                    true
+                });
+        if has_room {
+            guests.push_back(Arc::clone(&seat.ended));
+        }
+        drop(guests);
+        has_room.then_some(seat)
+    }
+
+    fn guests(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -127,8 +156,22 @@ impl Shared {
     }
 }
 
+impl Seat {
+    /// A client speaks by the connection: it does not end for others any more.
+    pub(crate) fn is_of_client(&self) {
+        let mut guests = self.shared.guests();
+        guests.retain(|guest| !Arc::ptr_eq(guest, &self.ended));
+    }
+
+    /// Waits until the connection has to end for another.
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.is_of_client();
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -133,7 +133,10 @@ fn read(file: &Path) -> Result<String, Failure> {
 fn log(form: LogForm) {
     let filter =
         EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
+    // An error of writing would be written to the same place, and that panics.
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .log_internal_errors(false);
     // If there is one already, it was asked for.
     let _ = match form {
         LogForm::Text => subscriber.with_writer(|| LogWriter).try_init(),

@@ -201,6 +201,28 @@ fn a_planned_end_is_a_success_and_leaves_no_socket() {
 }
 
 #[test]
+fn a_node_lives_on_when_nobody_reads_its_log() {
+    for form in ["text", "json"] {
+        let place = Place::new();
+        let socket = place.path("run/watchdog.sock").display().to_string();
+        let listen = format!("unix:{socket}");
+        let (reader, log) = std::io::pipe().unwrap();
+        drop(reader);
+        let process = place
+            .leasehold(["watchdog", "--listen", &listen, "--log", form])
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let node = Node { process, socket };
+        eventually(SOON, || node.status(&place).is_some());
+        let watchdog = node.option();
+        let mut run = place.run_script(&["--watchdog-required", &watchdog, "job"], "echo in");
+        let output = run.run_to_end();
+        assert_eq!(output.status.code(), Some(0), "{form}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let place = Place::new();
     let node = Node::start(&place);

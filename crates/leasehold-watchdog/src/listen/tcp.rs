@@ -153,7 +153,7 @@ async fn serve(
     seat: Option<Seat>,
     shared: Arc<Shared>,
 ) {
-    let Some(_seat) = seat else {
+    let Some(seat) = seat else {
         tracing::warn!(%from, "too many connections, sent somebody away");
         return;
     };
@@ -161,11 +161,16 @@ async fn serve(
         tracing::warn!(%from, %error, "cannot have the kernel watch a connection");
         return;
     }
-    match tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)).await {
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
+        // Another needs its place.
+        () = seat.ended() => return,
+    };
+    match accepted {
         Ok(Ok(stream)) => {
             let link = TlsLink(Box::new(stream));
             let peer = Peer::Remote(from);
-            Connection::new(&shared, peer, link).run(shared).await;
+            Connection::new(&shared, peer, link).run(shared, seat).await;
         }
         Ok(Err(error)) => tracing::warn!(%from, %error, "somebody came without TLS"),
         Err(_) => tracing::warn!(%from, "somebody came and did not begin TLS"),

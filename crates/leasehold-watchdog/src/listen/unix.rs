@@ -110,7 +110,7 @@ impl UnixListener {
 }
 
 async fn serve(stream: UnixStream, seat: Option<Seat>, shared: Arc<Shared>) {
-    let Some(_seat) = seat else {
+    let Some(seat) = seat else {
         tracing::warn!("too many connections, sent somebody away");
         return;
     };
@@ -121,7 +121,7 @@ async fn serve(stream: UnixStream, seat: Option<Seat>, shared: Arc<Shared>) {
     match peer {
         Ok(peer) => {
             let link = UnixLink::new(stream);
-            Connection::new(&shared, peer, link).run(shared).await;
+            Connection::new(&shared, peer, link).run(shared, seat).await;
         }
         Err(error) => tracing::warn!(%error, "cannot tell which process has connected"),
     }

@@ -1,9 +1,15 @@
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::watchdog::wire::{ClientSecret, Hello, Introduction, Role, ToClient, ToNode};
+use leasehold_core::Instant;
 use rustix::process::{Signal, getuid, kill_process};
 
 use super::*;
+use crate::dialogue::{Dialogue, Peer, Step};
+use crate::settings::{Settings, StoreSettings};
+use crate::shared::Shared;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -55,12 +61,50 @@ async fn an_id_of_another_user_is_refused() {
         ..sleeper.owner()
     };
     assert!(Process::by_pid(owner).is_err());
-    let pidfd = pidfd_open(sleeper.pid(), PidfdFlags::empty()).unwrap();
-    let refused = match owner.uid {
-        0 => return,
-        _ => Process::handed_over(pidfd, owner),
+}
+
+/// As the command of a run by sudo: the client must not be taken for dead before it has ended.
+#[tokio::test]
+async fn a_further_process_of_a_client_may_be_of_another_user() {
+    let store = StoreSettings {
+        name: Some("main".to_owned()),
+        url: "redis://nowhere".to_owned(),
+        ..StoreSettings::default()
     };
-    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    let settings = Settings {
+        stores: vec![store],
+        ..Settings::default()
+    };
+    let shared = Shared::new(&settings, None).unwrap();
+    let (client, command) = (Sleeper::start(), Sleeper::start());
+    let process = Arc::new(Process::by_pid(client.owner()).unwrap());
+    let owner = Owner {
+        uid: client.owner().uid + 1,
+        ..client.owner()
+    };
+    let mut dialogue = Dialogue::new(&shared, Peer::Local(process, owner));
+    let introduction = Introduction {
+        image: [0; 16],
+        store: "main".to_owned(),
+        namespace: "leasehold".to_owned(),
+        tenant: "default".to_owned(),
+        host: String::new(),
+        pid: 1,
+        program: String::new(),
+        label: String::new(),
+    };
+    let hello = ToNode::Hello(Hello {
+        token: None,
+        role: Role::Client(ClientSecret::from_random([0; 32]), introduction),
+    });
+    let now = Instant::from_nanos(1);
+    let answer = dialogue.hear(hello, || None, now);
+    let welcomed = matches!(answer, Step::Say(ToClient::Welcome { .. }));
+    assert!(welcomed, "{answer:?}");
+    let pidfd = pidfd_open(command.pid(), PidfdFlags::NONBLOCK).unwrap();
+    let answer = dialogue.hear(ToNode::Process, || Some(pidfd), now);
+    let joined = matches!(answer, Step::Say(ToClient::Joined(None)));
+    assert!(joined, "{answer:?}");
 }
 
 #[tokio::test]

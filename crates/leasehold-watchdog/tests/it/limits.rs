@@ -94,22 +94,25 @@ async fn no_more_leases_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_connections_than_it_may() {
+async fn one_connection_too_many_ends_the_oldest_that_no_client_speaks_by() {
     let bed = Bed::make().await;
     let limits = Limits {
-        clients: 1,
+        clients: 2,
         ..Limits::default()
     };
     let _node = node(&bed, limits).await;
-    let _client = Raw::client(&bed, 1);
-    let mut guests: Vec<_> = (0..128).map(|_| Raw::observer(&bed)).collect();
-    let mut late = Raw::connect(&bed.socket);
-    assert_eq!(late.asks(&hello(Role::Observer)), None);
-    guests.pop();
-    leasehold_testkit::eventually(crate::bed::SOON, || {
-        let mut next = Raw::connect(&bed.socket);
-        next.asks(&hello(Role::Observer)).is_some()
-    });
+    let mut client = Raw::client(&bed, 1);
+    let mut idle: Vec<_> = (0..29).map(|_| Raw::connect(&bed.socket)).collect();
+    let mut guests: Vec<_> = (0..100).map(|_| Raw::observer(&bed)).collect();
+    for oldest in &mut idle[..3] {
+        guests.push(Raw::observer(&bed));
+        assert_eq!(oldest.hears(), None);
+    }
+    let mut late = Raw::client(&bed, 2);
+    let leases = register(&mut client, 1..2);
+    assert!(leases.is_empty());
+    assert!(register(&mut late, 1..2).is_empty());
+    assert_eq!(guests[0].status().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

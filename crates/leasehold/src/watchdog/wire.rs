@@ -140,7 +140,7 @@ pub enum Refusal {
     Store,
     /// The lease is of another client, or the client of another process.
     Foreign,
-    /// A process of somebody else, or not a process.
+    /// Not a process, or one too many.
     Process,
     /// There are too many clients.
     Clients,
@@ -162,7 +162,7 @@ impl fmt::Display for Refusal {
             Self::Token => "the token is missing or wrong",
             Self::Store => "it does not serve this store",
             Self::Foreign => "the client or lease belongs to another process",
-            Self::Process => "not a process of this user",
+            Self::Process => "not a process that can be watched",
             Self::Clients => "it has as many clients as it may",
             Self::Leases => "it looks after as many leases as it may",
             Self::Value => "a value that cannot be",

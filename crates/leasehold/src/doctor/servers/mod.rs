@@ -59,7 +59,7 @@ fn check_node(node: &NodeFacts, servers: &Servers) -> Vec<Finding> {
     if !node.is_replica() {
         findings.extend(replicas::check(node));
     }
-    findings.extend(rights::check(node, &servers.acl));
+    findings.extend(rights::check(node, &servers.topology, &servers.acl));
     findings.extend(clocks::check(node));
     findings
 }

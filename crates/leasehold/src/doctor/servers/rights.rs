@@ -1,9 +1,9 @@
 //! What our user may do, and how it is told of losses.
 
 use super::Finding;
-use crate::store::survey::{Lack, Need, NodeFacts};
+use crate::store::survey::{Lack, Need, NodeFacts, Topology};
 
-pub(super) fn check(node: &NodeFacts, acl: &str) -> Vec<Finding> {
+pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     // A replica refuses to write because it is one.
     let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
@@ -16,7 +16,7 @@ pub(super) fn check(node: &NodeFacts, acl: &str) -> Vec<Finding> {
     }
     let user = node.rights.user.as_deref().unwrap_or("default");
     for lacks in node.rights.lacks.chunk_by(|a, b| a.need == b.need) {
-        findings.push(lacking(user, lacks, acl));
+        findings.push(lacking(user, lacks, topology, acl));
     }
     if node.rights.lacks.is_empty() {
         findings.push(Finding::ok(
@@ -36,18 +36,25 @@ pub(super) fn check(node: &NodeFacts, acl: &str) -> Vec<Finding> {
     findings
 }
 
+/// Rules without which a user cannot be notified, and is granted no lock where there is a queue.
+const NOTIFICATIONS: [&str; 4] = ["&", "+subscribe", "+publish", "+lpos"];
+
 /// That rights are lacking that are needed for the same.
-fn lacking(user: &str, lacks: &[Lack], acl: &str) -> Finding {
+fn lacking(user: &str, lacks: &[Lack], topology: &Topology, acl: &str) -> Finding {
     let rules: Vec<_> = lacks.iter().map(|lack| whole(&lack.rule, acl)).collect();
     let rules = rules.join(" ");
     let need = lacks.first().map_or(Need::Lock, |lack| lack.need);
     let seen = format!("user {user} lacks {rules}");
+    let has_queue = !matches!(topology, Topology::Masters);
+    let notifies = |lack: &Lack| NOTIFICATIONS.contains(&lack.rule.as_str());
+    let is_denied = has_queue && lacks.iter().any(notifies);
     let finding = match need {
         Need::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
-        Need::Wait => Finding::warning("rights", seen).because(
-            "it cannot wait in the queue, and its releases pass over those who do; without its \
-             channels, subscribe, publish and lpos it is granted no lock at all",
+        Need::Wait if is_denied => Finding::danger("rights", seen).because(
+            "it is granted no lock: it would wait behind all others, and its releases would notify nobody",
         ),
+        Need::Wait => Finding::warning("rights", seen)
+            .because("it cannot wait in the queue, and its releases pass over those who do"),
         Need::Renew => {
             Finding::note("rights", seen).because("its renewals cost the server more than need be")
         }
@@ -85,7 +92,7 @@ mod tests {
     #[test]
     fn what_is_lacking_is_told_with_the_rules_that_give_it() {
         let mut node = healthy();
-        assert_eq!(worst(&check(&node, ACL)), Severity::Ok);
+        assert_eq!(worst(&check(&node, &Topology::Single, ACL)), Severity::Ok);
         node.rights.user = Some("alice".into());
         node.rights.lacks = vec![
             lack("~", Need::Lock),
@@ -94,7 +101,7 @@ mod tests {
             lack("+lpos", Need::Wait),
             lack("+hexists", Need::Renew),
         ];
-        let findings = check(&node, ACL);
+        let findings = check(&node, &Topology::Single, ACL);
         let mends: Vec<_> = findings.iter().filter_map(|f| f.mend.as_deref()).collect();
         assert_eq!(
             mends,
@@ -106,20 +113,33 @@ mod tests {
         );
         let severities: Vec<_> = findings.iter().map(|f| f.severity).collect();
         let [danger, warning, note] = [Severity::Danger, Severity::Warning, Severity::Note];
-        assert_eq!(severities, [danger, warning, note, Severity::Ok]);
+        assert_eq!(severities, [danger, danger, note, Severity::Ok]);
+
+        node.rights.lacks = vec![
+            lack("+rpush", Need::Wait),
+            lack("+pubsub|numsub", Need::Wait),
+        ];
+        assert_eq!(worst(&check(&node, &Topology::Single, ACL)), warning);
+        // Locks of many masters have no queue.
+        node.rights.lacks = vec![lack("&", Need::Wait)];
+        assert_eq!(worst(&check(&node, &Topology::Single, ACL)), danger);
+        assert_eq!(worst(&check(&node, &Topology::Masters, ACL)), warning);
     }
 
     #[test]
     fn what_the_server_refuses_to_all_is_a_danger() {
         let mut node = healthy();
         node.rights.blocked = Some("OOM command not allowed".into());
-        assert_eq!(worst(&check(&node, ACL)), Severity::Danger);
+        assert_eq!(
+            worst(&check(&node, &Topology::Single, ACL)),
+            Severity::Danger
+        );
     }
 
     #[test]
     fn an_old_protocol_is_a_note() {
         let mut node = healthy();
         node.protocol = 2;
-        assert_eq!(worst(&check(&node, ACL)), Severity::Note);
+        assert_eq!(worst(&check(&node, &Topology::Single, ACL)), Severity::Note);
     }
 }
