@@ -316,7 +316,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store's answer says. [`ErrorKind::NoQuorum`] where that depends on masters that did not answer.
     ///
     /// # Cancel safety
     ///
@@ -341,7 +341,11 @@ impl Mutex {
     ///
     /// Dropped, it may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<Option<LockInfo>> {
-        let before = self.holder().await?;
+        // It can be freed although it is not sure who holds it.
+        let before = match self.holder().await {
+            Err(error) if error.kind() == ErrorKind::NoQuorum => None,
+            found => found?,
+        };
         let request = Request {
             key: self.key.clone(),
             op: Op::Revoke,

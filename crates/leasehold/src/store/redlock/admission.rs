@@ -120,10 +120,12 @@ impl Admission {
         if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
             return;
         }
-        let admission = Arc::downgrade(self);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(run(admission, namespace.clone()))),
-            Err(_) => self.progress(namespace, |progress| progress.running = false),
+        let running = Running {
+            admission: Arc::downgrade(self),
+            namespace: namespace.clone(),
+        };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(run(running));
         }
     }
 
@@ -251,21 +253,31 @@ impl Admission {
 
 /// Continues the admission for a namespace as long as the store is in use and a master that answers is not
 /// admitted.
-async fn run(admission: Weak<Admission>, namespace: Scope) {
+async fn run(running: Running) {
     loop {
         let wait = {
-            let Some(admission) = admission.upgrade() else {
+            let Some(admission) = running.admission.upgrade() else {
                 return;
             };
-            let wait = admission.advance(&namespace).await;
-            if wait.is_none() {
-                admission.progress(&namespace, |progress| progress.running = false);
-            }
-            wait
+            admission.advance(&running.namespace).await
         };
         match wait {
             Some(wait) => tokio::time::sleep(wait).await,
             None => return,
+        }
+    }
+}
+
+/// The task that inspects the masters for a namespace. Its runtime may end before the store does.
+struct Running {
+    admission: Weak<Admission>,
+    namespace: Scope,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.upgrade() {
+            admission.progress(&self.namespace, |progress| progress.running = false);
         }
     }
 }

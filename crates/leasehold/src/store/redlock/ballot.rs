@@ -377,8 +377,14 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         }
     });
     let said: Vec<_> = said.collect();
+    // A master that does not answer may keep them out for longer.
+    let at_least = match errors.iter().all(is_unarmed) {
+        true => "",
+        false => "at least ",
+    };
     let until = kept_out.map_or(String::new(), |left| {
-        format!(", kept out for another {:.0} s", left.as_secs_f64().ceil())
+        let left = left.as_secs_f64().ceil();
+        format!(", kept out for {at_least}another {left:.0} s")
     });
     let message = format!(
         "no majority of {} masters{until}: {}",

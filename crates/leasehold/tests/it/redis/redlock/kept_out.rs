@@ -74,3 +74,36 @@ async fn try_lock_says_how_long_masters_are_kept_out() {
     let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
     says_how_long(&error);
 }
+
+/// A program may use one store in one runtime after the other.
+#[test]
+fn the_admission_goes_on_in_another_runtime() {
+    let masters = Masters::start(3);
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let first = runtime();
+    let store = first.block_on(open(&url(&masters)));
+    let over = |store| Client::builder().ttl(SHORT).build(store).unwrap();
+    first.block_on(async {
+        let client = over(std::sync::Arc::clone(&store));
+        let mutex = client.mutex("a").unwrap();
+        mutex.try_lock().await.unwrap_err();
+    });
+    drop(first);
+    runtime().block_on(async {
+        let client = over(store);
+        lock_in_time(&client, "a").await.release().await.unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_is_away_at_the_first_use_is_named() {
+    let mut masters = Masters::start(3);
+    masters.server_mut(2).kill9();
+    let client = client(&url(&masters), SHORT).await;
+    let mutex = client.mutex("a").unwrap();
+    let message = mutex.try_lock().await.unwrap_err().to_string();
+    let dead = format!(":{}", masters.server(2).port());
+    for part in ["for at least another ", &dead, "until all masters answer"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
