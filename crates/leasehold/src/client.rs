@@ -25,6 +25,7 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 ///
 /// It belongs to the process that made it. In a fork of that process each call is an error, each guard reads
 /// [`Lost`](crate::State::Lost), and what is dropped releases nothing: connect anew there.
+/// A SQLite file is opened in a fork only if its parent has no client on it at that moment.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
