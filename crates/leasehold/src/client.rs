@@ -25,6 +25,8 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 ///
 /// It belongs to the process that made it. In a fork of that process each call is an error, each guard reads
 /// [`Lost`](crate::State::Lost), and what is dropped releases nothing: connect anew there.
+/// A SQLite file that the process has open cannot be opened in a fork of it. It is closed when the last client
+/// on it was dropped, and its runtime has run on or was dropped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

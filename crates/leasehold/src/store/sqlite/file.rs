@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, f
 use super::fault::{Fault, failure};
 use super::liveness::LivenessLock;
 use super::machine::Machine;
+use super::opened::OpenConnection;
 use super::{path, schema, time};
 use crate::store::survey::FileSystem;
 use crate::{Error, ErrorKind};
@@ -31,6 +32,7 @@ pub(super) struct File {
     identity: Option<(u64, u64)>,
     /// After the connection, so that it outlives it.
     pub(super) liveness: LivenessLock,
+    _open: OpenConnection,
 }
 
 impl File {
@@ -40,6 +42,7 @@ impl File {
     pub(super) fn open(path: &Path, machine: &Machine) -> Result<Self, Fault> {
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         path::prepare(path)?;
+        let open = OpenConnection::to(path)?;
         refuse_foreign(path)?;
         let identity = path::identity(path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -62,6 +65,7 @@ impl File {
             machine,
             identity,
             liveness,
+            _open: open,
         })
     }
 

@@ -8,7 +8,8 @@
 //!
 //! The descriptors stay open, without a lock, when the last store of this process is dropped: to
 //! close one would drop all POSIX locks that SQLite has on the same file in this process. A process
-//! keeps one for each file that it ever opened and that is not deleted.
+//! keeps one for each file that it ever opened and that is not deleted. A fork opens its own: what it
+//! inherited is the same lock as its parent's, which either would unlock for both.
 
 use std::fs::File;
 use std::io;
@@ -22,20 +23,29 @@ use rustix::io::Errno;
 
 use super::fault::{Fault, failure};
 use super::path;
+use crate::process::Process;
 use crate::{Error, ErrorKind};
 
-/// The files that this process has had open.
+/// The files that this process has had open, and the process of which it is a fork.
 static FILES: Mutex<Vec<LockedFile>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct LockedFile {
     identity: Identity,
     file: File,
+    process: Process,
     /// How many [`LivenessLock`]s of this process share the lock.
     shares: usize,
 }
 
 type Identity = (u64, u64);
+
+impl LockedFile {
+    /// Whether it is the file with that identity, and was not inherited from another process.
+    fn is_own(&self, identity: Identity) -> bool {
+        self.identity == identity && self.process.is_current()
+    }
+}
 
 /// This process among those that have a file open. Dropping it gives up its share.
 #[derive(Debug)]
@@ -49,7 +59,7 @@ impl LivenessLock {
     pub(super) fn of(path: &Path) -> Result<Self, Fault> {
         let mut files = files();
         files.retain(|known| known.shares > 0 || !is_deleted(&known.file));
-        let known = path::identity(path).filter(|id| files.iter().any(|f| f.identity == *id));
+        let known = path::identity(path).filter(|id| files.iter().any(|f| f.is_own(*id)));
         let identity = match known {
             Some(identity) => identity,
             None => {
@@ -59,6 +69,7 @@ impl LivenessLock {
                 files.push(LockedFile {
                     identity,
                     file,
+                    process: Process::current(),
                     shares: 0,
                 });
                 identity
@@ -122,7 +133,7 @@ fn files() -> MutexGuard<'static, Vec<LockedFile>> {
 
 /// It was deleted before it was locked, if it is not found: another attempt opens its successor.
 fn find(files: &mut [LockedFile], identity: Identity) -> Result<&mut LockedFile, Fault> {
-    let file = files.iter_mut().find(|file| file.identity == identity);
+    let file = files.iter_mut().find(|file| file.is_own(identity));
     file.ok_or_else(|| failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY))
 }
 

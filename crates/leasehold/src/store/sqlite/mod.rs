@@ -27,6 +27,7 @@ mod link;
 mod liveness;
 mod log;
 mod machine;
+mod opened;
 mod path;
 mod patience;
 mod records;

@@ -5,6 +5,8 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::Command;
@@ -18,6 +20,24 @@ use nix::unistd::{ForkResult, Pid, fork};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bed::{Bed, fresh_name};
+
+/// SQLite keeps what locks a process has in memory. A fork has a copy of that, and not the locks: others would
+/// delete the log that it writes to.
+fn a_forked_child_connects_anew_if_its_parent_has_not_the_file_open(
+    test: &str,
+    bed: impl FnOnce() -> Bed,
+) {
+    if let Ok(url) = std::env::var(PLACE) {
+        return fork_and_connect(&url);
+    }
+    let bed = bed();
+    let process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+        .env(PLACE, bed.url().expect("a store that processes share"))
+        .output()
+        .unwrap();
+    assert!(process.status.success(), "{process:?}");
+}
 
 /// What tells a process of the tests where the lock is, and how its child ends: the URL, the name and the way.
 const PLACE: &str = "LEASEHOLD_TEST_FORK";
@@ -50,6 +70,7 @@ fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, bed: impl FnOnce() 
 }
 
 over_shared_stores! {
+    a_forked_child_connects_anew_if_its_parent_has_not_the_file_open,
     a_forked_child_leaves_the_locks_to_its_parent,
 }
 
@@ -140,6 +161,62 @@ fn fork_blocking(url: &str, name: &str, way: &str) {
     let other = blocking::Client::connect(url).unwrap();
     assert!(other.mutex(name).unwrap().try_lock().unwrap().is_none());
     guard.release().unwrap();
+}
+
+/// Connects in a fork, while the parent is connected and after it has left.
+fn fork_and_connect(url: &str) {
+    let name = fresh_name("fork");
+    let lock = || {
+        let client = blocking::Client::connect(url)?;
+        client.mutex(&name)?.lock()?.release()
+    };
+    let client = blocking::Client::connect(url).unwrap();
+    ends_well(in_child(|| {
+        let locked = lock();
+        if url.starts_with("sqlite:") {
+            let error = locked.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("fork"), "{error}");
+        } else {
+            locked.unwrap();
+        }
+    }));
+    drop(client);
+    // The file is closed by its thread, a moment later.
+    eventually(PATIENCE, || {
+        let child = in_child(|| lock().unwrap());
+        waitpid(child, None).unwrap() == WaitStatus::Exited(child, 0)
+    });
+    #[cfg(target_os = "linux")]
+    if let Some(file) = url.strip_prefix("sqlite:") {
+        assert_lock_the_file_each(url, Path::new(file));
+    }
+}
+
+/// A process and its fork, which both open a file anew, do not share the lock that shows that they live.
+#[cfg(target_os = "linux")]
+fn assert_lock_the_file_each(url: &str, file: &Path) {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let inode = format!(":{} ", std::fs::metadata(file).unwrap().ino());
+    let locks = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let of_file = |line: &&str| line.contains(" FLOCK ") && line.contains(&inode);
+        locks.lines().filter(of_file).count()
+    };
+    eventually(PATIENCE, || locks() == 0);
+    let child = in_child(|| {
+        let _client = blocking::Client::connect(url).unwrap();
+        std::thread::sleep(PATIENCE * 2);
+    });
+    eventually(PATIENCE, || locks() == 1);
+    let client = blocking::Client::connect(url).unwrap();
+    let both = locks();
+    let pid = rustix::process::Pid::from_raw(child.as_raw()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    waitpid(child, None).unwrap();
+    assert_eq!(both, 2);
+    drop(client);
 }
 
 /// Does something in a forked child, which ends then, and answers its id.

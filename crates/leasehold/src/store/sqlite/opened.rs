@@ -1,0 +1,65 @@
+//! Which files this process has open in SQLite, so that a fork of it does not open them.
+//!
+//! SQLite keeps in memory which locks its process has on a file. A fork has a copy of that, and none of
+//! the locks: it would take no lock that its parent had, and others would truncate the shared memory
+//! and delete the log that it works with.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::path;
+use crate::process::Process;
+use crate::{Error, ErrorKind, Result};
+
+/// The open files of this process, and those that were open in the process of which it is a fork.
+static FILES: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy, Debug)]
+struct OpenFile {
+    /// Not another file's as long as this one is open here, or its descriptor was inherited.
+    identity: (u64, u64),
+    process: Process,
+}
+
+/// A connection to a file that this process has open. To be dropped after it.
+#[derive(Debug)]
+pub(super) struct OpenConnection(Option<(u64, u64)>);
+
+impl OpenConnection {
+    /// Notes that a connection to the file at a path is about to be opened.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] in a fork of a process that had it open.
+    pub(super) fn to(path: &Path) -> Result<Self> {
+        let identity = path::identity(path);
+        if let Some(identity) = identity {
+            let mut files = files();
+            let mut known = files.iter().filter(|file| file.identity == identity);
+            if known.any(|file| !file.process.is_current()) {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "this process is a fork of one that had the file open, and SQLite cannot lock \
+                     it here; fork before the file is opened, or execute a program after it",
+                ));
+            }
+            let process = Process::current();
+            files.push(OpenFile { identity, process });
+        }
+        Ok(Self(identity))
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let mut files = files();
+        let own = |file: &OpenFile| Some(file.identity) == self.0 && file.process.is_current();
+        if let Some(place) = files.iter().position(own) {
+            files.swap_remove(place);
+        }
+    }
+}
+
+fn files() -> MutexGuard<'static, Vec<OpenFile>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
