@@ -66,6 +66,7 @@ impl Child {
     /// Starts the guardian of a command.
     pub(crate) fn guardian(environment: &[(&'static str, String)]) -> Result<Self, Failure> {
         let start = || {
+            processes::check_proc()?;
             let ended_children = tokio::signal::unix::signal(SignalKind::child())?;
             // Should the guardian be killed, the command's processes become children of the runner.
             processes::adopt_orphans()?;
@@ -93,11 +94,13 @@ impl Child {
         })
     }
 
-    /// Has the guardian start the command.
+    /// Has the guardian start the command, and tells it until when the command may live and how long that
+    /// is before the end of the lease, unless it may live on without the lock.
     pub(crate) async fn start(
         &mut self,
         command: &[OsString],
         lease: LeaseId,
+        allowance: Option<(Instant, Duration)>,
         watchdog: Option<&Watchdog>,
     ) -> Result<(), Failure> {
         let failed = |error| Failure::own("the guardian of the command does not answer", error);
@@ -115,7 +118,13 @@ impl Child {
             },
             command: command.to_vec(),
         };
-        let sent = self.channel.write_all(&order.encode()).await;
+        let mut message = order.encode();
+        // Together with the order: the runner may be stopped before it sends anything more.
+        if let Some((until, reserve)) = allowance {
+            message.extend(guardian::allowance(until, reserve).into_bytes());
+            self.allowed = Some(until);
+        }
+        let sent = self.channel.write_all(&message).await;
         sent.map_err(failed)?;
         let line = self.reports.next_line().await.map_err(failed)?;
         match line.as_deref().and_then(Report::parse) {
@@ -201,6 +210,13 @@ impl Child {
         }
     }
 
+    /// Has the guardian go on if it is stopped: it would neither report an end nor kill the command.
+    pub(crate) fn continue_guardian(&self) {
+        if let Some(guardian) = self.guardian {
+            let _ = kill_process(guardian, Signal::CONT);
+        }
+    }
+
     /// Ends the guardian. What is left of the command is left on purpose.
     pub(crate) async fn dismiss_guardian(mut self) {
         let _ = self.channel.try_write(guardian::DISMISSED.as_bytes());
@@ -281,7 +297,7 @@ fn spawn_guardian(channel: &UnixStream, environment: &[(&'static str, String)]) 
     // By this name even if the program was replaced since it was started.
     let mut guardian = Command::new("/proc/self/exe");
     guardian
-        .arg0("leasehold")
+        .arg0(guardian::FIRST_ARGUMENT)
         .arg(guardian::COMMAND)
         .arg(descriptor.to_string())
         .envs(environment.iter().map(|(name, value)| (name, value)))

@@ -40,6 +40,12 @@ use super::signals;
 /// The hidden command that starts it.
 pub(crate) const COMMAND: &str = "__guard";
 
+/// The name of its process. Longer ones would be cut off.
+const PROCESS_NAME: &str = "guardian";
+
+/// Its first argument, as `pidof` and `ps` show it.
+pub(crate) const FIRST_ARGUMENT: &str = "leasehold-guardian";
+
 /// The runner's word that all is well.
 pub(crate) const DISMISSED: &str = ".\n";
 
@@ -167,8 +173,8 @@ pub(crate) fn guard() -> Option<u8> {
 }
 
 fn serve(channel: &UnixStream) -> io::Result<()> {
-    // Its name would be that of the link by which it was started.
-    let _ = std::fs::write("/proc/self/comm", "leasehold");
+    // Not the name of the runner: `killall -9 leasehold` must leave one of the two to end the command.
+    let _ = std::fs::write("/proc/self/comm", PROCESS_NAME);
     let mut words = BufReader::new(channel.try_clone()?);
     // Without an order the runner was killed.
     let Some(order) = Order::read(&mut words) else {

@@ -94,7 +94,10 @@ async fn run_command(
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
     // Before there is anything to guard: the guardian outlives all processes of the command.
     let _ = watch(child.guardian_pid());
-    let started = child.start(&args.command, guard.lease_id(), watchdog).await;
+    let allowance = supervise::allowance(guard, args);
+    let started = child
+        .start(&args.command, guard.lease_id(), allowance, watchdog)
+        .await;
     if let Err(failure) = started {
         child.dismiss_guardian().await;
         return Err(failure);

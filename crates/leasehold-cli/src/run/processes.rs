@@ -12,6 +12,18 @@ use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 /// How often [`Tree::signal_once`] looks for processes that were forked while it stopped the others.
 const STOP_ROUNDS: usize = 20;
 
+/// Whether /proc shows the processes of our own pid namespace. By the ids of another, the processes of the command
+/// are not found, and others would be signalled.
+pub(crate) fn check_proc() -> io::Result<()> {
+    if fs::read_link("/proc/self")?.to_str() == Some(&getpid().to_string()) {
+        Ok(())
+    } else {
+        Err(io::Error::other(
+            "/proc shows the processes of another pid namespace; mount one for this namespace",
+        ))
+    }
+}
+
 /// Makes this process the parent of descendants whose own parent has ended.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)

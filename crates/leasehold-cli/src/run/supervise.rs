@@ -66,9 +66,12 @@ impl Supervisor<'_> {
         if !self.child.is_empty() {
             let left = self.child.tree().members().len();
             if !self.args.wait_all {
-                self.say(format_args!(
-                    "{left} background processes of the command run on without the lock"
-                ));
+                // The last ones may have ended meanwhile.
+                if left > 0 {
+                    self.say(format_args!(
+                        "{left} background processes of the command run on without the lock"
+                    ));
+                }
             } else {
                 if self.args.verbose {
                     self.say(format_args!("waiting for {left} background processes"));
@@ -87,9 +90,8 @@ impl Supervisor<'_> {
         let lease = self.args.lease.unwrap_or(self.args.ttl);
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
         loop {
-            if !ignore {
-                self.child
-                    .allow(last_moment(self.guard, self.args), reserve(self.args));
+            if let Some((until, reserve)) = allowance(self.guard, self.args) {
+                self.child.allow(until, reserve);
             }
             let ended = async {
                 match scope {
@@ -106,7 +108,7 @@ impl Supervisor<'_> {
                 }
                 () = ended => return Ok(()),
                 signal = self.signals.any() => self.pass_on(signal).await,
-                () = tokio::time::sleep(pulse) => {}
+                () = tokio::time::sleep(pulse) => self.child.continue_guardian(),
             }
         }
     }
@@ -222,6 +224,13 @@ impl Supervisor<'_> {
             }
         }
     }
+}
+
+/// Until when the command may live if the runner says nothing more, and how long that is before the end of the
+/// lease. `None` if it may live on without the lock.
+pub(crate) fn allowance(guard: &Guard, args: &RunArgs) -> Option<(Instant, Duration)> {
+    let ignores_loss = args.on_lost == OnLost::Ignore;
+    (!ignores_loss).then(|| (last_moment(guard, args), reserve(args)))
 }
 
 /// The moment before the end of the lease at which the last process must be killed.

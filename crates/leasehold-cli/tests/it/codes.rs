@@ -142,6 +142,19 @@ fn a_closed_stderr_changes_nothing() {
 }
 
 #[test]
+fn background_processes_that_end_together_with_the_command_are_not_reported() {
+    let place = Place::new();
+    for _ in 0..20 {
+        let output = place.run_script(&["job"], "true & exit 0").run_to_end();
+        assert!(
+            !stderr(&output).contains(" 0 background"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
 fn background_processes_are_reported_or_waited_for() {
     let place = Place::new();
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";

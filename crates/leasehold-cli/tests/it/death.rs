@@ -72,6 +72,72 @@ fn a_killed_guardian_ends_the_run() {
     assert!(!place.is_held("job"));
 }
 
+/// `killall -9 leasehold` is what people type: one process must be left that ends the command.
+#[test]
+fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
+    let place = Place::new();
+    let run = Running::start(place.run_script(&["job"], FAR));
+    let pids = far_processes(&place);
+    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut by_name = vec![run.process.id()];
+    by_name.extend(
+        children_of(run.process.id())
+            .into_iter()
+            .filter(|pid| name(pid).contains("leasehold"))
+            .map(|pid| pid.parse::<u32>().unwrap()),
+    );
+    // None may see the end of the other.
+    for signal in ["STOP", "KILL"] {
+        for pid in &by_name {
+            crate::tools::kill(signal, *pid);
+        }
+    }
+    for pid in &pids {
+        eventually(SOON, || !lives(pid));
+    }
+    run.finish();
+}
+
+/// It would not report the end of the command, and the lock would be held for ever.
+#[test]
+fn a_guardian_that_is_stopped_goes_on() {
+    let place = Place::new();
+    let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
+    let run = Running::start(place.run_script(&["job"], script));
+    crate::tools::kill("STOP", place.line_of("guardian").parse().unwrap());
+    std::fs::write(place.path("go-on"), "").unwrap();
+    assert!(run.finish().status.success());
+}
+
+/// As by a terminal, which stops the runner and not the guardian.
+#[test]
+fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let script = "echo $$ > child; exec sleep 1000";
+    let run = place.run_script(&["--ttl", "2s", "job"], script).spawn();
+    let run = run.unwrap();
+    // Without a pause, as it is about to start the command.
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let begun = Instant::now();
+    let mut guardian = String::new();
+    while guardian.is_empty() && begun.elapsed() < SOON {
+        guardian = std::fs::read_to_string(&children).unwrap();
+    }
+    let guardian = guardian.trim();
+    crate::tools::kill("STOP", guardian.parse().unwrap());
+    // The runner sends its order meanwhile. Is it too slow, there is nothing to see here.
+    std::thread::sleep(Duration::from_millis(500));
+    crate::tools::kill("STOP", run.id());
+    crate::tools::kill("CONT", guardian.parse().unwrap());
+    let other = place.run_script(&["-w", "20s", "job"], "true").run_to_end();
+    assert!(other.status.success(), "{}", stderr(&other));
+    let child = place.read("child").trim().to_owned();
+    eventually(SOON, || child.is_empty() || !lives(&child));
+    crate::tools::kill("CONT", run.id());
+    assert_eq!(finish(run).status.code(), Some(122));
+}
+
 #[test]
 fn a_run_leaves_no_process_behind() {
     let place = Place::new();
@@ -93,7 +159,10 @@ fn a_guardian_does_not_show_the_arguments_of_the_command() {
         Running::start(place.run_script(&["job"], "echo $PPID > guardian; echo in; sleep 1000"));
     let guardian = place.line_of("guardian");
     let arguments = std::fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap();
-    assert!(arguments.starts_with("leasehold\0__guard\0"), "{arguments}");
+    assert!(
+        arguments.starts_with("leasehold-guardian\0__guard\0"),
+        "{arguments}"
+    );
     assert!(!arguments.contains("sleep"), "{arguments}");
     run.signal("TERM");
     run.finish();
@@ -143,6 +212,25 @@ fn a_command_that_cannot_be_guarded_is_not_run() {
     let output = hidden.run_to_end();
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     assert!(stderr(&output).contains("the guardian of the command cannot be started"));
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!place.is_held("job"));
+}
+
+/// As in a pid namespace without a /proc of its own: other processes have the ids of those that are to be killed.
+#[test]
+fn a_command_whose_processes_cannot_be_found_is_not_run() {
+    let place = Place::new();
+    let run = place.run_script(&["job"], "echo ran");
+    let mut foreign = std::process::Command::new("unshare");
+    foreign
+        .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("XDG_STATE_HOME", place.path(""))
+        .current_dir(place.path(""));
+    let output = foreign.run_to_end();
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).contains("another pid namespace"));
     assert!(output.stdout.is_empty(), "{output:?}");
     assert!(!place.is_held("job"));
 }
