@@ -150,16 +150,17 @@ impl Driver {
     /// Repeats the failed releases of a shard until none is left.
     async fn repeat_releases(self: Arc<Self>, route: Route) {
         let mut failing_since = self.clock.now();
-        loop {
+        // Asked before each pause as well: a task without work must not keep the client alive.
+        while !self.failed_releases(route).is_empty() {
             let failing = self.clock.now().since(failing_since);
             let pause = contention::retry_after(failing).max(REPEAT_MIN);
             let end = self.clock.now().after(self.part_of(pause));
             self.clock.sleep_until(end).await;
-            let tickets = self.failed_releases(route);
-            if tickets.is_empty() {
+            let failed = self.failed_releases(route);
+            if failed.is_empty() {
                 return;
             }
-            let posted = tickets.into_iter().map(|(ticket, request)| {
+            let posted = failed.into_iter().map(|(ticket, request)| {
                 let reply = self.release_again(request);
                 (ticket, reply)
             });

@@ -237,7 +237,9 @@ impl Worker {
             () = window.until.come() => {}
             Some(ended) = tasks.join_next() => {
                 ended.map_err(|error| Failure::own("a task of the bench failed", error))??;
-                return Err(Failure::usage("a waiter got the lock while another held it"));
+                return Err(Failure::usage(
+                    "the holder's lease ended while others waited for it: the machine is too busy to measure this",
+                ));
             }
         }
         let since = |before: Option<u64>, after: Option<u64>| {

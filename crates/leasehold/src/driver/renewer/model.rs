@@ -95,8 +95,9 @@ async fn a_while() {
 
 /// Ends the task of a renewer. The model checker would end it by a panic, which it survives.
 async fn stop(renewer: &Renewer) {
-    renewer.task.abort();
-    while !renewer.task.is_finished() {
+    let Some(task) = &renewer.task else { return };
+    task.abort();
+    while !task.is_finished() {
         yield_now().await;
     }
 }
