@@ -1,5 +1,5 @@
 //! Inspects the masters, and admits those that are new or may have forgotten when
-//! [`decide`](leasehold_core::quorum::decide) says so.
+//! [`decide`] says so.
 //!
 //! Every client that finds a master that is not admitted does this: no other process has to run for it.
 //! The progress is in the masters themselves, so that short programs continue it one after the other.
