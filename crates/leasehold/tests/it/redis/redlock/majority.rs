@@ -133,7 +133,12 @@ async fn a_short_absence_costs_nobody_anything() {
         masters.server(nth).cont();
     }
     renewed(&guard).await;
-    assert!(is_held(&guard), "{:?}", guard.state());
+    // On a busy machine a later renewal may be late once more.
+    eventually_async(LONG, async || {
+        assert!(!guard.state().is_lost(), "{:?}", guard.state());
+        is_held(&guard)
+    })
+    .await;
     assert!(!waiting.is_finished());
     let first = guard.token();
     guard.release().await.unwrap();
