@@ -1,6 +1,7 @@
 //! Waiting for a state that can be observed, and finding a port.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,4 +44,25 @@ pub async fn eventually_async(deadline: Duration, mut condition: impl AsyncFnMut
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("no port is free");
     listener.local_addr().expect("a bound port").port()
+}
+
+/// Connects to a Redis server until it lets nobody else in, and returns the connections.
+///
+/// # Panics
+///
+/// If it does not within `deadline`, or cannot be reached.
+pub fn fill_connections(port: u16, deadline: Duration) -> Vec<TcpStream> {
+    let mut connections = Vec::new();
+    eventually(deadline, || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut answer = [0; 4];
+        let read = stream.read(&mut answer).unwrap_or_default();
+        let full = read == 0 || answer == *b"-ERR";
+        if !full {
+            connections.push(stream);
+        }
+        full
+    });
+    connections
 }

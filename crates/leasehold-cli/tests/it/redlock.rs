@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{Masters, RedisServer, eventually};
+use leasehold_testkit::{Masters, RedisServer, eventually, fill_connections};
 use serde_json::Value;
 
 use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr};
@@ -153,18 +153,7 @@ fn a_server_that_is_full_is_waited_for() {
     let server = RedisServer::start();
     let place = Place::with_store(server.url());
     server.cli(&["CONFIG", "SET", "maxclients", "4"]);
-    let mut others = Vec::new();
-    eventually(SOON, || {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream.write_all(b"PING\r\n").unwrap();
-        let mut answer = [0; 4];
-        let read = stream.read(&mut answer).unwrap_or_default();
-        let full = read == 0 || answer == *b"-ERR";
-        if !full {
-            others.push(stream);
-        }
-        full
-    });
+    let mut others = fill_connections(server.port(), SOON);
     let refused = place.run_script(&["--no-wait", "job"], "true").output();
     let told = stderr(&refused.unwrap());
     assert!(told.contains("maxclients"), "{told}");

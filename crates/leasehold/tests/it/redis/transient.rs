@@ -1,10 +1,7 @@
 //! A server that refuses for a while is waited for; one that refuses for good is not.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
 use leasehold::{Client, ErrorKind, Guard, Mutex};
-use leasehold_testkit::{RedisServer, eventually, eventually_async};
+use leasehold_testkit::{RedisServer, eventually, eventually_async, fill_connections};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -132,18 +129,7 @@ async fn a_server_that_is_full_is_waited_for() {
     server.cli(&["CONFIG", "SET", "maxclients", "8"]);
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     // Whoever comes first is let in.
-    let mut others = Vec::new();
-    eventually(LONG, || {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream.write_all(b"PING\r\n").unwrap();
-        let mut answer = [0; 4];
-        let read = stream.read(&mut answer).unwrap_or_default();
-        let full = read == 0 || answer == *b"-ERR";
-        if !full {
-            others.push(stream);
-        }
-        full
-    });
+    let others = fill_connections(server.port(), LONG);
     let waiter = refused_waiter(&mutex, "raise its maxclients").await;
     drop(others);
     granted(waiter).await;
