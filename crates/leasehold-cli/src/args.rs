@@ -217,7 +217,7 @@ pub(crate) struct ReleaseArgs {
     pub(crate) json: bool,
 }
 
-/// Say what would lose locks in this store, and how to mend it.
+/// Say what would lose locks in this store, and how to fix it.
 ///
 /// Looks at eviction, memory, persistence, replicas, clocks, rights and versions, or at the place of
 /// the file. Changes nothing. What the user of the store may not see is a note, never a failure.

@@ -58,7 +58,7 @@ struct JsonFinding<'a> {
     node: Option<&'a str>,
     seen: &'a str,
     consequence: Option<&'a str>,
-    mend: Option<&'a str>,
+    fix: Option<&'a str>,
 }
 
 impl<'a> From<&'a Report> for Json<'a> {
@@ -69,7 +69,7 @@ impl<'a> From<&'a Report> for Json<'a> {
             node: finding.node.as_deref(),
             seen: &finding.seen,
             consequence: finding.consequence.as_deref(),
-            mend: finding.mend.as_deref(),
+            fix: finding.fix.as_deref(),
         });
         Self {
             store: &report.store,
@@ -105,11 +105,11 @@ fn block(finding: &Finding) -> Vec<String> {
     let head = format!("{severity:<SEVERITY_WIDTH$}{check:<CHECK_WIDTH$}");
     let mut lines = wrapped(&seen);
     lines.extend(finding.consequence.iter().flat_map(|text| wrapped(text)));
-    if let Some(mend) = &finding.mend {
-        let mend = format!("mend: {mend}");
+    if let Some(fix) = &finding.fix {
+        let fix = format!("fix: {fix}");
         // A line to paste stays one.
-        let pasted = mend.contains("ACL SETUSER");
-        lines.extend(if pasted { vec![mend] } else { wrapped(&mend) });
+        let pasted = fix.contains("ACL SETUSER");
+        lines.extend(if pasted { vec![fix] } else { wrapped(&fix) });
     }
     let heads = std::iter::once(head.clone()).chain(std::iter::repeat(" ".repeat(head.len())));
     let lines = heads.zip(lines);

@@ -6,7 +6,7 @@
 //! Two properties make every operation safe to send again:
 //!
 //! * A lease id stands for one acquisition, so a late message can only speak of its own grant.
-//! * Hold counts are absolute. Whoever enters twice says "two", not "one more".
+//! * RecordHolder counts are absolute. Whoever enters twice says "two", not "one more".
 //!
 //! And a third one makes their order harmless: only the last release and a revocation shorten a
 //! lease. A request that runs late, after one with a longer ttl, takes nothing away from a holder
@@ -27,7 +27,7 @@ use crate::token::{self, Token, TokenCount};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Who holds it. May have expired: ask [`Record::holder`].
-    pub hold: Option<Hold>,
+    pub hold: Option<RecordHolder>,
     /// The last token given out under this name.
     pub last_token: Option<Token>,
     /// Who waits. May have expired, too: [`apply`] forgets it then.
@@ -36,7 +36,7 @@ pub struct Record {
 
 /// A grant, as it stands in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Hold {
+pub struct RecordHolder {
     /// The lease that holds the lock.
     pub lease: LeaseId,
     /// How many holds the client has on it.
@@ -45,7 +45,7 @@ pub struct Hold {
     pub expires_at: StoreTime,
 }
 
-impl Hold {
+impl RecordHolder {
     /// Keeps the lease for `ttl` from now, or as long as it is kept already.
     fn keep(&mut self, now: StoreTime, ttl: Ttl) {
         self.expires_at = self.expires_at.max(now.after(ttl));
@@ -55,7 +55,7 @@ impl Hold {
 impl Record {
     /// The holder at `now`; an expired one is none.
     #[must_use]
-    pub fn holder(&self, now: StoreTime) -> Option<&Hold> {
+    pub fn holder(&self, now: StoreTime) -> Option<&RecordHolder> {
         self.hold.as_ref().filter(|hold| now < hold.expires_at)
     }
 }
@@ -105,7 +105,7 @@ pub enum Op {
     },
     /// As its holder, write down a block of tokens that was chosen elsewhere: the lock is one of many
     /// masters. It must be larger than all before, or the one that was written last.
-    Fence {
+    SetToken {
         /// The lease that holds the lock.
         lease: LeaseId,
         /// The first token of the block.
@@ -126,7 +126,7 @@ impl Op {
             | Self::Enter { ttl, .. }
             | Self::Renew { ttl, .. }
             | Self::Release { ttl, .. } => Some(*ttl),
-            Self::Fence { .. } | Self::Revoke => None,
+            Self::SetToken { .. } | Self::Revoke => None,
         }
     }
 }
@@ -257,7 +257,7 @@ pub fn apply(
             let outcome = outcome.map(|()| Outcome::Entered { count });
             pass_on_without(record, now, lease, outcome, &mut tell)
         }
-        Op::Fence {
+        Op::SetToken {
             lease,
             first,
             tokens,
@@ -312,7 +312,7 @@ fn pass_on(
             now,
         };
         if tell(&Notice::Granted(grant)) {
-            record.hold = Some(Hold {
+            record.hold = Some(RecordHolder {
                 lease: head.lease,
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
@@ -351,7 +351,7 @@ fn acquire(
         return Outcome::Exhausted;
     };
     record.queue.leave(lease);
-    let mut hold = Hold {
+    let mut hold = RecordHolder {
         lease,
         count,
         expires_at: record.hold.map_or(now, |own| own.expires_at),
@@ -435,7 +435,7 @@ fn reserve(record: &mut Record, now: StoreTime, tokens: TokenCount) -> Option<To
     Some(first)
 }
 
-fn own(record: &mut Record, lease: LeaseId) -> Option<&mut Hold> {
+fn own(record: &mut Record, lease: LeaseId) -> Option<&mut RecordHolder> {
     record.hold.as_mut().filter(|hold| hold.lease == lease)
 }
 

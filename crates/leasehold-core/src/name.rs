@@ -68,9 +68,9 @@ impl fmt::Debug for Name {
 /// 1 to [`SCOPE_BYTES_MAX`] of the characters `A-Z a-z 0-9 . _ -`, so that no scope can end inside
 /// another and so that it fits into a key pattern of an access rule.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope(Arc<str>);
+pub struct ScopeName(Arc<str>);
 
-impl Scope {
+impl ScopeName {
     /// Parses a namespace or tenant.
     ///
     /// # Errors
@@ -102,13 +102,13 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for ScopeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for Scope {
+impl fmt::Debug for ScopeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
     }
@@ -168,9 +168,9 @@ mod tests {
 
     #[test]
     fn scopes_hold_no_separator() {
-        assert!(Scope::parse("team-a.prod_1").is_ok());
-        assert_eq!(Scope::parse("a:b"), Err(NameError::Forbidden(':')));
-        assert_eq!(Scope::parse("ä"), Err(NameError::Forbidden('ä')));
-        assert_eq!(Scope::parse(""), Err(NameError::Empty));
+        assert!(ScopeName::parse("team-a.prod_1").is_ok());
+        assert_eq!(ScopeName::parse("a:b"), Err(NameError::Forbidden(':')));
+        assert_eq!(ScopeName::parse("ä"), Err(NameError::Forbidden('ä')));
+        assert_eq!(ScopeName::parse(""), Err(NameError::Empty));
     }
 }

@@ -259,7 +259,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             wait: true,
         },
         9 => Op::Renew { lease, ttl },
-        10 => Op::Fence {
+        10 => Op::SetToken {
             lease,
             // Between them lies what the clocks say.
             first: *pick(rng, &firsts()),

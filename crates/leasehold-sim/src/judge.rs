@@ -147,7 +147,7 @@ impl Judge {
                 self.begin(lease, count, now, ttl);
             }
             (
-                Op::Fence {
+                Op::SetToken {
                     lease,
                     first,
                     tokens,
@@ -173,7 +173,7 @@ impl Judge {
             }
             (
                 Op::Enter { lease, .. }
-                | Op::Fence { lease, .. }
+                | Op::SetToken { lease, .. }
                 | Op::Renew { lease, .. }
                 | Op::Release { lease, .. },
                 Outcome::Lost(_),

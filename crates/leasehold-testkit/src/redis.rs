@@ -123,13 +123,13 @@ impl RedisOptions {
     #[must_use]
     pub fn replica_of(mut self, master: &RedisServer) -> Self {
         self.replica = true;
-        self.replicates()
+        self.has_replicas()
             .config(&format!("replicaof 127.0.0.1 {}", master.port))
     }
 
     /// Knows how to come in where it is told to follow.
     #[must_use]
-    pub(crate) fn replicates(self) -> Self {
+    pub(crate) fn has_replicas(self) -> Self {
         let (user, password) = ADMIN;
         self.config(&format!("masteruser {user}"))
             .config(&format!("masterauth {password}"))

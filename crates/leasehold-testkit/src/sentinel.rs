@@ -58,7 +58,7 @@ impl SentinelOptions {
     #[must_use]
     pub fn start(self) -> SentinelSet {
         // Told to follow when they run, they come up at once again whoever is there.
-        let server = self.servers.together().replicates();
+        let server = self.servers.together().has_replicas();
         let master = server.clone().start();
         let replica = || {
             let replica = server.clone().start();

@@ -1,6 +1,6 @@
 //! Which users and groups of this machine may register locks of which namespaces.
 
-use leasehold_core::Scope;
+use leasehold_core::ScopeName;
 use nix::unistd::{Group, User};
 
 use crate::Error;
@@ -11,7 +11,7 @@ pub enum Namespaces {
     /// `*`: all of them.
     All,
     /// These.
-    Listed(Vec<Scope>),
+    Listed(Vec<ScopeName>),
 }
 
 impl Namespaces {
@@ -20,7 +20,7 @@ impl Namespaces {
         if text == "*" {
             return Some(Self::All);
         }
-        let scopes = text.split(',').map(|scope| Scope::parse(scope).ok());
+        let scopes = text.split(',').map(|scope| ScopeName::parse(scope).ok());
         scopes.collect::<Option<_>>().map(Self::Listed)
     }
 

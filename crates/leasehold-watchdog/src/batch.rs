@@ -6,22 +6,22 @@ use std::time::Duration;
 use leasehold::Durability;
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::store::{Key, Reply, Request};
-use leasehold_core::watchdog::{Deed, End};
+use leasehold_core::watchdog::{ActionResult, WatchdogAction};
 use leasehold_core::{Instant, Op, Outcome};
 use tokio::sync::SemaphorePermit;
 
 use crate::client::Client;
-use crate::lanes::Lane;
+use crate::shard_limiter::ShardLimiter;
 use crate::shared::Shared;
 use crate::stores::Served;
 
-/// One deed for one lease.
+/// One action for one lease.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct PendingAction {
     pub(crate) client: Arc<Client>,
     pub(crate) key: Key,
     pub(crate) number: u64,
-    pub(crate) deed: Deed,
+    pub(crate) action: WatchdogAction,
 }
 
 /// Deeds for leases of one store and shard. Dropped at any point, those without an answer have failed, and
@@ -29,29 +29,29 @@ pub(crate) struct Errand {
 struct Batch {
     shared: Arc<Shared>,
     store: Arc<Served>,
-    errands: Vec<Errand>,
+    pending_actions: Vec<PendingAction>,
 }
 
-/// Sends what waits on a lane, in batches, until nothing does.
-pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, lane: Arc<Lane>) {
+/// Sends what waits on a limiter, in batches, until nothing does.
+pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, limiter: Arc<ShardLimiter>) {
     loop {
-        let turn = lane.turn().await;
-        let errands = lane.next_batch();
-        if errands.is_empty() {
+        let turn = limiter.turn().await;
+        let pending_actions = limiter.next_batch();
+        if pending_actions.is_empty() {
             return;
         }
         let batch = Batch {
             shared: Arc::clone(&shared),
             store: Arc::clone(&store),
-            errands,
+            pending_actions,
         };
-        batch.run(&lane, turn).await;
+        batch.run(&limiter, turn).await;
     }
 }
 
 impl Batch {
     /// Does what is still wanted.
-    async fn run(mut self, lane: &Lane, turn: Option<SemaphorePermit<'_>>) {
+    async fn run(mut self, limiter: &ShardLimiter, turn: Option<SemaphorePermit<'_>>) {
         let (requests, longest) = self.begin();
         let served = Arc::clone(&self.store);
         let Some(store) = served.store() else {
@@ -62,11 +62,11 @@ impl Batch {
         }
         let sent = BootClock.now();
         let count = requests.len();
-        // A store that never answers must not keep its lane.
+        // A store that never answers must not keep its limiter.
         let replies = tokio::time::timeout(longest, store.apply(requests)).await;
         let replies = replies.unwrap_or_default();
         let now = BootClock.now();
-        lane.answered(count, now.since(sent));
+        limiter.answered(count, now.since(sent));
         drop(turn);
         self.answered(&replies, sent, now);
     }
@@ -74,37 +74,45 @@ impl Batch {
     /// The requests, without those that are not wanted any more, and how long an answer is of use.
     fn begin(&mut self) -> (Vec<Request>, Duration) {
         let now = BootClock.now();
-        let (wanted, unwanted) = std::mem::take(&mut self.errands)
+        let (wanted, unwanted) = std::mem::take(&mut self.pending_actions)
             .into_iter()
-            .partition(|errand| errand.client.is_wanted(errand.number, errand.deed, now));
-        self.errands = wanted;
+            .partition(|pending_action| {
+                pending_action
+                    .client
+                    .is_wanted(pending_action.number, pending_action.action, now)
+            });
+        self.pending_actions = wanted;
         self.fail(unwanted, now);
         let mut longest = Duration::ZERO;
-        let requests = self.errands.iter().map(|errand| {
-            let (Deed::Renew(ttl) | Deed::Release(ttl)) = errand.deed;
+        let requests = self.pending_actions.iter().map(|pending_action| {
+            let (WatchdogAction::Renew(ttl) | WatchdogAction::Release(ttl)) = pending_action.action;
             longest = longest.max(ttl.as_duration());
-            errand.request()
+            pending_action.request()
         });
         (requests.collect(), longest)
     }
 
     fn answered(&mut self, replies: &[Reply], sent: Instant, now: Instant) {
-        let answered = self.errands.len().min(replies.len());
+        let answered = self.pending_actions.len().min(replies.len());
         let mut failed = None;
         let mut clients = Clients::default();
-        for (errand, reply) in self.errands.drain(..answered).zip(replies) {
+        for (pending_action, reply) in self.pending_actions.drain(..answered).zip(replies) {
             let end = match reply {
                 Reply::Applied { outcome, .. } => end(outcome),
                 Reply::Rejected(error) | Reply::Unknown(error) => {
                     failed = Some(error);
-                    End::Failed
+                    ActionResult::Failed
                 }
             };
-            count(errand.deed, end);
-            errand
-                .client
-                .done(errand.number, errand.deed, end, sent, now);
-            clients.add(errand.client);
+            count(pending_action.action, end);
+            pending_action.client.done(
+                pending_action.number,
+                pending_action.action,
+                end,
+                sent,
+                now,
+            );
+            clients.add(pending_action.client);
         }
         if answered > 0 {
             self.store.answered(failed);
@@ -113,12 +121,14 @@ impl Batch {
     }
 
     /// These were not done.
-    fn fail(&self, errands: Vec<Errand>, now: Instant) {
+    fn fail(&self, pending_actions: Vec<PendingAction>, now: Instant) {
         let mut clients = Clients::default();
-        for errand in errands {
-            let Errand { number, deed, .. } = errand;
-            errand.client.done(number, deed, End::Failed, now, now);
-            clients.add(errand.client);
+        for pending_action in pending_actions {
+            let PendingAction { number, action, .. } = pending_action;
+            pending_action
+                .client
+                .done(number, action, ActionResult::Failed, now, now);
+            clients.add(pending_action.client);
         }
         clients.look_again(&self.shared, now);
     }
@@ -145,17 +155,17 @@ impl Clients {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let errands = std::mem::take(&mut self.errands);
-        self.fail(errands, BootClock.now());
+        let pending_actions = std::mem::take(&mut self.pending_actions);
+        self.fail(pending_actions, BootClock.now());
     }
 }
 
-impl Errand {
+impl PendingAction {
     fn request(&self) -> Request {
         let lease = self.client.lease(self.number);
-        let op = match self.deed {
-            Deed::Renew(ttl) => Op::Renew { lease, ttl },
-            Deed::Release(ttl) => Op::Release {
+        let op = match self.action {
+            WatchdogAction::Renew(ttl) => Op::Renew { lease, ttl },
+            WatchdogAction::Release(ttl) => Op::Release {
                 lease,
                 count: 0,
                 ttl,
@@ -170,23 +180,24 @@ impl Errand {
 }
 
 /// What a store's answer means for a lease.
-fn end(outcome: &Outcome) -> End {
+fn end(outcome: &Outcome) -> ActionResult {
     match outcome {
-        Outcome::Renewed => End::Renewed,
-        Outcome::Released { .. } | Outcome::Lost(_) => End::Over,
-        _ => End::Failed,
+        Outcome::Renewed => ActionResult::Renewed,
+        Outcome::Released { .. } | Outcome::Lost(_) => ActionResult::Over,
+        _ => ActionResult::Failed,
     }
 }
 
-fn count(deed: Deed, end: End) {
-    let what = match deed {
-        Deed::Renew(_) => "renewal",
-        Deed::Release(_) => "release",
+fn count(action: WatchdogAction, end: ActionResult) {
+    let what = match action {
+        WatchdogAction::Renew(_) => "renewal",
+        WatchdogAction::Release(_) => "release",
     };
     let how = match end {
-        End::Renewed => "renewed",
-        End::Over => "over",
-        End::Failed => "failed",
+        ActionResult::Renewed => "renewed",
+        ActionResult::Over => "over",
+        ActionResult::Failed => "failed",
     };
-    metrics::counter!("leasehold_watchdog_deeds_total", "deed" => what, "end" => how).increment(1);
+    metrics::counter!("leasehold_watchdog_actions_total", "action" => what, "end" => how)
+        .increment(1);
 }

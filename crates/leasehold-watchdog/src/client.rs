@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold::store::{Key, Space};
+use leasehold::store::{Key, Keyspace};
 use leasehold::watchdog::wire::{Changes, Introduction, Refusal};
-use leasehold_core::watchdog::{Charge, Condition, Deed, End, Evidence};
-use leasehold_core::{ClientId, Instant, LeaseId, Name, Scope};
+use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
+use leasehold_core::{ClientId, Instant, LeaseId, Name, ScopeName};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::members::Members;
 pub(crate) use self::state::{Lock, State};
-use crate::clients::Tally;
+use crate::handover::Handover;
 use crate::journal::{Entry, Id, Known, Lease};
-use crate::memory::Memory;
+use crate::monitors::Tally;
 use crate::process::{Identity, Process};
 use crate::stores::Served;
 
@@ -33,12 +33,12 @@ pub(crate) struct Client {
     pub(crate) serial: u64,
     pub(crate) origin: Origin,
     pub(crate) about: About,
-    pub(crate) space: Space,
+    pub(crate) space: Keyspace,
     pub(crate) store: Arc<Served>,
     pub(crate) known_since: Instant,
-    memory: Option<Arc<Memory>>,
+    memory: Option<Arc<Handover>>,
     state: Mutex<State>,
-    /// When the keeper looks at it, in nanoseconds. 0: never.
+    /// When the scheduler looks at it, in nanoseconds. 0: never.
     pub(crate) scheduled: AtomicU64,
 }
 
@@ -99,9 +99,9 @@ pub(crate) struct Making {
     pub(crate) origin: Origin,
     pub(crate) program: Program,
     pub(crate) store: Arc<Served>,
-    pub(crate) charge: Charge<Name>,
+    pub(crate) charge: ClientMonitor<Name>,
     pub(crate) tallies: Vec<Arc<Tally>>,
-    pub(crate) memory: Option<Arc<Memory>>,
+    pub(crate) memory: Option<Arc<Handover>>,
 }
 
 impl Client {
@@ -112,8 +112,8 @@ impl Client {
             program,
             ..
         } = making;
-        let scope = |text: &str| Scope::parse(text).map_err(|_| Refusal::Value);
-        let space = Space::new(
+        let scope = |text: &str| ScopeName::parse(text).map_err(|_| Refusal::Value);
+        let space = Keyspace::new(
             scope(&introduction.namespace)?,
             scope(&introduction.tenant)?,
         );
@@ -138,7 +138,7 @@ impl Client {
                 program,
                 speaker: None,
                 tallies: making.tallies,
-                noted: Condition::Well,
+                noted: Liveness::Alive,
             }),
             scheduled: AtomicU64::new(0),
         };
@@ -306,18 +306,25 @@ impl Client {
         self.lock().program
     }
 
-    /// Whether a deed is still wanted.
-    pub(crate) fn is_wanted(&self, number: u64, deed: Deed, now: Instant) -> bool {
-        self.lock().charge.is_wanted(number, deed, now)
+    /// Whether a action is still wanted.
+    pub(crate) fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
+        self.lock().charge.is_wanted(number, action, now)
     }
 
-    /// What became of a deed.
-    pub(crate) fn done(&self, number: u64, deed: Deed, end: End, sent: Instant, now: Instant) {
+    /// What became of a action.
+    pub(crate) fn done(
+        &self,
+        number: u64,
+        action: WatchdogAction,
+        end: ActionResult,
+        sent: Instant,
+        now: Instant,
+    ) {
         let mut state = self.lock();
-        if end == End::Over {
+        if end == ActionResult::Over {
             state.unregister(number);
         }
-        state.charge.done(number, deed, end, sent, now);
+        state.charge.done(number, action, end, sent, now);
     }
 
     /// Ends it if there is nothing to do for it any more.
@@ -343,7 +350,7 @@ impl Client {
         }
     }
 
-    /// Whether the keeper has it in mind.
+    /// Whether the scheduler has it in mind.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.scheduled.load(Ordering::Relaxed) != 0
     }
@@ -361,7 +368,7 @@ impl Client {
         for (number, name, terms) in state.charge.leases() {
             self.write(|id| Entry::Lease(id, number, state::saved(name, terms)));
         }
-        if let Condition::HeldUp { since } = state.noted {
+        if let Liveness::Silent { since } = state.noted {
             self.write(|id| Entry::Silent(id, since.as_nanos()));
         }
     }
@@ -376,7 +383,7 @@ impl Client {
         Known {
             image: state.program.image,
             drawn: state.program.drawn,
-            store: self.store.shown().to_owned(),
+            store: self.store.redacted_url().to_owned(),
             namespace: self.space.namespace().to_string(),
             tenant: self.space.tenant().to_string(),
             host,

@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::dialogue::{Dialogue, Peer, Step};
-use crate::shared::{Seat, Shared};
+use crate::session::{Peer, Session, Step};
+use crate::shared::{ConnectionPermit, Shared};
 use crate::status::Pages;
 
 /// How much is read at once.
@@ -48,7 +48,7 @@ pub(crate) trait Link: AsyncRead + AsyncWrite + Send + Unpin {
 pub(crate) struct Connection<L> {
     link: L,
     decoder: Decoder,
-    dialogue: Dialogue,
+    session: Session,
     out: Out,
     pages: Option<Pages>,
     /// Why it ends, as soon as the last word was read.
@@ -92,7 +92,7 @@ impl<L: Link> Connection<L> {
         Self {
             link,
             decoder: Decoder::default(),
-            dialogue: Dialogue::new(shared, peer),
+            session: Session::new(shared, peer),
             out: Out::default(),
             pages: None,
             ending: None,
@@ -101,16 +101,16 @@ impl<L: Link> Connection<L> {
     }
 
     /// Listens and answers until it ends.
-    pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: Seat) {
+    pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: ConnectionPermit) {
         let mut closing = shared.closing.subscribe();
         let nobody = Arc::new(Notify::new());
         let mut is_guest = true;
         while !self.is_over() {
-            if is_guest && self.dialogue.client().is_some() {
+            if is_guest && self.session.client().is_some() {
                 seat.is_of_client();
                 is_guest = false;
             }
-            let replaced = self.dialogue.replaced();
+            let replaced = self.session.replaced();
             let replaced = replaced.as_ref().unwrap_or(&nobody);
             let until = self.until;
             let late = async move {
@@ -139,7 +139,7 @@ impl<L: Link> Connection<L> {
                 }
                 () = late => match self.ending {
                     Some(_) => break,
-                    None if self.dialogue.is_introduced() => self.refuse(Refusal::Slow),
+                    None if self.session.is_introduced() => self.refuse(Refusal::Slow),
                     None => self.refuse(Refusal::Word),
                 },
             }
@@ -183,7 +183,7 @@ impl<L: Link> Connection<L> {
                 Poll::Pending => {}
             }
         }
-        if sent && self.ending.is_none() && self.dialogue.is_introduced() {
+        if sent && self.ending.is_none() && self.session.is_introduced() {
             self.until = None;
         }
         match exchanged {
@@ -224,14 +224,14 @@ impl<L: Link> Connection<L> {
     fn take_in(&mut self, word: ToNode) {
         let link = &mut self.link;
         let descriptor = || link.take_descriptor();
-        match self.dialogue.hear(word, descriptor, BootClock.now()) {
+        match self.session.hear(word, descriptor, BootClock.now()) {
             Step::Silence => {}
             Step::Say(word) => self.say(&word),
             Step::Show(pages) => self.pages = Some(pages),
             Step::Refuse(refusal) => self.refuse(refusal),
-            Step::End => self.end(Ending::Farewell),
+            Step::ActionResult => self.end(Ending::Farewell),
         }
-        if self.ending.is_none() && self.dialogue.is_introduced() {
+        if self.ending.is_none() && self.session.is_introduced() {
             self.until = None;
         }
     }
@@ -259,8 +259,8 @@ impl<L: Link> Connection<L> {
         let Some(ending) = &self.ending else {
             return;
         };
-        let peer = self.dialogue.peer();
-        let client = self.dialogue.client().map(|client| client.to_string());
+        let peer = self.session.peer();
+        let client = self.session.client().map(|client| client.to_string());
         let client = client.as_deref();
         match ending {
             Ending::Refused(_) | Ending::Nonsense(_) => {

@@ -9,7 +9,7 @@ use leasehold_core::Instant;
 
 use crate::Limits;
 use crate::access::Namespaces;
-use crate::dialogue::{Dialogue, Peer, Step};
+use crate::session::{Peer, Session, Step};
 use crate::settings::{Settings, StoreSettings, Token};
 use crate::shared::Shared;
 
@@ -64,7 +64,7 @@ fn listen(data: &[u8]) -> usize {
 
 struct Heard {
     decoder: Decoder,
-    dialogue: Dialogue,
+    session: Session,
 }
 
 impl Heard {
@@ -72,7 +72,7 @@ impl Heard {
         let peer = Peer::Remote(([127, 0, 0, 1], 1).into());
         Self {
             decoder: Decoder::default(),
-            dialogue: Dialogue::new(shared, peer),
+            session: Session::new(shared, peer),
         }
     }
 
@@ -88,11 +88,11 @@ impl Heard {
                     return false;
                 }
             };
-            match self.dialogue.hear(word, || None, now) {
+            match self.session.hear(word, || None, now) {
                 Step::Silence => {}
                 Step::Say(word) => fits(&word),
                 Step::Show(pages) => pages.for_each(|page| fits(&page)),
-                Step::Refuse(_) | Step::End => return false,
+                Step::Refuse(_) | Step::ActionResult => return false,
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use self::limited::Limited;
 use crate::Error;
-use crate::figures::Figures;
+use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 
 /// How long an answer about the stores is good for: they are not to be asked by each who wants to know.
@@ -30,12 +30,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Http {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
-    figures: Figures,
+    figures: MetricsRecorder,
 }
 
 struct Told {
     shared: Arc<Shared>,
-    figures: Figures,
+    figures: MetricsRecorder,
     /// Whether a store was reachable, and when.
     reachable: Mutex<Option<(Instant, bool)>>,
 }
@@ -58,7 +58,7 @@ impl Http {
         Ok(Self {
             listener,
             address,
-            figures: Figures::begin()?,
+            figures: MetricsRecorder::begin()?,
         })
     }
 

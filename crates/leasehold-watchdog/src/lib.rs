@@ -33,25 +33,25 @@
 mod access;
 mod batch;
 mod client;
-mod clients;
 mod connection;
-mod dialogue;
 mod error;
-mod figures;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handover;
 mod http;
 mod journal;
-mod keeper;
-mod lanes;
 mod limits;
 mod listen;
-mod manager;
-mod memory;
+mod metrics;
+mod monitors;
 mod node;
 mod process;
+mod scheduler;
+mod service_manager;
+mod session;
 mod settings;
+mod shard_limiter;
 mod shared;
 mod status;
 mod stores;

@@ -10,11 +10,11 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::Error;
+use crate::handover::Handover;
 use crate::http::Http;
-use crate::keeper::Keeper;
 use crate::listen::{Listener, Tls};
-use crate::manager::{Given, Manager};
-use crate::memory::Memory;
+use crate::scheduler::Scheduler;
+use crate::service_manager::{Given, ServiceManager};
 use crate::settings::{Listen, Settings};
 use crate::shared::Shared;
 use crate::stores;
@@ -34,7 +34,7 @@ pub struct Node {
     shared: Arc<Shared>,
     addresses: Vec<Listen>,
     metrics: Option<SocketAddr>,
-    manager: Option<Arc<Manager>>,
+    manager: Option<Arc<ServiceManager>>,
     listening: Vec<AbortHandle>,
     stopped: watch::Sender<bool>,
 }
@@ -65,7 +65,7 @@ impl Node {
             })?,
             false => Given::default(),
         };
-        let manager = Manager::here().filter(|_| settings.service_manager);
+        let manager = ServiceManager::here().filter(|_| settings.service_manager);
         let (manager, telling) = manager.unzip();
         let manager = manager.map(Arc::new);
         let memory = manager.as_ref().map(|manager| remember(manager, &given));
@@ -98,7 +98,7 @@ impl Node {
             memory.take_over(shared, given, BootClock.now());
             shared.tasks.spawn(keep_tidy(memory, Arc::clone(shared)));
         }
-        shared.tasks.spawn(Keeper::run(Arc::clone(shared)));
+        shared.tasks.spawn(Scheduler::run(Arc::clone(shared)));
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
             let listening = shared.tasks.spawn(listener.run(Arc::clone(shared)));
@@ -137,7 +137,7 @@ impl Node {
         for listening in &self.listening {
             listening.abort();
         }
-        let handed_over = Keeper::hand_over(&self.shared);
+        let handed_over = Scheduler::hand_over(&self.shared);
         if tokio::time::timeout(HAND_OVER_WITHIN, handed_over)
             .await
             .is_err()
@@ -203,14 +203,14 @@ fn raise_file_limit() {
     }
 }
 
-fn remember(manager: &Arc<Manager>, given: &Given) -> Result<Arc<Memory>, Error> {
-    let memory = Memory::new(manager, given);
+fn remember(manager: &Arc<ServiceManager>, given: &Given) -> Result<Arc<Handover>, Error> {
+    let memory = Handover::new(manager, given);
     let failed = |error| Error::new("cannot begin a journal for the next node").with_source(error);
     memory.map(Arc::new).map_err(failed)
 }
 
 /// Writes the journal anew from time to time.
-async fn keep_tidy(memory: Arc<Memory>, shared: Arc<Shared>) {
+async fn keep_tidy(memory: Arc<Handover>, shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(TIDY_EVERY).await;
         memory.tidy_up(&shared);
@@ -218,7 +218,7 @@ async fn keep_tidy(memory: Arc<Memory>, shared: Arc<Shared>) {
 }
 
 /// Tells the service manager again and again that this process is alive.
-async fn say_alive(manager: Arc<Manager>, pause: Duration) {
+async fn say_alive(manager: Arc<ServiceManager>, pause: Duration) {
     loop {
         manager.tell("WATCHDOG=1");
         tokio::time::sleep(pause).await;
@@ -230,7 +230,7 @@ impl Drop for Node {
         self.shared.tasks.stop();
         for store in &self.shared.stores {
             // What waits there refers to clients, and they to their store.
-            store.lanes.clear();
+            store.limiters.clear();
         }
         self.stopped.send_replace(true);
     }

@@ -12,10 +12,10 @@ use tokio::sync::{Notify, watch};
 use crate::Error;
 use crate::access::Permission;
 use crate::client::{Client, Origin};
-use crate::clients::Clients;
-use crate::keeper::Keeper;
-use crate::memory::Memory;
+use crate::handover::Handover;
+use crate::monitors::Clients;
 use crate::process::Process;
+use crate::scheduler::Scheduler;
 use crate::settings::Settings;
 use crate::stores::Served;
 use crate::tasks::Tasks;
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) stores: Vec<Arc<Served>>,
     /// Who may register what.
     pub(crate) allow: Vec<Permission>,
-    pub(crate) keeper: Keeper,
+    pub(crate) scheduler: Scheduler,
     pub(crate) tasks: Tasks,
     /// Whether it is about to stop.
     pub(crate) closing: watch::Sender<bool>,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 }
 
 /// A place among those who are connected.
-pub(crate) struct Seat {
+pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
     ended: Arc<Notify>,
 }
@@ -50,7 +50,7 @@ const ENDING_MAX: usize = 16;
 impl Shared {
     pub(crate) fn new(
         settings: &Settings,
-        memory: Option<Arc<Memory>>,
+        memory: Option<Arc<Handover>>,
     ) -> Result<Arc<Self>, Error> {
         let stores = settings.stores.iter().map(|store| {
             let served = Served::new(store)?;
@@ -64,7 +64,7 @@ impl Shared {
             clients: Clients::new(settings.limits, settings.max_pause, tokens, memory),
             stores: stores.collect::<Result<_, Error>>()?,
             allow: settings.allow.clone(),
-            keeper: Keeper::default(),
+            scheduler: Scheduler::default(),
             tasks: Tasks::default(),
             closing: watch::Sender::new(false),
             connections: AtomicUsize::new(0),
@@ -75,9 +75,9 @@ impl Shared {
 
     /// Room for one more connection, if there is any. One too many ends the oldest by which no client
     /// speaks: whoever only looks, or says nothing at all, keeps no client out.
-    pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
+    pub(crate) fn seat(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let taken = self.connections.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat {
+        let seat = ConnectionPermit {
             shared: Arc::clone(self),
             ended: Arc::default(),
         };
@@ -111,7 +111,7 @@ impl Shared {
     /// Something has happened to a client: it is forgotten, or looked at when it is due.
     pub(crate) fn look_again(&self, client: &Arc<Client>, now: Instant) {
         if !self.clients.forget_if_over(client, now) {
-            self.keeper.look_at(client, now);
+            self.scheduler.look_at(client, now);
         }
     }
 
@@ -156,7 +156,7 @@ impl Shared {
     }
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// A client speaks by the connection: it does not end for others any more.
     pub(crate) fn is_of_client(&self) {
         let mut guests = self.shared.guests();
@@ -169,7 +169,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.is_of_client();
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);

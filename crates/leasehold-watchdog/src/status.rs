@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::frame::{FRAME_MAX, encode};
 use leasehold::watchdog::wire::{self, ClientStatus, ToClient};
-use leasehold_core::watchdog::Condition;
+use leasehold_core::watchdog::Liveness;
 use leasehold_core::{ClientId, Instant};
 
 use crate::client::Client;
@@ -83,7 +83,7 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
     let condition = charge.condition(now);
     let is_kept = |number: u64| charge.kept_until(number).is_some_and(|until| until > now);
     let kept = match condition {
-        Condition::HeldUp { .. } => {
+        Liveness::Silent { .. } => {
             let kept = charge.leases().filter(|(number, ..)| is_kept(*number));
             let names = kept.map(|(_, name, _)| name.to_string());
             names.take(NAMES_MAX).collect()
@@ -91,7 +91,7 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
         _ => Vec::new(),
     };
     let why = match condition {
-        Condition::Well => String::new(),
+        Liveness::Alive => String::new(),
         _ => state.why(),
     };
     let about = client.about.clone();
@@ -101,18 +101,18 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
         pid: about.pid,
         program: about.program,
         label: about.label,
-        store: client.store.shown().to_owned(),
+        store: client.store.redacted_url().to_owned(),
         leases: u32::try_from(charge.len()).unwrap_or(u32::MAX),
         processes: u32::try_from(state.processes()).unwrap_or(u32::MAX),
         connected: charge.is_connected(),
         known_ms: millis(now.since(client.known_since)),
         silent_ms: millis(now.since(charge.last_heard())),
         condition: match condition {
-            Condition::Well => wire::Condition::Well,
-            Condition::HeldUp { .. } => wire::Condition::HeldUp,
-            Condition::GivenUp => wire::Condition::GivenUp,
-            Condition::Unseen => wire::Condition::Unseen,
-            Condition::Dead => wire::Condition::Dead,
+            Liveness::Alive => wire::Liveness::Alive,
+            Liveness::Silent { .. } => wire::Liveness::Silent,
+            Liveness::Abandoned => wire::Liveness::Abandoned,
+            Liveness::Unknown => wire::Liveness::Unknown,
+            Liveness::Dead => wire::Liveness::Dead,
         },
         why,
         kept,

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
-use leasehold::store::{self, OpenOptions, Space, Store};
-use leasehold_core::{Name, Scope};
+use leasehold::store::{self, Keyspace, OpenOptions, Store};
+use leasehold_core::{Name, ScopeName};
 use tokio::sync::Notify;
 
 use crate::Error;
-use crate::lanes::Lanes;
 use crate::settings::StoreSettings;
+use crate::shard_limiter::ShardLimiters;
 
 /// The pause before a store is asked again that could not be opened.
 const RETRY: Duration = Duration::from_secs(1);
@@ -26,13 +26,13 @@ pub(crate) const OPEN_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Served {
     name: Option<String>,
     /// Its URL without a password.
-    shown: String,
+    redacted_url: String,
     url: Url,
     options: OpenOptions,
     opened: OnceLock<Arc<dyn Store>>,
     /// Told when it was tried to open it.
     tried: Notify,
-    pub(crate) lanes: Lanes,
+    pub(crate) limiters: ShardLimiters,
     trouble: Mutex<Trouble>,
 }
 
@@ -57,17 +57,17 @@ impl Served {
     ///
     /// If the URL names no store.
     pub(crate) fn new(settings: &StoreSettings) -> Result<Self, Error> {
-        let shown = store::shown(&settings.url).map_err(|error| {
+        let redacted_url = store::redacted_url(&settings.url).map_err(|error| {
             let which = settings.name.as_deref().unwrap_or("without a name");
             Error::new(format!("the store {which} has no valid URL")).with_source(error)
         })?;
-        if shown == "memory:" {
+        if redacted_url == "memory:" {
             let message = "the store memory: lives in one process, nobody outside can serve it";
             return Err(Error::new(message));
         }
         Ok(Self {
             name: settings.name.clone(),
-            shown,
+            redacted_url,
             url: Url(settings.url.clone()),
             options: OpenOptions {
                 password: settings.password.clone(),
@@ -76,19 +76,20 @@ impl Served {
             },
             opened: OnceLock::new(),
             tried: Notify::new(),
-            lanes: Lanes::default(),
+            limiters: ShardLimiters::default(),
             trouble: Mutex::default(),
         })
     }
 
     /// Whether a client means this store.
     pub(crate) fn is_called(&self, called: &str) -> bool {
-        self.name.as_deref() == Some(called) || without_user(&self.shown) == without_user(called)
+        self.name.as_deref() == Some(called)
+            || without_user(&self.redacted_url) == without_user(called)
     }
 
     /// Its URL without a password.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
+    pub(crate) fn redacted_url(&self) -> &str {
+        &self.redacted_url
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
@@ -101,14 +102,14 @@ impl Served {
         loop {
             match store::open(&self.url.0, &self.options).await {
                 Ok(store) => {
-                    tracing::info!(store = self.shown, "serving a store");
+                    tracing::info!(store = self.redacted_url, "serving a store");
                     let _ = self.opened.set(store);
                     self.tried.notify_one();
                     return;
                 }
                 Err(error) => {
                     if told != Some(error.kind()) {
-                        tracing::warn!(store = self.shown, %error, "cannot open a store, trying again");
+                        tracing::warn!(store = self.redacted_url, %error, "cannot open a store, trying again");
                         told = Some(error.kind());
                     }
                     self.tried.notify_one();
@@ -130,11 +131,11 @@ impl Served {
         let Some(store) = self.store() else {
             return false;
         };
-        let (Ok(scope), Ok(name)) = (Scope::parse("leasehold-watchdog"), Name::parse("ready"))
+        let (Ok(scope), Ok(name)) = (ScopeName::parse("leasehold-watchdog"), Name::parse("ready"))
         else {
             return false;
         };
-        let key = Space::new(scope.clone(), scope).key(name);
+        let key = Keyspace::new(scope.clone(), scope).key(name);
         match store.inspect(&key).await {
             Ok(_) => true,
             // A node may be kept from this key: who says so answers.
@@ -152,8 +153,8 @@ impl Served {
             return;
         }
         match error {
-            Some(error) => tracing::warn!(store = self.shown, %error, "a store fails"),
-            None => tracing::info!(store = self.shown, "a store answers again"),
+            Some(error) => tracing::warn!(store = self.redacted_url, %error, "a store fails"),
+            None => tracing::info!(store = self.redacted_url, "a store answers again"),
         }
         *trouble = Trouble {
             kind,
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn a_store_is_known_by_its_name_and_its_url_whoever_comes() {
         let store = served(Some("main"), "redis://watchdog:secret@db/3");
-        assert_eq!(store.shown(), "redis://watchdog@db:6379/3");
+        assert_eq!(store.redacted_url(), "redis://watchdog@db:6379/3");
         assert!(store.is_called("main"));
         assert!(store.is_called("redis://db:6379/3"));
         assert!(store.is_called("redis://app@db:6379/3"));

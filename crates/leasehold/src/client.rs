@@ -8,10 +8,10 @@ use leasehold_core::{ClientId, Policy};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
-use crate::driver::watch::Watch;
+use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Driver, Runtime};
 use crate::store::survey::survey;
-use crate::store::{self, About, Space, Store, not_replicated};
+use crate::store::{self, About, Keyspace, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
@@ -47,7 +47,7 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 #[derive(Clone, Debug)]
 pub struct Client {
     driver: Arc<Driver>,
-    space: Space,
+    space: Keyspace,
     policy: Policy,
     durability: Durability,
 }
@@ -413,7 +413,7 @@ impl ClientBuilder {
         let space = self.config.space()?;
         let durability = self.config.durability;
         config::check_durability(durability, &policy)?;
-        if durability.is_replicated() && !store.replicates() {
+        if durability.is_replicated() && !store.has_replicas() {
             return Err(not_replicated(&store));
         }
         let runtime = Runtime::try_current().map_err(|error| {
@@ -431,13 +431,13 @@ impl ClientBuilder {
                 let who = (secret, &space, &about);
                 (
                     client,
-                    Watch::start(watchdog, &store, &clock, &runtime, who)?,
+                    WatchdogClient::start(watchdog, &store, &clock, &runtime, who)?,
                 )
             }
-            None => (ClientId::from_random(random()?), Watch::default()),
+            None => (ClientId::from_random(random()?), WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watch) = (ClientId::from_random(random()?), Watch::default());
+        let (client, watch) = (ClientId::from_random(random()?), WatchdogClient::default());
         let driver = Driver::start(
             store,
             clock,

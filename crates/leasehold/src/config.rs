@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Handoff, Name, Policy, Scope, Ttl};
+use leasehold_core::{Handoff, Name, Policy, ScopeName, Ttl};
 
-use crate::store::{OpenOptions, Space};
+use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The shortest default time for a connection: TLS over a wide network takes a few round trips.
@@ -65,8 +65,8 @@ impl Config {
         }
     }
 
-    pub(crate) fn space(&self) -> Result<Space> {
-        Ok(Space::new(
+    pub(crate) fn space(&self) -> Result<Keyspace> {
+        Ok(Keyspace::new(
             scope("namespace", &self.namespace)?,
             scope("tenant", &self.tenant)?,
         ))
@@ -152,8 +152,8 @@ pub(crate) fn name(name: &str) -> Result<Name> {
     })
 }
 
-fn scope(what: &str, text: &str) -> Result<Scope> {
-    Scope::parse(text).map_err(|error| {
+fn scope(what: &str, text: &str) -> Result<ScopeName> {
+    ScopeName::parse(text).map_err(|error| {
         let shown: String = text.chars().take(40).collect();
         Error::new(
             ErrorKind::InvalidName,

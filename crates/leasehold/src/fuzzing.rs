@@ -1,7 +1,7 @@
 //! What must survive any input. `cargo fuzz` runs these on inputs that it searches for, the tests on
 //! inputs that they mutate.
 
-use leasehold_core::{ClientId, LeaseId, Name, Scope};
+use leasehold_core::{ClientId, LeaseId, Name, ScopeName};
 
 pub use crate::store::redis::fuzzing::{address, answer, key, push};
 
@@ -17,7 +17,7 @@ pub fn name(data: &[u8]) {
         }
         Err(error) => assert!(!error.to_string().contains(char::is_control)),
     }
-    match Scope::parse(text) {
+    match ScopeName::parse(text) {
         Ok(scope) => {
             assert_eq!(scope.as_str(), text);
             assert!(!text.contains([':', '{', '}', '*']));

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{Key, MemoryStore, Request, Space, Store};
+use leasehold::store::{Key, Keyspace, MemoryStore, Request, Store};
 use leasehold::{Client, Guard};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Scope, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Op, ScopeName, TokenCount, Ttl};
 
 const LEASES: usize = 100_000;
 /// The most that a lease may cost beside its guard and the store's record of it.
@@ -54,9 +54,9 @@ fn name(index: usize) -> String {
     format!("customers/invoices/{index:08}")
 }
 
-fn space() -> Space {
-    let scope = |name| Scope::parse(name).unwrap();
-    Space::new(scope("leasehold"), scope("default"))
+fn space() -> Keyspace {
+    let scope = |name| ScopeName::parse(name).unwrap();
+    Keyspace::new(scope("leasehold"), scope("default"))
 }
 
 fn acquire(key: Key, number: u64) -> Request {

@@ -45,7 +45,7 @@ pub(crate) struct Supervisor<'a> {
 
 /// Whose end is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum ScopeName {
     Command,
     AllProcesses,
 }
@@ -53,7 +53,7 @@ enum Scope {
 impl Supervisor<'_> {
     /// Waits for the end of the command, or stops it. The exit code.
     pub(crate) async fn supervise(&mut self) -> u8 {
-        if let Err(code) = self.wait_for(Scope::Command).await {
+        if let Err(code) = self.wait_for(ScopeName::Command).await {
             return code;
         }
         // We may have been stopped ourselves, and learn of both at the same time.
@@ -76,7 +76,7 @@ impl Supervisor<'_> {
                 if self.args.verbose {
                     self.say(format_args!("waiting for {left} background processes"));
                 }
-                if let Err(code) = self.wait_for(Scope::AllProcesses).await {
+                if let Err(code) = self.wait_for(ScopeName::AllProcesses).await {
                     return code;
                 }
             }
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
-    async fn wait_for(&mut self, scope: Scope) -> Result<(), u8> {
+    async fn wait_for(&mut self, scope: ScopeName) -> Result<(), u8> {
         let ignore = self.ignores_loss();
         let lease = self.args.lease.unwrap_or(self.args.ttl);
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
@@ -95,8 +95,8 @@ impl Supervisor<'_> {
             }
             let ended = async {
                 match scope {
-                    Scope::Command => drop(self.child.ended().await),
-                    Scope::AllProcesses => self.child.all_ended().await,
+                    ScopeName::Command => drop(self.child.ended().await),
+                    ScopeName::AllProcesses => self.child.all_ended().await,
                 }
             };
             tokio::select! {

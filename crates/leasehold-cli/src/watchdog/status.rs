@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comfy_table::presets;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use leasehold::watchdog::wire::{ClientStatus, Condition};
+use leasehold::watchdog::wire::{ClientStatus, Liveness};
 use leasehold::watchdog::{Observer, default_socket};
 use serde_json::json;
 
@@ -129,13 +129,13 @@ fn condition(client: &ClientStatus) -> String {
     text
 }
 
-fn name(condition: Condition) -> &'static str {
+fn name(condition: Liveness) -> &'static str {
     match condition {
-        Condition::Well => "well",
-        Condition::HeldUp => "held-up",
-        Condition::GivenUp => "given-up",
-        Condition::Unseen => "unseen",
-        Condition::Dead => "dead",
+        Liveness::Alive => "well",
+        Liveness::Silent => "held-up",
+        Liveness::Abandoned => "given-up",
+        Liveness::Unknown => "unseen",
+        Liveness::Dead => "dead",
     }
 }
 

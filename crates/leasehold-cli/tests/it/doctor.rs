@@ -60,11 +60,11 @@ fn programs_find_every_field() {
     assert_eq!(findings[0]["check"], "persistence");
     for finding in findings {
         let keys: Vec<_> = finding.as_object().unwrap().keys().collect();
-        let named = ["check", "consequence", "mend", "node", "seen", "severity"];
+        let named = ["check", "consequence", "fix", "node", "seen", "severity"];
         assert_eq!(keys, named);
         assert!(finding["seen"].is_string() && finding["node"].is_null());
         let fine = finding["severity"] == "ok";
-        assert_eq!(finding["mend"].is_null(), fine, "{finding}");
+        assert_eq!(finding["fix"].is_null(), fine, "{finding}");
         assert_eq!(finding["consequence"].is_null(), fine, "{finding}");
     }
 }
@@ -77,7 +77,7 @@ fn people_read_what_follows_and_what_helps() {
     for part in [
         "danger   persistence  none",
         "every lock is free at once",
-        "mend: CONFIG SET appendonly yes",
+        "fix: CONFIG SET appendonly yes",
         "ok       eviction     noeviction",
         "ACL SETUSER leasehold reset on >PASSWORD ~leasehold:* &leasehold:* ",
     ] {

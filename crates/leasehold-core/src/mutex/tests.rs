@@ -64,7 +64,7 @@ fn enter(number: u64, count: u32) -> Op {
 }
 
 fn fence(number: u64, first: u64, tokens: u32) -> Op {
-    Op::Fence {
+    Op::SetToken {
         lease: lease(number),
         first: Token::new(first).unwrap(),
         tokens: TokenCount::new(tokens).unwrap(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use leasehold_core::id::{ClientId, LeaseId};
-use leasehold_core::mutex::{Hold, Op};
+use leasehold_core::mutex::{Op, RecordHolder};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::{Token, TokenCount};
 
@@ -31,8 +31,8 @@ pub(super) fn counter(token: Option<Token>) -> u8 {
 }
 
 /// The hold of an attempt until a time.
-pub(super) fn hold(attempt: usize, expires_at: StoreTime) -> Hold {
-    Hold {
+pub(super) fn hold(attempt: usize, expires_at: StoreTime) -> RecordHolder {
+    RecordHolder {
         lease: lease(attempt),
         count: NonZeroU32::MIN,
         expires_at,
@@ -52,7 +52,7 @@ pub(super) fn acquire(attempt: usize, ttl: Ttl) -> Op {
 
 /// The writing of its token.
 pub(super) fn fence(attempt: usize, first: Token) -> Op {
-    Op::Fence {
+    Op::SetToken {
         lease: lease(attempt),
         first,
         tokens: TokenCount::MIN,

@@ -11,7 +11,7 @@
 //!   which something breaks: a model that breaks nothing proves nothing.
 //!
 //! The rules are those that ship: `mutex::apply`, `quorum::Round`, `Vote`, `Master` and `decide`,
-//! `time::deadline`, `watchdog::Charge` and `Registry`. Only the messages, the clocks and the broken rules are of the model.
+//! `time::deadline`, `watchdog::ClientMonitor` and `Registry`. Only the messages, the clocks and the broken rules are of the model.
 //!
 //! States are kept few by three means: the masters are put in order, as nobody can tell them apart;
 //! what no step and no property can use any more is forgotten; and a refusal is the same as a request

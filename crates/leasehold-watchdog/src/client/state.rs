@@ -5,19 +5,19 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use leasehold::watchdog::wire::{Refusal, Registration};
-use leasehold_core::watchdog::{Charge, Condition, Terms};
+use leasehold_core::watchdog::{ClientMonitor, Liveness, Terms};
 use leasehold_core::{Instant, Name, Ttl};
 use tokio::sync::Notify;
 
 use super::members::Members;
 use super::{About, Client, Program};
-use crate::clients::Tally;
 use crate::journal::{Entry, Lease};
+use crate::monitors::Tally;
 
 /// What changes about a client.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) charge: Charge<Name>,
+    pub(crate) charge: ClientMonitor<Name>,
     pub(super) members: Members,
     /// The program that said hello last.
     pub(super) program: Program,
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(super) speaker: Option<Arc<Notify>>,
     pub(super) tallies: Vec<Arc<Tally>>,
     /// How it was about it when somebody looked last.
-    pub(super) noted: Condition,
+    pub(super) noted: Liveness,
 }
 
 /// The state of a client. Keeps the books when it is dropped.
@@ -99,22 +99,22 @@ impl Lock<'_> {
         } = &client.about;
         let id = client.id;
         match condition {
-            Condition::Well => {
+            Liveness::Alive => {
                 client.write(Entry::Heard);
                 tracing::info!(client = %id, host, pid, program, label, "a client renews its leases itself again");
             }
-            Condition::HeldUp { since } => {
+            Liveness::Silent { since } => {
                 client.write(|id| Entry::Silent(id, since.as_nanos()));
                 let why = self.why();
                 tracing::warn!(client = %id, host, pid, program, label, leases, why, "a client is silent, renewing its leases");
             }
-            Condition::GivenUp => {
+            Liveness::Abandoned => {
                 tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, leaving its leases to end");
             }
-            Condition::Unseen => {
+            Liveness::Unknown => {
                 tracing::info!(client = %id, host, pid, program, label, leases, "a client is not connected any more");
             }
-            Condition::Dead => {
+            Liveness::Dead => {
                 metrics::counter!("leasehold_watchdog_deaths_total").increment(1);
                 tracing::info!(client = %id, host, pid, program, label, leases, "a client is dead, releasing its leases");
             }

@@ -20,9 +20,9 @@ use tokio_rustls::server::TlsStream;
 use super::pause;
 use crate::Error;
 use crate::connection::{Connection, Link};
-use crate::dialogue::Peer;
+use crate::session::Peer;
 use crate::settings::{Listen, TlsFiles};
-use crate::shared::{Seat, Shared};
+use crate::shared::{ConnectionPermit, Shared};
 
 const BACKLOG: i32 = 4_096;
 
@@ -150,7 +150,7 @@ async fn serve(
     stream: TcpStream,
     from: SocketAddr,
     tls: Tls,
-    seat: Option<Seat>,
+    seat: Option<ConnectionPermit>,
     shared: Arc<Shared>,
 ) {
     let Some(seat) = seat else {

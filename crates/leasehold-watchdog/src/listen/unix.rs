@@ -21,10 +21,10 @@ use tokio::net::UnixStream;
 use super::pause;
 use crate::Error;
 use crate::connection::{Connection, Link};
-use crate::dialogue::Peer;
 use crate::process::{Owner, Process};
+use crate::session::Peer;
 use crate::settings::Listen;
-use crate::shared::{Seat, Shared};
+use crate::shared::{ConnectionPermit, Shared};
 
 /// How many may wait to be let in. The kernel takes less if it is told so.
 const BACKLOG: i32 = 4_096;
@@ -109,7 +109,7 @@ impl UnixListener {
     }
 }
 
-async fn serve(stream: UnixStream, seat: Option<Seat>, shared: Arc<Shared>) {
+async fn serve(stream: UnixStream, seat: Option<ConnectionPermit>, shared: Arc<Shared>) {
     let Some(seat) = seat else {
         tracing::warn!("too many connections, sent somebody away");
         return;

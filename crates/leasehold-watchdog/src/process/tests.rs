@@ -7,7 +7,7 @@ use leasehold_core::Instant;
 use rustix::process::{Signal, getuid, kill_process};
 
 use super::*;
-use crate::dialogue::{Dialogue, Peer, Step};
+use crate::session::{Peer, Session, Step};
 use crate::settings::{Settings, StoreSettings};
 use crate::shared::Shared;
 
@@ -82,7 +82,7 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
         uid: client.owner().uid + 1,
         ..client.owner()
     };
-    let mut dialogue = Dialogue::new(&shared, Peer::Local(process, owner));
+    let mut session = Session::new(&shared, Peer::Local(process, owner));
     let introduction = Introduction {
         image: [0; 16],
         store: "main".to_owned(),
@@ -98,11 +98,11 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
         role: Role::Client(ClientSecret::from_random([0; 32]), introduction),
     });
     let now = Instant::from_nanos(1);
-    let answer = dialogue.hear(hello, || None, now);
+    let answer = session.hear(hello, || None, now);
     let welcomed = matches!(answer, Step::Say(ToClient::Welcome { .. }));
     assert!(welcomed, "{answer:?}");
     let pidfd = pidfd_open(command.pid(), PidfdFlags::NONBLOCK).unwrap();
-    let answer = dialogue.hear(ToNode::Process, || Some(pidfd), now);
+    let answer = session.hear(ToNode::Process, || Some(pidfd), now);
     let joined = matches!(answer, Step::Say(ToClient::Joined(None)));
     assert!(joined, "{answer:?}");
 }

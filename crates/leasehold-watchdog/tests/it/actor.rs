@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 
 /// What it runs.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold-watchdog-actor");
@@ -26,19 +26,26 @@ impl Actor {
     }
 
     /// One that is a node, in a process of its own.
-    pub(crate) fn node(bed: &Bed) -> Self {
-        let listen = format!("unix:{}", bed.socket.display());
-        let node = Self::run(Command::new(PROGRAM).args(["node", &listen, &bed.redis.url()]));
+    pub(crate) fn node(fixture: &Fixture) -> Self {
+        let listen = format!("unix:{}", fixture.socket.display());
+        let node = Self::run(Command::new(PROGRAM).args(["node", &listen, &fixture.redis.url()]));
         assert_eq!(node.says(), "listening");
         node
     }
 
     /// A node that may have so many files open.
-    pub(crate) fn node_with_files(bed: &Bed, files: u32) -> Self {
-        let listen = format!("unix:{}", bed.socket.display());
+    pub(crate) fn node_with_files(fixture: &Fixture, files: u32) -> Self {
+        let listen = format!("unix:{}", fixture.socket.display());
         let limited = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
-        command.args(["-c", &limited, PROGRAM, "node", &listen, &bed.redis.url()]);
+        command.args([
+            "-c",
+            &limited,
+            PROGRAM,
+            "node",
+            &listen,
+            &fixture.redis.url(),
+        ]);
         let node = Self::run(&mut command);
         assert_eq!(node.says(), "listening");
         node
@@ -65,21 +72,21 @@ impl Actor {
     }
 
     /// One that has said hello to the node.
-    pub(crate) fn introduced(bed: &Bed) -> Self {
+    pub(crate) fn introduced(fixture: &Fixture) -> Self {
         let actor = Self::start();
-        actor.says_hello(bed, 1);
+        actor.says_hello(fixture, 1);
         actor
     }
 
     /// Says hello as a program of this image.
     #[track_caller]
-    pub(crate) fn says_hello(&self, bed: &Bed, image: u32) {
-        let said = self.hello(bed, self.client, image, &bed.url);
+    pub(crate) fn says_hello(&self, fixture: &Fixture, image: u32) {
+        let said = self.hello(fixture, self.client, image, &fixture.url);
         assert!(said.starts_with("Welcome"), "{said}");
     }
 
-    pub(crate) fn hello(&self, bed: &Bed, client: u128, image: u32, store: &str) -> String {
-        let socket = bed.socket.display();
+    pub(crate) fn hello(&self, fixture: &Fixture, client: u128, image: u32, store: &str) -> String {
+        let socket = fixture.socket.display();
         self.asks(&format!("hello {socket} {client:x} {image:x} {store}"))
     }
 

@@ -8,7 +8,7 @@ use leasehold_testkit::eventually;
 use rustix::process::Signal;
 
 use crate::actor::Actor;
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 use crate::raw::Raw;
 
 /// So long that nothing in these tests ends by itself.
@@ -36,8 +36,8 @@ impl Drop for Sleeper {
 }
 
 /// Waits until the node sees so many processes of a client.
-fn sees(bed: &Bed, client: u128, processes: u32) {
-    let mut observer = Raw::observer(bed);
+fn sees(fixture: &Fixture, client: u128, processes: u32) {
+    let mut observer = Raw::observer(fixture);
     eventually(SOON, || {
         observer.status_of(client).unwrap().processes == processes
     });
@@ -52,16 +52,16 @@ fn state(pid: rustix::process::Pid) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_it_frees_its_locks_at_once() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let mut times = Vec::new();
     for round in 0..20 {
         let name = format!("lock/{round}");
         // Its parent does not wait for it before its lock is free: it is a zombie.
-        let actor = bed.holder(&name, LONG).await;
+        let actor = fixture.holder(&name, LONG).await;
         let start = Instant::now();
         actor.signal(Signal::KILL);
-        bed.is_free(&name).await;
+        fixture.is_free(&name).await;
         times.push(start.elapsed());
         assert_eq!(state(actor.pid()), "Z");
     }
@@ -72,174 +72,174 @@ async fn killed_it_frees_its_locks_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_just_after_it_has_registered_it_frees_its_locks() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     for round in 0..20 {
         let name = format!("lock/{round}");
-        let actor = Actor::introduced(&bed);
-        bed.acquire(actor.client, 1, &name, LONG).await;
+        let actor = Actor::introduced(&fixture);
+        fixture.acquire(actor.client, 1, &name, LONG).await;
         actor.tell(&format!("register-and-die 1 {name} 600000 200000"));
-        bed.is_free(&name).await;
+        fixture.is_free(&name).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_it_is_stopped_it_frees_its_locks() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let actor = bed.holder("lock", LONG).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = fixture.holder("lock", LONG).await;
     actor.signal(Signal::STOP);
     eventually(SOON, || state(actor.pid()) == "T");
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_main_thread_it_lives() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let ttl = Duration::from_millis(1_200);
-    let actor = bed.holder("lock", ttl).await;
+    let actor = fixture.holder("lock", ttl).await;
     actor.asks("end-main");
     eventually(SOON, || state(actor.pid()) == "Z");
     // Nobody says that it lives, and nobody renews its lease but the node.
     let start = Instant::now();
     while start.elapsed() < ttl * 4 {
-        assert!(bed.held(actor.client, 1, "lock").await.is_some());
+        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
         tokio::time::sleep(ttl / 20).await;
     }
-    let why = Raw::observer(&bed).status_of(actor.client).unwrap().why;
+    let why = Raw::observer(&fixture).status_of(actor.client).unwrap().why;
     assert_eq!(why, "its main thread has ended, others go on");
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_by_another_program_it_is_dead() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut actor = bed.holder("lock", LONG).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut actor = fixture.holder("lock", LONG).await;
     let before = actor.client;
     actor.tell("exec");
-    sees_disconnected(&bed, before);
+    sees_disconnected(&fixture, before);
     // The process lives, and nobody has said yet that it runs another program.
-    assert!(bed.held(before, 1, "lock").await.is_some());
+    assert!(fixture.held(before, 1, "lock").await.is_some());
     actor.client = fastrand::u128(..);
-    bed.acquire(actor.client, 1, "another", LONG).await;
-    actor.says_hello(&bed, 2);
+    fixture.acquire(actor.client, 1, "another", LONG).await;
+    actor.says_hello(&fixture, 2);
     actor.registers(1, "another", LONG);
-    bed.is_free("lock").await;
-    assert!(bed.held(actor.client, 1, "another").await.is_some());
+    fixture.is_free("lock").await;
+    assert!(fixture.held(actor.client, 1, "another").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_program_with_another_image_is_not_another_program() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut actor = bed.holder("lock", Duration::from_secs(2)).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut actor = fixture.holder("lock", Duration::from_secs(2)).await;
     let before = actor.client;
     actor.tell("close");
-    sees_disconnected(&bed, before);
+    sees_disconnected(&fixture, before);
     // As two copies of the library in one process would.
     actor.client = fastrand::u128(..);
-    actor.says_hello(&bed, 2);
-    let client = Raw::observer(&bed).status_of(before).unwrap();
+    actor.says_hello(&fixture, 2);
+    let client = Raw::observer(&fixture).status_of(before).unwrap();
     assert_eq!(client.processes, 1);
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
 }
 
-fn sees_disconnected(bed: &Bed, client: u128) {
-    let mut observer = Raw::observer(bed);
+fn sees_disconnected(fixture: &Fixture, client: u128) {
+    let mut observer = Raw::observer(fixture);
     eventually(SOON, || !observer.status_of(client).unwrap().connected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_with_its_connection_does_not_hide_its_death() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let actor = bed.holder("lock", LONG).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = fixture.holder("lock", LONG).await;
     let child = actor.asks("inherit");
     let child = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
     assert_ne!(state(child), "Z");
     rustix::process::kill_process(child, Signal::KILL).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_dead_when_all_its_processes_are() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let ttl = Duration::from_millis(1_200);
-    let actor = bed.holder("lock", ttl).await;
+    let actor = fixture.holder("lock", ttl).await;
     let mut sleepers = [Sleeper::start(), Sleeper::start()];
     for sleeper in &sleepers {
         let said = actor.asks(&format!("process {}", sleeper.0.id()));
         assert_eq!(said, "Joined(None)");
     }
-    sees(&bed, actor.client, 3);
+    sees(&fixture, actor.client, 3);
     actor.signal(Signal::KILL);
-    sees(&bed, actor.client, 2);
+    sees(&fixture, actor.client, 2);
     sleepers[1].end();
-    sees(&bed, actor.client, 1);
+    sees(&fixture, actor.client, 1);
     let start = Instant::now();
     while start.elapsed() < ttl * 3 {
-        assert!(bed.held(actor.client, 1, "lock").await.is_some());
+        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
         tokio::time::sleep(ttl / 20).await;
     }
-    let left = bed.held(actor.client, 1, "lock").await.unwrap();
+    let left = fixture.held(actor.client, 1, "lock").await.unwrap();
     sleepers[0].end();
     let freed = Instant::now();
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
     println!("freed after {:?}, {left:?} before its end", freed.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_it_has_released_itself_is_left_alone() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let actor = bed.holder("lock", LONG).await;
-    bed.acquire(actor.client, 2, "registered", LONG).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = fixture.holder("lock", LONG).await;
+    fixture.acquire(actor.client, 2, "registered", LONG).await;
     actor.registers(2, "registered", LONG);
     actor.asks("unregister 1");
     actor.signal(Signal::KILL);
-    bed.is_free("registered").await;
-    assert!(bed.held(actor.client, 1, "lock").await.is_some());
+    fixture.is_free("registered").await;
+    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_farewell_nothing_is_done() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let actor = bed.holder("lock", LONG).await;
-    let witness = bed.holder("witness", LONG).await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = fixture.holder("lock", LONG).await;
+    let witness = fixture.holder("witness", LONG).await;
     actor.tell("farewell");
     assert_eq!(actor.asks("hear"), "closed");
-    assert_eq!(Raw::observer(&bed).status_of(actor.client), None);
+    assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
     actor.signal(Signal::KILL);
     witness.signal(Signal::KILL);
-    bed.is_free("witness").await;
-    assert!(bed.held(actor.client, 1, "lock").await.is_some());
+    fixture.is_free("witness").await;
+    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_lock_goes_to_the_next_who_waits() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let waiter = leasehold::Client::builder()
         .namespace("test")
-        .connect(&bed.redis.url())
+        .connect(&fixture.redis.url())
         .await
         .unwrap();
     let mut times = Vec::new();
     for round in 0..10 {
         let name = format!("lock/{round}");
-        let actor = bed.holder(&name, LONG).await;
+        let actor = fixture.holder(&name, LONG).await;
         let mutex = waiter.mutex(&name).unwrap();
         let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
         let queued = format!("test:{{default:{name}}}:queue");
-        eventually(SOON, || bed.redis.cli(&["EXISTS", &queued]) == "1");
+        eventually(SOON, || fixture.redis.cli(&["EXISTS", &queued]) == "1");
         let start = Instant::now();
         actor.signal(Signal::KILL);
         drop(waits.await.unwrap());
@@ -254,25 +254,25 @@ async fn its_lock_goes_to_the_next_who_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_stuck_delays_no_other() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let other = leasehold_testkit::RedisServer::start();
-    let mut settings = bed.settings();
+    let mut settings = fixture.settings();
     settings.stores.push(leasehold_watchdog::StoreSettings {
         url: other.url(),
         ..Default::default()
     });
     let _node = leasehold_watchdog::Node::start(settings).await.unwrap();
     let stuck = Actor::start();
-    let said = stuck.hello(&bed, stuck.client, 1, &other.url());
+    let said = stuck.hello(&fixture, stuck.client, 1, &other.url());
     assert!(said.starts_with("Welcome"), "{said}");
     stuck.registers(1, "lock", LONG);
-    let actor = bed.holder("lock", LONG).await;
+    let actor = fixture.holder("lock", LONG).await;
     other.stop();
     stuck.signal(Signal::KILL);
-    sees(&bed, stuck.client, 0);
+    sees(&fixture, stuck.client, 0);
     let start = Instant::now();
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
     assert!(
         start.elapsed() < Duration::from_millis(1_800),
         "{:?}",

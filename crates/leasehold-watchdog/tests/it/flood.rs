@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use leasehold::watchdog::frame::encode;
-use leasehold::watchdog::wire::{Changes, Condition, Role, ToNode};
+use leasehold::watchdog::wire::{Changes, Liveness, Role, ToNode};
 
 use crate::actor::Actor;
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::raw::{Raw, client_id, hello, registration, role};
 
 const SEED: u64 = 20_261_121;
@@ -30,11 +30,11 @@ fn memory(actor: &Actor) -> u64 {
 }
 
 /// A word that makes sense by itself.
-fn word(bed: &Bed, random: &mut fastrand::Rng) -> ToNode {
+fn word(fixture: &Fixture, random: &mut fastrand::Rng) -> ToNode {
     let client = random.u128(1_000..1_050);
     match random.u8(0..9) {
         0 => hello(Role::Observer),
-        1 => hello(role(bed, client)),
+        1 => hello(role(fixture, client)),
         2 => ToNode::Beat,
         3 => ToNode::Process,
         4 => ToNode::Farewell,
@@ -54,8 +54,8 @@ fn word(bed: &Bed, random: &mut fastrand::Rng) -> ToNode {
 }
 
 /// A frame, which may be damaged.
-fn frame(bed: &Bed, random: &mut fastrand::Rng) -> Vec<u8> {
-    let mut frame = encode(&word(bed, random)).unwrap();
+fn frame(fixture: &Fixture, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut frame = encode(&word(fixture, random)).unwrap();
     match random.u8(0..12) {
         0 => frame.truncate(random.usize(0..frame.len())),
         1 => {
@@ -79,11 +79,11 @@ fn frame(bed: &Bed, random: &mut fastrand::Rng) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_nonsense_is_nobody_elses_matter() {
-    let bed = Bed::make().await;
-    let node = Actor::node(&bed);
-    let witness = bed.holder("witness", Duration::from_secs(600)).await;
+    let fixture = Fixture::make().await;
+    let node = Actor::node(&fixture);
+    let witness = fixture.holder("witness", Duration::from_secs(600)).await;
     assert_eq!(witness.asks("beats 20"), "ok");
-    let mut observer = Raw::observer(&bed);
+    let mut observer = Raw::observer(&fixture);
     let mut random = fastrand::Rng::with_seed(SEED);
     let before = memory(&node);
     let mut highest = before;
@@ -92,16 +92,16 @@ async fn a_flood_of_nonsense_is_nobody_elses_matter() {
     let rounds = std::env::var("LEASEHOLD_TEST_ROUNDS").ok();
     let rounds: u32 = rounds.map_or(1, |rounds| rounds.parse().unwrap());
     for connection in 0..CONNECTIONS * rounds {
-        let mut stream = UnixStream::connect(&bed.socket).unwrap();
+        let mut stream = UnixStream::connect(&fixture.socket).unwrap();
         stream.set_nonblocking(true).unwrap();
         let mut said: Vec<u8> = Vec::new();
         if random.bool() {
             let client = random.u128(1_000..1_050);
-            let client = hello(role(&bed, client));
+            let client = hello(role(&fixture, client));
             said.extend(encode(&client).unwrap());
         }
         for _ in 0..FRAMES {
-            said.extend(frame(&bed, &mut random));
+            said.extend(frame(&fixture, &mut random));
         }
         // What is sent away may not take all of it.
         let _ = stream.write_all(&said);
@@ -111,7 +111,7 @@ async fn a_flood_of_nonsense_is_nobody_elses_matter() {
         }
         if connection % 100 == 0 {
             let status = observer.status_of(witness.client).unwrap();
-            assert_eq!(status.condition, Condition::Well);
+            assert_eq!(status.condition, Liveness::Alive);
             highest = highest.max(memory(&node));
         }
     }
@@ -120,20 +120,20 @@ async fn a_flood_of_nonsense_is_nobody_elses_matter() {
         highest < before + GROWTH_MAX,
         "{before} KiB, then {highest} KiB"
     );
-    assert!(bed.held(witness.client, 1, "witness").await.is_some());
+    assert!(fixture.held(witness.client, 1, "witness").await.is_some());
     witness.signal(rustix::process::Signal::KILL);
-    bed.is_free("witness").await;
+    fixture.is_free("witness").await;
 }
 
 /// A peer that asks and asks, and reads no answer, is not heard any more and sent away in the end; one that
 /// is owed a little is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_read_is_sent_away() {
-    let bed = Bed::make().await;
-    let node = Actor::node(&bed);
-    let mut quiet = Raw::client(&bed, 1);
+    let fixture = Fixture::make().await;
+    let node = Actor::node(&fixture);
+    let mut quiet = Raw::client(&fixture, 1);
     quiet.says(&ToNode::Status);
-    let mut greedy = Raw::client(&bed, 2);
+    let mut greedy = Raw::client(&fixture, 2);
     let before = memory(&node);
     greedy
         .stream
@@ -147,8 +147,8 @@ async fn who_does_not_read_is_sent_away() {
         assert!(said < 100_000, "it hears everything");
     }
     assert!(memory(&node) < before + 2 * 1024);
-    let mut observer = Raw::observer(&bed);
-    leasehold_testkit::eventually(crate::bed::SOON, || {
+    let mut observer = Raw::observer(&fixture);
+    leasehold_testkit::eventually(crate::fixture::SOON, || {
         !observer.status_of(2).is_some_and(|status| status.connected)
     });
     assert!(observer.status_of(1).unwrap().connected);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use leasehold_testkit::eventually;
 use leasehold_watchdog::{Node, Settings};
 
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 use crate::raw::Raw;
 
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
@@ -26,14 +26,14 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_tells_its_figures_and_how_it_is() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let settings = Settings {
         metrics: Some(([127, 0, 0, 1], 0).into()),
-        ..bed.settings()
+        ..fixture.settings()
     };
     let node = Node::start(settings.clone()).await.unwrap();
     let address = node.metrics_address().unwrap();
-    let _client = Raw::client(&bed, 1);
+    let _client = Raw::client(&fixture, 1);
     let (code, figures) = get(address, "/metrics");
     assert_eq!(code, 200);
     for line in [
@@ -47,18 +47,18 @@ async fn it_tells_its_figures_and_how_it_is() {
     assert_eq!(get(address, "/healthz"), (200, "alive\n".into()));
     assert_eq!(get(address, "/readyz"), (200, "ready\n".into()));
     assert_eq!(get(address, "/").0, 404);
-    bed.redis.stop();
+    fixture.redis.stop();
     eventually(SOON, || {
         get(address, "/readyz") == (503, "no store is reachable\n".into())
     });
     assert_eq!(get(address, "/healthz").0, 200);
-    bed.redis.cont();
+    fixture.redis.cont();
     eventually(SOON, || get(address, "/readyz").0 == 200);
 
     let taken = Settings {
         metrics: Some(address),
         listen: vec![leasehold_watchdog::Listen::Unix(
-            bed.folder.path().join("other"),
+            fixture.folder.path().join("other"),
         )],
         ..settings
     };
@@ -72,10 +72,10 @@ async fn it_tells_its_figures_and_how_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_take_no_room_from_others() {
     const IDLE: usize = 300;
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let settings = Settings {
         metrics: Some(([127, 0, 0, 1], 0).into()),
-        ..bed.settings()
+        ..fixture.settings()
     };
     let node = Node::start(settings).await.unwrap();
     let address = node.metrics_address().unwrap();
@@ -88,7 +88,7 @@ async fn idle_connections_take_no_room_from_others() {
     }
     assert_eq!(get(address, "/healthz"), (200, "alive\n".into()));
     assert_eq!(get(address, "/readyz").0, 200);
-    let _client = Raw::client(&bed, 1);
+    let _client = Raw::client(&fixture, 1);
     // Most of them have been ended for that, and after a while all.
     let is_open = |mut stream: &TcpStream| {
         stream.set_nonblocking(true).unwrap();

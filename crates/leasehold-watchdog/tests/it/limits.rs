@@ -7,13 +7,13 @@ use leasehold_watchdog::{Limits, Node, Settings};
 use rustix::process::Signal;
 
 use crate::actor::Actor;
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::raw::{Raw, hello, registration, role};
 
-async fn node(bed: &Bed, limits: Limits) -> Node {
+async fn node(fixture: &Fixture, limits: Limits) -> Node {
     let settings = Settings {
         limits,
-        ..bed.settings()
+        ..fixture.settings()
     };
     Node::start(settings).await.unwrap()
 }
@@ -44,36 +44,36 @@ fn register(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_clients_than_it_may() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let limits = Limits {
         clients: 2,
         ..Limits::default()
     };
-    let _node = node(&bed, limits).await;
-    let _first = Raw::client(&bed, 1);
-    let second = Raw::client(&bed, 2);
-    let mut third = Raw::connect(&bed.socket);
-    let word = hello(role(&bed, 3));
+    let _node = node(&fixture, limits).await;
+    let _first = Raw::client(&fixture, 1);
+    let second = Raw::client(&fixture, 2);
+    let mut third = Raw::connect(&fixture.socket);
+    let word = hello(role(&fixture, 3));
     assert_eq!(third.asks(&word), Some(ToClient::Refused(Refusal::Clients)));
     // One that is known is no further one, and one that has left makes room.
-    let mut again = Raw::client(&bed, 2);
+    let mut again = Raw::client(&fixture, 2);
     drop(second);
     again.says(&ToNode::Farewell);
     assert_eq!(again.hears(), None);
-    let _third = Raw::client(&bed, 3);
+    let _third = Raw::client(&fixture, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_leases_than_it_may() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let limits = Limits {
         leases_per_client: 10,
         leases: 15,
         ..Limits::default()
     };
-    let _node = node(&bed, limits).await;
-    let mut first = Raw::client(&bed, 1);
-    let mut second = Raw::client(&bed, 2);
+    let _node = node(&fixture, limits).await;
+    let mut first = Raw::client(&fixture, 1);
+    let mut second = Raw::client(&fixture, 2);
     assert_eq!(register(&mut first, 1..13), [11, 12]);
     assert_eq!(register(&mut second, 1..8), [6, 7]);
     // Other terms for one that is known need no room.
@@ -95,20 +95,20 @@ async fn no_more_leases_than_it_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_too_many_ends_the_oldest_that_no_client_speaks_by() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let limits = Limits {
         clients: 2,
         ..Limits::default()
     };
-    let _node = node(&bed, limits).await;
-    let mut client = Raw::client(&bed, 1);
-    let mut idle: Vec<_> = (0..29).map(|_| Raw::connect(&bed.socket)).collect();
-    let mut guests: Vec<_> = (0..100).map(|_| Raw::observer(&bed)).collect();
+    let _node = node(&fixture, limits).await;
+    let mut client = Raw::client(&fixture, 1);
+    let mut idle: Vec<_> = (0..29).map(|_| Raw::connect(&fixture.socket)).collect();
+    let mut guests: Vec<_> = (0..100).map(|_| Raw::observer(&fixture)).collect();
     for oldest in &mut idle[..3] {
-        guests.push(Raw::observer(&bed));
+        guests.push(Raw::observer(&fixture));
         assert_eq!(oldest.hears(), None);
     }
-    let mut late = Raw::client(&bed, 2);
+    let mut late = Raw::client(&fixture, 2);
     let leases = register(&mut client, 1..2);
     assert!(leases.is_empty());
     assert!(register(&mut late, 1..2).is_empty());
@@ -118,23 +118,23 @@ async fn one_connection_too_many_ends_the_oldest_that_no_client_speaks_by() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_leave_files_for_the_store() {
     const TTL: Duration = Duration::from_secs(4);
-    let bed = Bed::make().await;
-    let _node = Actor::node_with_files(&bed, 256);
-    let actor = bed.holder("lock", TTL).await;
+    let fixture = Fixture::make().await;
+    let _node = Actor::node_with_files(&fixture, 256);
+    let actor = fixture.holder("lock", TTL).await;
     let idle: Vec<_> = (0..300)
         .map(|_| {
-            let mut raw = Raw::connect(&bed.socket);
+            let mut raw = Raw::connect(&fixture.socket);
             raw.says(&hello(Role::Observer));
             raw
         })
         .collect();
     // The node has to open a connection to its store now.
-    bed.redis.cli(&["client", "kill", "type", "normal"]);
+    fixture.redis.cli(&["client", "kill", "type", "normal"]);
     actor.signal(Signal::STOP);
     let start = Instant::now();
     while start.elapsed() < TTL * 3 {
         assert!(
-            bed.is_held(actor.client, 1, "lock").await,
+            fixture.is_held(actor.client, 1, "lock").await,
             "lost after {:?}",
             start.elapsed()
         );

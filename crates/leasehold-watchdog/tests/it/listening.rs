@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 
 use leasehold_watchdog::{Error, Listen, Node, Settings};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::raw::Raw;
 
 async fn fails(settings: Settings) -> Error {
@@ -17,60 +17,60 @@ async fn fails(settings: Settings) -> Error {
     }
 }
 
-fn at(bed: &Bed, listen: &str) -> Settings {
+fn at(fixture: &Fixture, listen: &str) -> Settings {
     Settings {
         listen: vec![Listen::parse(listen).unwrap()],
-        ..bed.settings()
+        ..fixture.settings()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_socket_is_only_its_users_and_goes_with_it() {
-    let bed = Bed::make().await;
-    let node = bed.node().await;
-    let about = fs::metadata(&bed.socket).unwrap();
+    let fixture = Fixture::make().await;
+    let node = fixture.node().await;
+    let about = fs::metadata(&fixture.socket).unwrap();
     assert!(about.file_type().is_socket());
     assert_eq!(about.permissions().mode() & 0o777, 0o600);
-    let folder = fs::metadata(bed.socket.parent().unwrap()).unwrap();
+    let folder = fs::metadata(fixture.socket.parent().unwrap()).unwrap();
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
-    assert_eq!(node.addresses(), [Listen::Unix(bed.socket.clone())]);
+    assert_eq!(node.addresses(), [Listen::Unix(fixture.socket.clone())]);
     node.stop().await;
     node.stopped().await;
-    assert!(!bed.socket.exists());
+    assert!(!fixture.socket.exists());
     let open = Settings {
         socket_mode: 0o666,
-        ..bed.settings()
+        ..fixture.settings()
     };
     let node = Node::start(open).await.unwrap();
-    let about = fs::metadata(&bed.socket).unwrap();
+    let about = fs::metadata(&fixture.socket).unwrap();
     assert_eq!(about.permissions().mode() & 0o777, 0o666);
     drop(node);
-    leasehold_testkit::eventually(crate::bed::SOON, || !bed.socket.exists());
+    leasehold_testkit::eventually(crate::fixture::SOON, || !fixture.socket.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_was_left_behind_is_replaced_and_a_live_one_is_not() {
-    let bed = Bed::make().await;
-    fs::create_dir_all(bed.socket.parent().unwrap()).unwrap();
-    drop(UnixListener::bind(&bed.socket).unwrap());
-    assert!(bed.socket.exists());
-    let _node = bed.node().await;
-    let _ = Raw::observer(&bed);
-    let error = fails(bed.settings()).await;
-    let path = bed.socket.display();
+    let fixture = Fixture::make().await;
+    fs::create_dir_all(fixture.socket.parent().unwrap()).unwrap();
+    drop(UnixListener::bind(&fixture.socket).unwrap());
+    assert!(fixture.socket.exists());
+    let _node = fixture.node().await;
+    let _ = Raw::observer(&fixture);
+    let error = fails(fixture.settings()).await;
+    let path = fixture.socket.display();
     assert_eq!(
         error.to_string(),
         format!("cannot listen at unix:{path}: somebody listens there already")
     );
-    let _ = Raw::observer(&bed);
+    let _ = Raw::observer(&fixture);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_a_socket_is_left_alone() {
-    let bed = Bed::make().await;
-    let file = bed.folder.path().join("file");
+    let fixture = Fixture::make().await;
+    let file = fixture.folder.path().join("file");
     fs::write(&file, "text").unwrap();
-    let error = fails(at(&bed, &format!("unix:{}", file.display()))).await;
+    let error = fails(at(&fixture, &format!("unix:{}", file.display()))).await;
     assert!(
         error
             .to_string()
@@ -78,13 +78,17 @@ async fn what_is_not_a_socket_is_left_alone() {
         "{error}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
-    let error = fails(at(&bed, &format!("unix:{}/below/socket", file.display()))).await;
+    let error = fails(at(
+        &fixture,
+        &format!("unix:{}/below/socket", file.display()),
+    ))
+    .await;
     assert!(
         error.to_string().ends_with("its folder cannot be made"),
         "{error}"
     );
-    let long = bed.folder.path().join("n".repeat(200));
-    let error = fails(at(&bed, &format!("unix:{}", long.display()))).await;
+    let long = fixture.folder.path().join("n".repeat(200));
+    let error = fails(at(&fixture, &format!("unix:{}", long.display()))).await;
     assert!(
         error
             .to_string()
@@ -95,9 +99,9 @@ async fn what_is_not_a_socket_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_rights_it_says_so() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     // Nobody may make files there, whoever he is.
-    let error = fails(at(&bed, "unix:/sys/kernel/leasehold.sock")).await;
+    let error = fails(at(&fixture, "unix:/sys/kernel/leasehold.sock")).await;
     assert!(
         error
             .to_string()
@@ -109,10 +113,10 @@ async fn without_rights_it_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_make_no_sense_are_refused() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let nowhere = Settings {
         listen: vec![],
-        ..bed.settings()
+        ..fixture.settings()
     };
     assert_eq!(
         fails(nowhere).await.to_string(),
@@ -120,27 +124,28 @@ async fn settings_that_make_no_sense_are_refused() {
     );
     let nothing = Settings {
         stores: vec![],
-        ..bed.settings()
+        ..fixture.settings()
     };
     assert_eq!(
         fails(nothing).await.to_string(),
         "a node needs a store to serve"
     );
-    let error = fails(at(&bed, "tcp://127.0.0.1:0")).await;
+    let error = fails(at(&fixture, "tcp://127.0.0.1:0")).await;
     assert!(error.to_string().contains("needs a certificate"), "{error}");
-    let error = fails(at(&bed, "systemd:")).await;
+    let error = fails(at(&fixture, "systemd:")).await;
     assert!(error.to_string().contains("has given no socket"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_store_is_no_reason_not_to_start() {
-    let mut bed = Bed::make().await;
-    bed.redis.kill9();
-    let _node = bed.node().await;
-    let mut client = Raw::client(&bed, 1);
-    bed.redis.restart(leasehold_testkit::Restart::Empty);
+    let mut fixture = Fixture::make().await;
+    fixture.redis.kill9();
+    let _node = fixture.node().await;
+    let mut client = Raw::client(&fixture, 1);
+    fixture.redis.restart(leasehold_testkit::Restart::Empty);
     // It is opened when it is there.
-    bed.acquire(1, 1, "lock", std::time::Duration::from_secs(2))
+    fixture
+        .acquire(1, 1, "lock", std::time::Duration::from_secs(2))
         .await;
     let registered = client.asks(&leasehold::watchdog::wire::ToNode::Changes(
         leasehold::watchdog::wire::Changes {

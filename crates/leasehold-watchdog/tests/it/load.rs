@@ -11,7 +11,7 @@ use leasehold_core::{Op, TokenCount, Ttl};
 use leasehold_testkit::eventually;
 
 use crate::actor::Actor;
-use crate::bed::{Bed, key, lease};
+use crate::fixture::{Fixture, key, lease};
 use crate::raw::{Raw, client_id, registration};
 
 /// A tenth of what a node has to bear, so that any machine can.
@@ -45,7 +45,7 @@ fn name(client: u64, number: u64) -> String {
     format!("load/{client}/{number}")
 }
 
-async fn acquire_all(bed: &Bed) {
+async fn acquire_all(fixture: &Fixture) {
     for client in 0..CLIENTS {
         let requests = (0..LEASES).map(|number| Request {
             key: key(&name(client, number)),
@@ -59,7 +59,7 @@ async fn acquire_all(bed: &Bed) {
             durability: Durability::None,
         });
         assert_eq!(
-            bed.store.apply(requests.collect()).await.len() as u64,
+            fixture.store.apply(requests.collect()).await.len() as u64,
             LEASES
         );
     }
@@ -80,12 +80,12 @@ fn register_all(client: &mut Raw<std::os::unix::net::UnixStream>, id: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_clients_cost_little_and_are_all_held_up_in_time() {
-    let bed = Bed::make().await;
-    let node = Actor::node(&bed);
-    acquire_all(&bed).await;
+    let fixture = Fixture::make().await;
+    let node = Actor::node(&fixture);
+    acquire_all(&fixture).await;
     let before = memory(&node);
     let mut clients: Vec<_> = (0..CLIENTS)
-        .map(|id| Raw::client(&bed, id.into()))
+        .map(|id| Raw::client(&fixture, id.into()))
         .collect();
     for (client, id) in clients.iter_mut().zip(0..) {
         register_all(client, id);
@@ -107,7 +107,7 @@ async fn many_clients_cost_little_and_are_all_held_up_in_time() {
     assert!(each < LEASE_MAX, "{each} bytes");
     // And then nobody does.
     let silent = Instant::now();
-    let mut observer = Raw::observer(&bed);
+    let mut observer = Raw::observer(&fixture);
     let kept = |observer: &mut Raw<_>, client: u64, number| {
         let client = client_id(client.into()).to_bytes();
         observer.asks(&ToNode::Ask { client, number }) != Some(ToClient::Kept(None))

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod actor;
-mod bed;
 mod deaths;
+mod fixture;
 mod flood;
 mod http;
 mod limits;

@@ -16,7 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::Signal;
 
 use crate::actor::{Actor, PROGRAM};
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 use crate::raw::Raw;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -35,10 +35,10 @@ struct Kept {
 }
 
 impl Manager {
-    fn of(bed: &Bed) -> Self {
-        std::fs::create_dir_all(bed.socket.parent().unwrap()).unwrap();
-        let listener = UnixListener::bind(&bed.socket).unwrap();
-        let notify = bed.folder.path().join("notify");
+    fn of(fixture: &Fixture) -> Self {
+        std::fs::create_dir_all(fixture.socket.parent().unwrap()).unwrap();
+        let listener = UnixListener::bind(&fixture.socket).unwrap();
+        let notify = fixture.folder.path().join("notify");
         let socket = UnixDatagram::bind(&notify).unwrap();
         let state = Arc::<Mutex<Kept>>::default();
         let kept = Arc::clone(&state);
@@ -55,7 +55,7 @@ impl Manager {
     }
 
     /// Starts a node with the socket, and with all that is kept.
-    fn start(&self, bed: &Bed) -> Actor {
+    fn start(&self, fixture: &Fixture) -> Actor {
         self.state.lock().unwrap().said.clear();
         let node = {
             let state = self.state.lock().unwrap();
@@ -83,7 +83,7 @@ impl Manager {
                     PROGRAM,
                     "node",
                     "systemd:",
-                    &bed.redis.url(),
+                    &fixture.redis.url(),
                 ])
                 .env("LISTEN_FDS", given.len().to_string())
                 .env("LISTEN_FDNAMES", names.join(":"))
@@ -151,12 +151,12 @@ fn receive(socket: &UnixDatagram) -> Option<(String, Vec<OwnedFd>)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_how_it_is() {
-    let bed = Bed::make().await;
-    let manager = Manager::of(&bed);
-    let node = manager.start(&bed);
+    let fixture = Fixture::make().await;
+    let manager = Manager::of(&fixture);
+    let node = manager.start(&fixture);
     manager.hears("WATCHDOG=1");
     assert_eq!(manager.kept("leasehold-journal-"), 1);
-    let actor = bed.holder("lock", LONG).await;
+    let actor = fixture.holder("lock", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
     actor.tell("farewell");
     eventually(SOON, || manager.kept("leasehold-process-") == 0);
@@ -167,34 +167,34 @@ async fn it_says_how_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_dies_while_there_is_no_node_is_seen_by_the_next() {
-    let bed = Bed::make().await;
-    let manager = Manager::of(&bed);
-    let mut node = manager.start(&bed);
-    let actor = bed.holder("lock", LONG).await;
-    let mut waited_for = bed.holder("other", LONG).await;
-    let alive = bed.holder("alive", LONG).await;
+    let fixture = Fixture::make().await;
+    let manager = Manager::of(&fixture);
+    let mut node = manager.start(&fixture);
+    let actor = fixture.holder("lock", LONG).await;
+    let mut waited_for = fixture.holder("other", LONG).await;
+    let alive = fixture.holder("alive", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 3);
     node.end();
     actor.signal(Signal::KILL);
     waited_for.end();
-    assert!(bed.held(actor.client, 1, "lock").await.is_some());
-    let _node = manager.start(&bed);
-    bed.is_free("lock").await;
-    bed.is_free("other").await;
+    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+    let _node = manager.start(&fixture);
+    fixture.is_free("lock").await;
+    fixture.is_free("other").await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
-    assert!(bed.held(alive.client, 1, "alive").await.is_some());
+    assert!(fixture.held(alive.client, 1, "alive").await.is_some());
     alive.signal(Signal::KILL);
-    bed.is_free("alive").await;
+    fixture.is_free("alive").await;
     assert_eq!(manager.kept("leasehold-journal-"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_paused_keeps_its_locks_over_restarts() {
     let ttl = Duration::from_secs(6);
-    let bed = Bed::make().await;
-    let manager = Manager::of(&bed);
-    let mut node = manager.start(&bed);
-    let actor = bed.holder("lock", ttl).await;
+    let fixture = Fixture::make().await;
+    let manager = Manager::of(&fixture);
+    let mut node = manager.start(&fixture);
+    let actor = fixture.holder("lock", ttl).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
     actor.signal(Signal::STOP);
     let start = Instant::now();
@@ -205,39 +205,39 @@ async fn who_is_paused_keeps_its_locks_over_restarts() {
             _ => assert_eq!(node.asks("stop"), "stopped"),
         }
         restarts += 1;
-        node = manager.start(&bed);
-        assert!(bed.held(actor.client, 1, "lock").await.is_some());
+        node = manager.start(&fixture);
+        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
         tokio::time::sleep(ttl / 10).await;
     }
     assert!(restarts >= 2, "{restarts}");
-    let status = Raw::observer(&bed).status_of(actor.client).unwrap();
+    let status = Raw::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!(status.why, "it is stopped by a signal");
     assert!(!status.connected);
     // The silence began before the first of them ended.
     assert!(Duration::from_millis(status.silent_ms) > ttl, "{status:?}");
     actor.signal(Signal::KILL);
-    bed.is_free("lock").await;
+    fixture.is_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_while_there_is_no_node_waits_for_the_next() {
-    let bed = Bed::make().await;
-    let manager = Manager::of(&bed);
-    let node = manager.start(&bed);
-    let actor = bed.holder("lock", LONG).await;
+    let fixture = Fixture::make().await;
+    let manager = Manager::of(&fixture);
+    let node = manager.start(&fixture);
+    let actor = fixture.holder("lock", LONG).await;
     assert_eq!(node.asks("stop"), "stopped");
     assert_eq!(actor.asks("hear"), "Closing");
     assert_eq!(actor.asks("hear"), "closed");
     drop(node);
     let hello = format!(
         "hello {} {:x} 1 {}",
-        bed.socket.display(),
+        fixture.socket.display(),
         actor.client,
-        bed.url
+        fixture.url
     );
     actor.tell(&hello);
-    let _node = manager.start(&bed);
+    let _node = manager.start(&fixture);
     assert!(actor.says().starts_with("Welcome"));
-    let status = Raw::observer(&bed).status_of(actor.client).unwrap();
+    let status = Raw::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!((status.leases, status.connected), (1, true));
 }

@@ -11,7 +11,7 @@ use leasehold::watchdog::wire::{
 
 use leasehold_core::ClientId;
 
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 
 /// A connection to a node, over whatever.
 pub(crate) struct Raw<S> {
@@ -27,16 +27,16 @@ impl Raw<UnixStream> {
     }
 
     /// An observer.
-    pub(crate) fn observer(bed: &Bed) -> Self {
-        let mut raw = Self::connect(&bed.socket);
+    pub(crate) fn observer(fixture: &Fixture) -> Self {
+        let mut raw = Self::connect(&fixture.socket);
         raw.welcomed(hello(Role::Observer));
         raw
     }
 
     /// A client of this process.
-    pub(crate) fn client(bed: &Bed, client: u128) -> Self {
-        let mut raw = Self::connect(&bed.socket);
-        raw.welcomed(hello(role(bed, client)));
+    pub(crate) fn client(fixture: &Fixture, client: u128) -> Self {
+        let mut raw = Self::connect(&fixture.socket);
+        raw.welcomed(hello(role(fixture, client)));
         raw
     }
 }
@@ -132,14 +132,14 @@ pub(crate) fn client_id(client: u128) -> ClientId {
     secret(client).client_id()
 }
 
-pub(crate) fn role(bed: &Bed, client: u128) -> Role {
-    Role::Client(secret(client), introduction(bed))
+pub(crate) fn role(fixture: &Fixture, client: u128) -> Role {
+    Role::Client(secret(client), introduction(fixture))
 }
 
-pub(crate) fn introduction(bed: &Bed) -> Introduction {
+pub(crate) fn introduction(fixture: &Fixture) -> Introduction {
     Introduction {
         image: [1; 16],
-        store: bed.url.clone(),
+        store: fixture.url.clone(),
         namespace: "test".into(),
         tenant: "default".into(),
         host: "here".into(),

@@ -11,7 +11,7 @@ use leasehold_testkit::eventually;
 use leasehold_watchdog::{Node, Permission, Settings};
 
 use crate::actor::Actor;
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 use crate::raw::{Raw, client_id, hello, introduction, registration, role, secret};
 
 fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
@@ -24,8 +24,8 @@ fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
 
 /// Says these words, of which the last is refused.
 #[track_caller]
-fn refused(bed: &Bed, words: &[ToNode], refusal: Refusal) {
-    let mut raw = Raw::connect(&bed.socket);
+fn refused(fixture: &Fixture, words: &[ToNode], refusal: Refusal) {
+    let mut raw = Raw::connect(&fixture.socket);
     for word in words {
         raw.says(word);
     }
@@ -44,9 +44,9 @@ fn refused(bed: &Bed, words: &[ToNode], refusal: Refusal) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn words_at_the_wrong_time_are_refused() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let client = || hello(role(&bed, 1));
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let client = || hello(role(&fixture, 1));
     let observer = || hello(Role::Observer);
     let batch = |number| changes(number, vec![]);
     for words in [
@@ -64,14 +64,14 @@ async fn words_at_the_wrong_time_are_refused() {
         vec![client(), batch(3), batch(3)],
         vec![client(), batch(3), batch(4), batch(2)],
     ] {
-        refused(&bed, &words, Refusal::Word);
+        refused(&fixture, &words, Refusal::Word);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_refused() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let whole = encode(&hello(Role::Observer)).unwrap();
     let mut other_version = whole.clone();
     other_version[4] = 9;
@@ -86,7 +86,7 @@ async fn nonsense_is_refused() {
         other_version,
         too_long_by_one,
     ] {
-        let mut raw = Raw::connect(&bed.socket);
+        let mut raw = Raw::connect(&fixture.socket);
         raw.stream.write_all(&bytes).unwrap();
         assert_eq!(raw.hears(), Some(ToClient::Refused(Refusal::Word)));
         assert_eq!(raw.hears(), None);
@@ -95,52 +95,52 @@ async fn nonsense_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_be_is_refused() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut unknown = introduction(&bed);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut unknown = introduction(&fixture);
     unknown.store = "redis://elsewhere:6379/0".into();
     refused(
-        &bed,
+        &fixture,
         &[hello(Role::Client(secret(1), unknown))],
         Refusal::Store,
     );
     for (namespace, tenant) in [("", "default"), ("test", "a:b"), ("{", "default")] {
-        let mut wrong = introduction(&bed);
+        let mut wrong = introduction(&fixture);
         (wrong.namespace, wrong.tenant) = (namespace.into(), tenant.into());
         refused(
-            &bed,
+            &fixture,
             &[hello(Role::Client(secret(1), wrong))],
             Refusal::Value,
         );
     }
-    let mut by_name = introduction(&bed);
+    let mut by_name = introduction(&fixture);
     by_name.store = "main".into();
-    Raw::connect(&bed.socket).welcomed(hello(Role::Client(secret(1), by_name)));
+    Raw::connect(&fixture.socket).welcomed(hello(Role::Client(secret(1), by_name)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_process_is_refused() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let actor = Actor::introduced(&bed);
-    let theirs = hello(role(&bed, actor.client));
-    refused(&bed, &[theirs], Refusal::Foreign);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = Actor::introduced(&fixture);
+    let theirs = hello(role(&fixture, actor.client));
+    refused(&fixture, &[theirs], Refusal::Foreign);
     // Nothing has become of it.
     assert!(
-        Raw::observer(&bed)
+        Raw::observer(&fixture)
             .status_of(actor.client)
             .unwrap()
             .connected
     );
     // Of the same process, another connection takes its place.
-    let mut first = Raw::client(&bed, 2);
-    let _second = Raw::client(&bed, 2);
+    let mut first = Raw::client(&fixture, 2);
+    let _second = Raw::client(&fixture, 2);
     assert_eq!(first.hears(), None);
     // And elsewhere than it is, it cannot be.
-    let mut elsewhere = introduction(&bed);
+    let mut elsewhere = introduction(&fixture);
     elsewhere.namespace = "another".into();
     refused(
-        &bed,
+        &fixture,
         &[hello(Role::Client(secret(2), elsewhere))],
         Refusal::Value,
     );
@@ -148,9 +148,9 @@ async fn a_client_of_another_process_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_registered_is_refused_and_nothing_else() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut client = Raw::client(&bed, 1);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut client = Raw::client(&fixture, 1);
     let fine = |number| registration(number, "fine", 30_000);
     let wrong = |change: fn(&mut Registration)| {
         let mut wrong = fine(9);
@@ -169,14 +169,14 @@ async fn what_cannot_be_registered_is_refused_and_nothing_else() {
         // A lease holds one lock.
         wrong(|wrong| (wrong.number, wrong.name) = (1, "another".into())),
     ] {
-        let mut client = Raw::client(&bed, 1);
+        let mut client = Raw::client(&fixture, 1);
         let number = wrong.number;
         let answer = client.asks(&changes(1, vec![fine(1), wrong, fine(3)]));
         let refused = vec![(number, Refusal::Value)];
         assert_eq!(answer, Some(ToClient::Acknowledged { batch: 1, refused }));
     }
     assert_eq!(client.hears(), None);
-    assert_eq!(Raw::observer(&bed).status_of(1).unwrap().leases, 2);
+    assert_eq!(Raw::observer(&fixture).status_of(1).unwrap().leases, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,9 +187,9 @@ async fn what_is_no_process_is_refused() {
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut client = Raw::client(&bed, 1);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut client = Raw::client(&fixture, 1);
     let no = Some(ToClient::Joined(Some(Refusal::Process)));
     assert_eq!(client.asks(&ToNode::Process), no, "without a descriptor");
     let file = tempfile::tempfile().unwrap();
@@ -204,7 +204,7 @@ async fn what_is_no_process_is_refused() {
         assert_eq!(client.hears(), no, "with a file");
     }
     // Those that belong to no word are not kept.
-    let mut flood = Raw::client(&bed, 2);
+    let mut flood = Raw::client(&fixture, 2);
     let before = open_files();
     for _ in 0..100 {
         let frame = encode(&ToNode::Beat).unwrap();
@@ -226,11 +226,11 @@ fn open_files() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_the_id_of_a_lease_is_not_its_client() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let long = Duration::from_secs(600);
     // The holder has no watchdog, and its lease can be seen by everybody who may read the store.
-    bed.acquire(7, 1, "lock", long).await;
+    fixture.acquire(7, 1, "lock", long).await;
     let seen = client_id(7).to_bytes();
     for known in [
         [[0; 16], seen].concat(),
@@ -239,15 +239,15 @@ async fn who_knows_the_id_of_a_lease_is_not_its_client() {
     ] {
         let known = ClientSecret::from_random(known.try_into().unwrap());
         let id = known.client_id();
-        let mut thief = Raw::connect(&bed.socket);
-        thief.welcomed(hello(Role::Client(known, introduction(&bed))));
+        let mut thief = Raw::connect(&fixture.socket);
+        thief.welcomed(hello(Role::Client(known, introduction(&fixture))));
         let answer = thief.asks(&changes(0, vec![registration(1, "lock", 600_000)]));
         assert!(
             matches!(answer, Some(ToClient::Acknowledged { .. })),
             "{answer:?}"
         );
         // It is another client.
-        let mut observer = Raw::observer(&bed);
+        let mut observer = Raw::observer(&fixture);
         assert_eq!(observer.status_of(7), None);
         assert!(
             observer
@@ -261,18 +261,18 @@ async fn who_knows_the_id_of_a_lease_is_not_its_client() {
     // A process that registers the lease by what it can see, and ends, is dead for itself only.
     let mut thief = Actor::start();
     let seen = u128::from_be_bytes(seen);
-    let said = thief.hello(&bed, seen, 1, &bed.url);
+    let said = thief.hello(&fixture, seen, 1, &fixture.url);
     assert!(said.starts_with("Welcome"), "{said}");
     thief.registers(1, "lock", long);
     thief.end();
-    let gone = || Raw::observer(&bed).status_of(seen).is_none();
+    let gone = || Raw::observer(&fixture).status_of(seen).is_none();
     eventually(SOON, gone);
-    assert!(bed.held(7, 1, "lock").await.is_some());
+    assert!(fixture.held(7, 1, "lock").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_register_a_namespace_is_refused() {
-    let bed = Bed::make().await;
+    let fixture = Fixture::make().await;
     let uid = rustix::process::geteuid().as_raw();
     let allow = [
         format!("user:{uid}=ci,jobs"),
@@ -280,20 +280,20 @@ async fn who_may_not_register_a_namespace_is_refused() {
     ];
     let settings = Settings {
         allow: allow.map(|text| Permission::parse(&text).unwrap()).into(),
-        ..bed.settings()
+        ..fixture.settings()
     };
     let _node = Node::start(settings).await.unwrap();
-    refused(&bed, &[hello(role(&bed, 1))], Refusal::Namespace);
-    let mut allowed = introduction(&bed);
+    refused(&fixture, &[hello(role(&fixture, 1))], Refusal::Namespace);
+    let mut allowed = introduction(&fixture);
     allowed.namespace = "jobs".into();
-    Raw::connect(&bed.socket).welcomed(hello(Role::Client(secret(1), allowed)));
+    Raw::connect(&fixture.socket).welcomed(hello(Role::Client(secret(1), allowed)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_version_of_the_protocol_is_refused() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut earlier = Raw::connect(&bed.socket);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut earlier = Raw::connect(&fixture.socket);
     // Hello of an observer, in version 1.
     earlier.stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 1]).unwrap();
     assert_eq!(earlier.hears(), Some(ToClient::Refused(Refusal::Word)));

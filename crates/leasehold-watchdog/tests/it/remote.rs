@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::bed::{Bed, SOON};
+use crate::fixture::{Fixture, SOON};
 use crate::raw::{Raw, client_id, hello, hello_with, introduction, registration, role, secret};
 
 const TOKEN: &str = "0123456789abcdef";
@@ -25,7 +25,7 @@ const TTL: Duration = Duration::from_millis(1_500);
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 struct Place {
-    bed: Bed,
+    fixture: Fixture,
     cert: PathBuf,
     node: Node,
     port: u16,
@@ -38,15 +38,15 @@ impl Place {
 
     /// With a certificate that ends with a year.
     async fn until(year: i32) -> Self {
-        let bed = Bed::make().await;
+        let fixture = Fixture::make().await;
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = date_time_ymd(2001, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         let pair = KeyPair::generate().unwrap();
         let signed = params.self_signed(&pair).unwrap();
         let (cert, key) = (
-            bed.folder.path().join("cert"),
-            bed.folder.path().join("key"),
+            fixture.folder.path().join("cert"),
+            fixture.folder.path().join("key"),
         );
         fs::write(&cert, signed.pem()).unwrap();
         fs::write(&key, pair.serialize_pem()).unwrap();
@@ -57,7 +57,7 @@ impl Place {
                 key,
             }),
             tokens: Token::parse_file(&tokens).unwrap(),
-            ..bed.settings()
+            ..fixture.settings()
         };
         settings
             .listen
@@ -67,7 +67,7 @@ impl Place {
             panic!("{:?}", node.addresses());
         };
         Self {
-            bed,
+            fixture,
             cert,
             node,
             port,
@@ -103,7 +103,7 @@ impl Place {
     }
 
     fn hello(&self, token: &str, client: u128) -> ToNode {
-        hello_with(token, role(&self.bed, client))
+        hello_with(token, role(&self.fixture, client))
     }
 }
 
@@ -124,20 +124,20 @@ fn register(client: &mut Raw<Tls>, batch: u64, count: u64) -> Vec<(u64, Refusal)
 #[tokio::test(flavor = "multi_thread")]
 async fn connected_and_silent_its_leases_are_renewed_and_then_left_to_end() {
     let place = Place::make().await;
-    let bed = &place.bed;
+    let fixture = &place.fixture;
     let mut client = place.client(1);
-    bed.acquire(1, 1, "lock", TTL).await;
+    fixture.acquire(1, 1, "lock", TTL).await;
     assert_eq!(register(&mut client, 0, 1), []);
     let start = Instant::now();
     while start.elapsed() < TTL * 3 {
-        assert!(bed.held(1, 1, "lock").await.is_some());
+        assert!(fixture.held(1, 1, "lock").await.is_some());
         tokio::time::sleep(TTL / 50).await;
     }
-    let status = Raw::observer(bed).status_of(1).unwrap();
+    let status = Raw::observer(fixture).status_of(1).unwrap();
     assert_eq!(status.processes, 0);
     // That it goes proves nothing: what it had is not released, and ends by itself.
     let long = Duration::from_secs(600);
-    bed.acquire(1, 2, "long", long).await;
+    fixture.acquire(1, 2, "long", long).await;
     let answer = client.asks(&ToNode::Changes(Changes {
         batch: 1,
         register: vec![registration(2, "long", 600_000)],
@@ -145,15 +145,15 @@ async fn connected_and_silent_its_leases_are_renewed_and_then_left_to_end() {
     }));
     assert!(matches!(answer, Some(ToClient::Acknowledged { .. })));
     drop(client);
-    eventually(SOON, || Raw::observer(bed).status_of(1).is_none());
-    bed.is_free("lock").await;
-    assert!(bed.held(1, 2, "long").await.is_some());
+    eventually(SOON, || Raw::observer(fixture).status_of(1).is_none());
+    fixture.is_free("lock").await;
+    assert!(fixture.held(1, 2, "long").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_token_nobody_is_let_in() {
     let place = Place::make().await;
-    let client = || role(&place.bed, 1);
+    let client = || role(&place.fixture, 1);
     for word in [
         hello(client()),
         hello(Role::Observer),
@@ -178,7 +178,7 @@ async fn plain_words_are_not_heard() {
     let _ = plain.stream.read_to_end(&mut answer);
     // At most an alert of TLS.
     assert!(answer.len() <= 7, "{answer:?}");
-    assert_eq!(Raw::observer(&place.bed).status_of(1), None);
+    assert_eq!(Raw::observer(&place.fixture).status_of(1), None);
     let _ = place.client(1);
 }
 
@@ -189,14 +189,14 @@ async fn an_expired_certificate_is_not_trusted() {
     let error = raw.stream.write_all(b"hello").unwrap_err();
     assert!(error.to_string().contains("expired"), "{error}");
     // The node goes on.
-    let _ = Raw::client(&place.bed, 1);
+    let _ = Raw::client(&place.fixture, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_program_or_token_is_refused() {
     let place = Place::make().await;
     let mut first = place.client(1);
-    let mut other_image = introduction(&place.bed);
+    let mut other_image = introduction(&place.fixture);
     other_image.image = [9; 16];
     for word in [
         hello_with(TOKEN, Role::Client(secret(1), other_image)),
@@ -205,8 +205,8 @@ async fn a_client_of_another_program_or_token_is_refused() {
         let refused = Some(ToClient::Refused(Refusal::Foreign));
         assert_eq!(place.connect().asks(&word), refused);
     }
-    let mut near = Raw::connect(&place.bed.socket);
-    let word = hello(role(&place.bed, 1));
+    let mut near = Raw::connect(&place.fixture.socket);
+    let word = hello(role(&place.fixture, 1));
     assert_eq!(near.asks(&word), Some(ToClient::Refused(Refusal::Foreign)));
     // It is still there, and may come by another connection.
     assert_eq!(register(&mut first, 0, 1), []);
@@ -234,7 +234,7 @@ async fn a_token_has_limits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_has_namespaces() {
     let place = Place::make().await;
-    let mut elsewhere = introduction(&place.bed);
+    let mut elsewhere = introduction(&place.fixture);
     elsewhere.namespace = "another".into();
     let word = |token| hello_with(token, Role::Client(secret(1), elsewhere.clone()));
     let refused = Some(ToClient::Refused(Refusal::Namespace));
@@ -250,9 +250,9 @@ async fn a_port_that_is_taken_is_told() {
         listen: vec![Listen::parse(&format!("tcp://localhost:{port}")).unwrap()],
         tls: Some(TlsFiles {
             cert: place.cert.clone(),
-            key: place.bed.folder.path().join("key"),
+            key: place.fixture.folder.path().join("key"),
         }),
-        ..place.bed.settings()
+        ..place.fixture.settings()
     };
     let error = Node::start(settings.clone()).await.unwrap_err();
     let at = format!("cannot listen at tcp://localhost:{port}");
@@ -261,7 +261,7 @@ async fn a_port_that_is_taken_is_told() {
     let _ = Node::start(settings.clone()).await.unwrap();
     let swapped = Settings {
         tls: Some(TlsFiles {
-            cert: place.bed.folder.path().join("key"),
+            cert: place.fixture.folder.path().join("key"),
             key: place.cert.clone(),
         }),
         ..settings

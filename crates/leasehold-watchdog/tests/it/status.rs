@@ -1,15 +1,15 @@
 //! Who is there, for people.
 
-use leasehold::watchdog::wire::{Changes, Condition, Role, ToClient, ToNode};
+use leasehold::watchdog::wire::{Changes, Liveness, Role, ToClient, ToNode};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::raw::{Raw, hello, introduction, registration, secret};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_who_is_there() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
-    let mut client = Raw::client(&bed, 5);
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let mut client = Raw::client(&fixture, 5);
     let answer = client.asks(&ToNode::Changes(Changes {
         batch: 0,
         register: vec![
@@ -25,33 +25,33 @@ async fn it_says_who_is_there() {
             refused: vec![]
         })
     );
-    let status = Raw::observer(&bed).status_of(5).unwrap();
+    let status = Raw::observer(&fixture).status_of(5).unwrap();
     assert_eq!(status.host, "here");
     assert_eq!(status.pid, std::process::id());
     assert_eq!(status.program, "test");
     assert_eq!(status.label, "a label");
-    assert_eq!(status.store, bed.url);
+    assert_eq!(status.store, fixture.url);
     assert_eq!((status.leases, status.processes), (2, 1));
     assert!(status.connected);
-    assert_eq!(status.condition, Condition::Well);
+    assert_eq!(status.condition, Liveness::Alive);
     assert_eq!((&*status.why, status.kept.len()), ("", 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_are_told_in_pages() {
-    let bed = Bed::make().await;
-    let _node = bed.node().await;
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
     let mut clients = Vec::new();
     for id in 0..400 {
-        let mut introduction = introduction(&bed);
+        let mut introduction = introduction(&fixture);
         // What is too long is cut, so that pages stay short.
         introduction.label = "ä".repeat(10_000);
         introduction.host = format!("host\u{1b}[{id}");
-        let mut client = Raw::connect(&bed.socket);
+        let mut client = Raw::connect(&fixture.socket);
         client.welcomed(hello(Role::Client(secret(id), introduction)));
         clients.push(client);
     }
-    let all = Raw::observer(&bed).status();
+    let all = Raw::observer(&fixture).status();
     assert_eq!(all.len(), 400);
     assert!(all.iter().all(|status| status.label == "ä".repeat(64)));
     assert!(all.iter().all(|status| status.host.starts_with("host[")));

@@ -41,7 +41,7 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
                 .because(
                     "a reader that keeps a transaction open lets it grow until the disk is full",
                 )
-                .mend(format!(
+                .fix(format!(
                     "end the program that reads the file: `fuser {path}` shows who has it open"
                 )),
         );
@@ -51,7 +51,7 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
         findings.push(match free < ROOM_MIN {
             true => Finding::warning("room", seen)
                 .because("on a full disk nobody is granted a lock")
-                .mend("make room, or choose another disk"),
+                .fix("make room, or choose another disk"),
             false => Finding::ok("room", seen),
         });
     }
@@ -62,15 +62,15 @@ fn place(facts: &FileFacts) -> Finding {
     match facts.file_system {
         FileSystem::Network(name) => Finding::danger("place", format!("a network disk ({name})"))
             .because("another machine could write the file, too: such a file is refused")
-            .mend("choose a path on a local disk; for many machines use redis://HOST"),
+            .fix("choose a path on a local disk; for many machines use redis://HOST"),
         FileSystem::Foreign(name) => {
             Finding::note("place", format!("a file system by way of {name}"))
                 .because("if other machines can mount it, too, they exclude nobody here")
-                .mend("make sure that it is a disk of this machine")
+                .fix("make sure that it is a disk of this machine")
         }
         FileSystem::Memory => Finding::note("place", "in memory (tmpfs)")
             .because("it is gone when the machine restarts; tokens go on by the clock")
-            .mend("choose a path on a disk, if tokens must grow whatever the clock does"),
+            .fix("choose a path on a disk, if tokens must grow whatever the clock does"),
         FileSystem::Local => Finding::ok("place", "a disk of this machine"),
     }
 }
@@ -83,13 +83,13 @@ fn rights(facts: &FileFacts) -> Finding {
             format!("no files can be made in the folder of {path}"),
         )
         .because("SQLite keeps its log beside the file: no lock can be taken")
-        .mend("make the folder writable for this user, or choose another");
+        .fix("make the folder writable for this user, or choose another");
     }
     match facts.mode {
         Some(mode) if mode & OTHERS_WRITE != 0 => {
             Finding::warning("rights", format!("the file has mode {mode:03o}"))
                 .because("every user of this machine can take, free and destroy these locks")
-                .mend(format!("chmod o-w {path}"))
+                .fix(format!("chmod o-w {path}"))
         }
         Some(mode) => Finding::ok("rights", format!("the file has mode {mode:03o}")),
         None => Finding::ok("rights", "its folder can be written"),

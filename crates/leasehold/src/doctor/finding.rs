@@ -30,8 +30,8 @@ pub struct Finding {
     pub seen: String,
     /// What follows of it.
     pub consequence: Option<String>,
-    /// What mends it: the exact setting, where there is one.
-    pub mend: Option<String>,
+    /// What fixes it: the exact setting, where there is one.
+    pub fix: Option<String>,
 }
 
 #[cfg_attr(
@@ -46,7 +46,7 @@ impl Finding {
             node: None,
             seen: seen.into(),
             consequence: None,
-            mend: None,
+            fix: None,
         }
     }
 
@@ -71,8 +71,8 @@ impl Finding {
         self
     }
 
-    pub(super) fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = Some(mend.into());
+    pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 }

@@ -1,4 +1,4 @@
-//! What would lose locks: a look at a store, with what follows of what was seen and how to mend it.
+//! What would lose locks: a look at a store, with what follows of what was seen and how to fix it.
 //!
 //! Made by [`ClientBuilder::examine`](crate::ClientBuilder::examine); `leasehold doctor` shows it.
 //! Nothing here talks to a store: each rule is a function over the facts that were collected.
@@ -66,5 +66,5 @@ impl Report {
 fn memory_store() -> Finding {
     Finding::warning("store", "locks are in the memory of one client")
         .because("no other process is kept out, and all locks end with this one")
-        .mend("for the processes of a machine sqlite:PATH, for many machines redis://HOST")
+        .fix("for the processes of a machine sqlite:PATH, for many machines redis://HOST")
 }

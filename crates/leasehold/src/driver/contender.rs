@@ -1,4 +1,4 @@
-//! Takes a lock: waits in the line of this process, and at its front in the queue of the store.
+//! Takes a lock: waits in the line of this process, and at its head in the queue of the store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use leasehold_core::{HoldId, Instant};
 use tokio::sync::oneshot;
 
 use super::Driver;
-use super::attempt::{Answer, Attempt, Terms};
-use super::held::Held;
+use super::acquisition::{AcquireReply, Acquisition, Terms};
+use super::active_lease::ActiveLease;
 use super::hold::Hold;
-use super::lines::{Entered, Front, Kind};
-use super::primitives::{lock, tell};
-use super::slot::{Answered, News, Slot};
-use crate::store::{Key, Reply, Request, Wakes};
+use super::local_queue::{Entry, Head, QueueKind};
+use super::sync::{lock, report};
+use super::wakeup::{LastReply, Wakeup, WakeupReason};
+use crate::store::{Key, Reply, Request, WakeupMode};
 use crate::{Error, ErrorKind, Result};
 
 /// The pause after the first refusal of a store that wakes nobody. Later ones grow to
@@ -51,22 +51,22 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// What the lines of this process are made of.
+/// What the queues of this process are made of.
 #[derive(Debug)]
-pub(crate) struct Mutexes;
+pub(crate) struct MutexQueues;
 
-impl Kind for Mutexes {
+impl QueueKind for MutexQueues {
     type Key = Key;
-    type About = Terms;
-    type Busy = Busy;
+    type Info = Terms;
+    type HeadState = HeadState;
     type Turn = Turn;
 }
 
-/// What the front of a line is busy with.
+/// What the head of a line is busy with.
 #[derive(Clone, Debug)]
-pub(crate) enum Busy {
-    Asking(Arc<Slot>),
-    Holding(Weak<Held>),
+pub(crate) enum HeadState {
+    Asking(Arc<Wakeup>),
+    Holding(Weak<ActiveLease>),
 }
 
 /// What a task gets when its turn comes.
@@ -78,9 +78,9 @@ pub(crate) enum Turn {
     Hold(Hold),
 }
 
-impl From<Front<Mutexes>> for Turn {
-    fn from(front: Front<Mutexes>) -> Self {
-        Self::Contend(Box::new(Contender::new(Some(front))))
+impl From<Head<MutexQueues>> for Turn {
+    fn from(head: Head<MutexQueues>) -> Self {
+        Self::Contend(Box::new(Contender::new(Some(head))))
     }
 }
 
@@ -91,27 +91,25 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Ho
     let mut last = None;
     match ask.wait {
         Wait::No => {
-            let front = driver.lines.enter_front(&ask.key);
-            let past_the_line = front.is_none();
+            let head = driver.queues.enter_front(&ask.key);
+            let past_the_line = head.is_none();
             if past_the_line && driver.holds(&ask.key) {
                 return Ok(None);
             }
-            let hold = Contender::new(front)
-                .contend(driver, ask, &mut last)
-                .await?;
+            let hold = Contender::new(head).contend(driver, ask, &mut last).await?;
             // Who is in line may not have asked yet: what was granted past it is given back.
-            Ok(hold.filter(|_| !(past_the_line && driver.lines.is_open(&ask.key))))
+            Ok(hold.filter(|_| !(past_the_line && driver.queues.is_open(&ask.key))))
         }
         Wait::Forever => line_up(driver, ask, &mut last).await,
         Wait::Until(end) => tokio::select! {
             biased;
             outcome = line_up(driver, ask, &mut last) => outcome,
             () = driver.clock.sleep_until(end) => {
-                // Who was not at the front knows what the front knows.
+                // Who was not at the head knows what the head knows.
                 match last.or_else(|| driver.last_answer(&ask.key)) {
-                    Some(Answered::Refused) => Ok(None),
+                    Some(LastReply::Refused) => Ok(None),
                     // "Nobody answered" is not "held by another".
-                    Some(Answered::Failed(error)) => Err(error),
+                    Some(LastReply::Failed(error)) => Err(error),
                     None => {
                         let message = "the store did not answer within the time given";
                         let error = Error::new(ErrorKind::Unreachable, message);
@@ -126,11 +124,11 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, ask: &Ask) -> Result<Option<Ho
 async fn line_up(
     driver: &Arc<Driver>,
     ask: &Ask,
-    last: &mut Option<Answered>,
+    last: &mut Option<LastReply>,
 ) -> Result<Option<Hold>> {
-    let contender = match driver.lines.enter(&ask.key, ask.terms) {
-        Entered::Front(front) => Contender::new(Some(front)),
-        Entered::Waiting(mut waiting) => {
+    let contender = match driver.queues.enter(&ask.key, ask.terms) {
+        Entry::Head(head) => Contender::new(Some(head)),
+        Entry::QueuedTask(mut waiting) => {
             let came = driver.clock.now();
             match waiting.turn().await {
                 Some(Turn::Hold(hold)) => return Ok(Some(hold)),
@@ -140,7 +138,7 @@ async fn line_up(
                     *last = driver.last_answer(&ask.key);
                     *contender
                 }
-                // The lines were closed.
+                // The queues were closed.
                 None => {
                     driver.open(&ask.key)?;
                     Contender::new(None)
@@ -154,8 +152,8 @@ async fn line_up(
 impl Driver {
     /// Whether this process holds the lock by what it knows.
     fn holds(&self, key: &Key) -> bool {
-        match self.lines.busy(key) {
-            Some(Busy::Holding(held)) => held
+        match self.queues.busy(key) {
+            Some(HeadState::Holding(held)) => held
                 .upgrade()
                 .is_some_and(|held| !held.lock().lease.state(self.clock.now()).is_lost()),
             _ => false,
@@ -182,24 +180,24 @@ impl Driver {
     /// The error that the store answered last to those who wait for a lock.
     pub(crate) fn last_error(&self, key: &Key) -> Option<Error> {
         match self.last_answer(key)? {
-            Answered::Failed(error) => Some(error),
-            Answered::Refused => None,
+            LastReply::Failed(error) => Some(error),
+            LastReply::Refused => None,
         }
     }
 
-    /// What the store answered last to the front of a line. A lock that the front holds is as good
+    /// What the store answered last to the head of a line. A lock that the head holds is as good
     /// as a refusal.
-    fn last_answer(&self, key: &Key) -> Option<Answered> {
-        match self.lines.busy(key)? {
-            Busy::Asking(slot) => slot.last(),
-            Busy::Holding(_) => Some(Answered::Refused),
+    fn last_answer(&self, key: &Key) -> Option<LastReply> {
+        match self.queues.busy(key)? {
+            HeadState::Asking(wakeup) => wakeup.last(),
+            HeadState::Holding(_) => Some(LastReply::Refused),
         }
     }
 }
 
 /// What became of one question.
 enum Step {
-    Granted((Arc<Held>, HoldId)),
+    Granted((Arc<ActiveLease>, HoldId)),
     /// Ask again after this time, if nothing is told before.
     Refused(Duration),
     /// There is no use in asking again.
@@ -225,16 +223,16 @@ struct Failing {
 #[derive(Debug)]
 pub(crate) struct Contender {
     /// `None`: past the line, for one question.
-    front: Option<Front<Mutexes>>,
-    attempt: Option<Attempt>,
+    head: Option<Head<MutexQueues>>,
+    acquisition: Option<Acquisition>,
     failing: Failing,
 }
 
 impl Contender {
-    fn new(front: Option<Front<Mutexes>>) -> Self {
+    fn new(head: Option<Head<MutexQueues>>) -> Self {
         Self {
-            front,
-            attempt: None,
+            head,
+            acquisition: None,
             failing: Failing::default(),
         }
     }
@@ -244,10 +242,10 @@ impl Contender {
         mut self,
         driver: &Arc<Driver>,
         ask: &Ask,
-        last: &mut Option<Answered>,
+        last: &mut Option<LastReply>,
     ) -> Result<Option<Hold>> {
-        // Who was at the front before has asked in vain for all the time that the caller waits.
-        if let Some(Answered::Failed(error)) = last
+        // Who was at the head before has asked in vain for all the time that the caller waits.
+        if let Some(LastReply::Failed(error)) = last
             && self.silent(driver, ask)
         {
             return Err(error.clone());
@@ -259,17 +257,17 @@ impl Contender {
                 Step::Granted(lease) => return self.hold(driver, lease).map(Some),
                 Step::Refused(_) if matches!(ask.wait, Wait::No) => return Ok(None),
                 Step::Refused(span) => {
-                    *last = Some(Answered::Refused);
+                    *last = Some(LastReply::Refused);
                     span
                 }
                 Step::Failed(error) => return Err(error),
                 Step::Failing(error, span) => {
-                    *last = Some(Answered::Failed(error));
+                    *last = Some(LastReply::Failed(error));
                     span
                 }
             };
-            if let (Some(answered), Some(attempt)) = (last.clone(), &self.attempt) {
-                attempt.slot.answered(answered);
+            if let (Some(answered), Some(acquisition)) = (last.clone(), &self.acquisition) {
+                acquisition.wakeup.answered(answered);
             }
             if let Some(lease) = self.wait(driver, &ask.key, span).await {
                 return self.hold(driver, lease).map(Some);
@@ -281,52 +279,52 @@ impl Contender {
     /// Asks the store once.
     async fn ask(&mut self, driver: &Arc<Driver>, ask: &Ask, pause: Duration) -> Step {
         let begun = driver.clock.now();
-        let attempt = self.attempt(driver, ask);
-        let answer = attempt.ask(!matches!(ask.wait, Wait::No)).await;
+        let acquisition = self.acquisition(driver, ask);
+        let answer = acquisition.ask(!matches!(ask.wait, Wait::No)).await;
         let round = driver.clock.now().since(begun);
         match answer {
-            Answer::Granted { sent, first } => match attempt.accept(sent, first) {
+            AcquireReply::Granted { sent, first } => match acquisition.accept(sent, first) {
                 Some(lease) => {
-                    if !driver.store.asks_again() {
+                    if !driver.store.idempotent_acquire() {
                         driver.back_off(&ask.key, Backoff::won);
                     }
                     Step::Granted(lease)
                 }
                 None => {
-                    self.attempt = None;
+                    self.acquisition = None;
                     let message = "the grant came too late to be of use";
                     let error = Error::new(ErrorKind::Unreachable, message);
                     self.failing(driver, ask, sent, driver.name_error(error, &ask.key))
                 }
             },
-            Answer::Refused { left, place } => {
+            AcquireReply::Refused { left, place } => {
                 // If nobody holds it, whoever was refused with us lets go, too.
-                attempt
-                    .slot
+                acquisition
+                    .wakeup
                     .heed_changes(place.is_none() && !left.is_zero());
                 self.failing = Failing::default();
                 let ttl = ask.terms.ttl();
-                Step::Refused(match (place, driver.store.wakes()) {
+                Step::Refused(match (place, driver.store.wakeup_mode()) {
                     (Some(place), _) => contention::ask_again_after(left, place, ttl),
-                    (None, Wakes::Changes) if driver.store.asks_again() => {
+                    (None, WakeupMode::Changes) if driver.store.idempotent_acquire() => {
                         contention::ask_again_after(left, 0, ttl)
                     }
                     // Several have won a part each.
-                    (None, Wakes::Changes) if left.is_zero() => {
+                    (None, WakeupMode::Changes) if left.is_zero() => {
                         let window = driver.back_off(&ask.key, |backoff| backoff.split(round));
                         driver.random_part_of(window)
                     }
-                    (None, Wakes::Changes) => {
+                    (None, WakeupMode::Changes) => {
                         driver.back_off(&ask.key, Backoff::refused);
                         driver.part_of(contention::ask_again_after(left, 0, ttl))
                     }
                     (None, _) => driver.part_of(left.min(pause)),
                 })
             }
-            Answer::Failed { error, .. } if !error.is_transient() => Step::Failed(error),
-            Answer::Failed { sent, error } => {
-                if attempt.is_over(driver.clock.now()) {
-                    self.attempt = None;
+            AcquireReply::Failed { error, .. } if !error.is_transient() => Step::Failed(error),
+            AcquireReply::Failed { sent, error } => {
+                if acquisition.is_over(driver.clock.now()) {
+                    self.acquisition = None;
                 }
                 self.failing(driver, ask, sent, error)
             }
@@ -336,7 +334,7 @@ impl Contender {
     /// Nobody answered a question in time, or the store refuses for a while: whether to go on.
     fn failing(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
         let since = *self.failing.since.get_or_insert(sent);
-        // A single loss of the connection is mended by asking again.
+        // A single loss of the connection is fixed by asking again.
         if matches!(ask.wait, Wait::No) && (since != sent || !is_silence(&error)) {
             return Step::Failed(error);
         }
@@ -352,7 +350,7 @@ impl Contender {
         self.failing.silent_since = None;
         if !self.failing.reported {
             self.failing.reported = true;
-            tell(|| tracing::warn!(%error, "the store grants no lock yet; waiting"));
+            report(|| tracing::warn!(%error, "the store grants no lock yet; waiting"));
         }
         // Not all of those who wait for the same end ask at once.
         Step::Failing(
@@ -376,62 +374,69 @@ impl Contender {
         driver: &Driver,
         key: &Key,
         span: Duration,
-    ) -> Option<(Arc<Held>, HoldId)> {
+    ) -> Option<(Arc<ActiveLease>, HoldId)> {
         let mut until = driver.clock.now().after(span);
-        let Some(attempt) = &mut self.attempt else {
+        let Some(acquisition) = &mut self.acquisition else {
             driver.clock.sleep_until(until).await;
             return None;
         };
-        let slot = Arc::clone(&attempt.slot);
+        let wakeup = Arc::clone(&acquisition.wakeup);
         let mut changed = false;
         loop {
             tokio::select! {
                 biased;
-                news = slot.news() => match news {
-                    News::Granted(told) => return attempt.accept_told(told),
-                    News::AskAgain => return None,
+                news = wakeup.news() => match news {
+                    WakeupReason::Granted(told) => return acquisition.accept_told(told),
+                    WakeupReason::AskAgain => return None,
                     // A second change draws no other instant: it would be an earlier one.
-                    News::Changed if changed => {}
-                    News::Changed => {
+                    WakeupReason::Changed if changed => {}
+                    WakeupReason::Changed => {
                         changed = true;
                         let span = driver.random_part_of(driver.back_off(key, |_| {}));
                         until = until.min(driver.clock.now().after(span));
                     }
-                    News::AskAt(at) => until = until.min(at),
+                    WakeupReason::AskAt(at) => until = until.min(at),
                 },
                 () = driver.clock.sleep_until(until) => return None,
             }
         }
     }
 
-    /// The attempt that is under way, if it is for the same terms, or a new one.
-    fn attempt(&mut self, driver: &Arc<Driver>, ask: &Ask) -> &mut Attempt {
-        let front = &self.front;
-        self.attempt.get_or_insert_with(|| {
-            let mut attempt = Attempt::new(driver, &ask.key, ask.terms);
+    /// The acquisition that is under way, if it is for the same terms, or a new one.
+    fn acquisition(&mut self, driver: &Arc<Driver>, ask: &Ask) -> &mut Acquisition {
+        let head = &self.head;
+        self.acquisition.get_or_insert_with(|| {
+            let mut acquisition = Acquisition::new(driver, &ask.key, ask.terms);
             if let Some(last) = driver.last_answer(&ask.key) {
-                attempt.slot.answered(last);
+                acquisition.wakeup.answered(last);
             }
-            let busy = Busy::Asking(Arc::clone(&attempt.slot));
-            if front.as_ref().is_some_and(|front| front.set_busy(busy)) {
-                attempt.reserve_tokens();
+            let busy = HeadState::Asking(Arc::clone(&acquisition.wakeup));
+            if head.as_ref().is_some_and(|head| head.set_busy(busy)) {
+                acquisition.reserve_tokens();
             }
-            attempt
+            acquisition
         })
     }
 
-    fn hold(mut self, driver: &Arc<Driver>, (held, id): (Arc<Held>, HoldId)) -> Result<Hold> {
-        let slot = self.attempt.take().map(|attempt| Arc::clone(&attempt.slot));
-        if let Some(front) = self.front.take() {
-            front.set_busy(Busy::Holding(Arc::downgrade(&held)));
-            held.lock().front = Some(front);
+    fn hold(
+        mut self,
+        driver: &Arc<Driver>,
+        (held, id): (Arc<ActiveLease>, HoldId),
+    ) -> Result<Hold> {
+        let wakeup = self
+            .acquisition
+            .take()
+            .map(|acquisition| Arc::clone(&acquisition.wakeup));
+        if let Some(head) = self.head.take() {
+            head.set_busy(HeadState::Holding(Arc::downgrade(&held)));
+            held.lock().head = Some(head);
         }
         let hold = Hold::begin(driver, held, id);
         // Shut down in the meantime: it is released again.
         driver.open(&hold.held.key)?;
-        // Told behind the grant, and before the lease was one to be doubted: the connection broke, or
+        // PushedGrant behind the grant, and before the lease was one to be doubted: the connection broke, or
         // the record was changed.
-        if slot.is_some_and(|slot| slot.is_unsure()) {
+        if wakeup.is_some_and(|wakeup| wakeup.is_unsure()) {
             driver.renewer.check(&hold.held);
         }
         Ok(hold)
@@ -441,26 +446,26 @@ impl Contender {
     /// waits elsewhere comes first. Answers the reply to the release; `None` if nobody waits here.
     pub(super) fn follow(
         driver: &Arc<Driver>,
-        front: Front<Mutexes>,
+        head: Head<MutexQueues>,
         key: &Key,
         release: &Request,
     ) -> Option<oneshot::Receiver<Reply>> {
-        let mut attempt = None;
-        let next = front.next(|terms, followed| {
-            let mut first = Attempt::new(driver, key, *terms);
+        let mut acquisition = None;
+        let next = head.next(|terms, followed| {
+            let mut first = Acquisition::new(driver, key, *terms);
             if followed {
                 first.reserve_tokens();
             }
             // This process held it until now.
-            first.slot.answered(Answered::Refused);
-            let busy = Busy::Asking(Arc::clone(&first.slot));
-            attempt = Some(first);
+            first.wakeup.answered(LastReply::Refused);
+            let busy = HeadState::Asking(Arc::clone(&first.wakeup));
+            acquisition = Some(first);
             Some(busy)
         });
-        let ((front, next), mut attempt) = next.zip(attempt)?;
-        let released = attempt.post_after(release.clone());
-        let mut contender = Self::new(Some(front));
-        contender.attempt = Some(attempt);
+        let ((head, next), mut acquisition) = next.zip(acquisition)?;
+        let released = acquisition.post_after(release.clone());
+        let mut contender = Self::new(Some(head));
+        contender.acquisition = Some(acquisition);
         // If it has left in this moment, its turn goes on to the next.
         drop(next.give(Turn::Contend(Box::new(contender))));
         Some(released)
@@ -469,21 +474,21 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        let Some(front) = self.front.take() else {
+        let Some(head) = self.head.take() else {
             return;
         };
-        let mut attempt = self.attempt.take();
-        let next = front.next(|terms, _| {
-            attempt = attempt
+        let mut acquisition = self.acquisition.take();
+        let next = head.next(|terms, _| {
+            acquisition = acquisition
                 .take()
-                .filter(|attempt| attempt.is_waiting() && attempt.terms == *terms);
-            let slot = &attempt.as_ref()?.slot;
-            Some(Busy::Asking(Arc::clone(slot)))
+                .filter(|acquisition| acquisition.is_waiting() && acquisition.terms == *terms);
+            let wakeup = &acquisition.as_ref()?.wakeup;
+            Some(HeadState::Asking(Arc::clone(wakeup)))
         });
-        if let Some((front, next)) = next {
+        if let Some((head, next)) = next {
             let contender = Self {
-                front: Some(front),
-                attempt,
+                head: Some(head),
+                acquisition,
                 failing: self.failing,
             };
             drop(next.give(Turn::Contend(Box::new(contender))));

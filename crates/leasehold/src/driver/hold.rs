@@ -7,14 +7,14 @@ use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Tt
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::announcer::Announcer;
+use super::active_lease::ActiveLease;
 use super::contender::{self, Ask, Contender, Wait};
 use super::handoff::hand_off;
-use super::held::Held;
-use super::owners::Place;
-use super::primitives::{AbortHandle, tell};
-use super::release::Echo;
-use super::{Driver, submitter};
+use super::presence::Presence;
+use super::reentry::ReentrySlot;
+use super::release::LateRelease;
+use super::sync::{AbortHandle, report};
+use super::{Driver, batcher};
 use crate::process::Process;
 use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
@@ -23,11 +23,11 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) driver: Arc<Driver>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<ActiveLease>,
     pub(crate) id: HoldId,
     pub(crate) token: Token,
     /// Where the owner's other tasks find the lease. Kept for as long as there is a hold.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<ReentrySlot>>,
     begun: Instant,
     left: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Hold {
 /// Takes a lock for a caller: enters again if the owner holds it, else contends for it.
 pub(crate) async fn acquire(
     driver: &Arc<Driver>,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<ReentrySlot>>,
     ask: &Ask,
 ) -> Result<Option<Hold>> {
     // Before anything is waited for: in a fork, nobody else is there.
@@ -72,20 +72,25 @@ pub(crate) async fn acquire(
 
 impl Hold {
     /// The first hold of a new lease.
-    pub(super) fn begin(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId) -> Self {
+    pub(super) fn begin(driver: &Arc<Driver>, held: Arc<ActiveLease>, id: HoldId) -> Self {
         driver.renewer.insert(&held);
         let ttl = held.lock().lease.ttl(driver.clock.now());
-        Announcer::note(driver, ttl.as_duration());
+        Presence::note(driver, ttl.as_duration());
         let token = held.first;
         Self::new(driver, held, id, token)
     }
 
     /// The hold of a task that a lease was handed to.
-    pub(super) fn handed(driver: &Arc<Driver>, held: &Arc<Held>, id: HoldId, token: Token) -> Self {
+    pub(super) fn handed(
+        driver: &Arc<Driver>,
+        held: &Arc<ActiveLease>,
+        id: HoldId,
+        token: Token,
+    ) -> Self {
         Self::new(driver, Arc::clone(held), id, token)
     }
 
-    fn new(driver: &Arc<Driver>, held: Arc<Held>, id: HoldId, token: Token) -> Self {
+    fn new(driver: &Arc<Driver>, held: Arc<ActiveLease>, id: HoldId, token: Token) -> Self {
         Self {
             driver: Arc::clone(driver),
             held,
@@ -105,9 +110,9 @@ impl Hold {
     /// Enters a lease again. `None`: it is over, the caller must contend for a new one.
     async fn enter(
         driver: &Arc<Driver>,
-        held: &Arc<Held>,
+        held: &Arc<ActiveLease>,
         tenure: u32,
-        place: Arc<Place>,
+        place: Arc<ReentrySlot>,
         ask: &Ask,
     ) -> Result<Option<Self>> {
         let sent = driver.clock.now();
@@ -133,20 +138,20 @@ impl Hold {
                 ttl,
             });
             // Posted under the lock: the counts of a lease reach the store in their order.
-            let reply = driver.submitter.post(request);
+            let reply = driver.batcher.post(request);
             let token = inner.chain.token();
             let mut hold = Self::new(driver, Arc::clone(held), id, token);
             hold.place = Some(place);
             (hold, ttl, reply)
         };
-        match submitter::answer(reply).await {
+        match batcher::answer(reply).await {
             Reply::Applied {
                 outcome: Outcome::Entered { .. },
                 ..
             } => {
                 held.entered((hold.id, term), sent, ttl, driver.clock.now());
                 driver.renewer.insert(held);
-                Announcer::note(driver, ttl.as_duration());
+                Presence::note(driver, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
             }
             Reply::Applied { outcome, .. } => {
@@ -189,7 +194,7 @@ impl Hold {
     pub(crate) async fn renew(&self) -> Result<()> {
         let sent = self.driver.clock.now();
         let ttl = self.held.lock().lease.ttl(sent);
-        let reply = self.driver.submitter.submit(self.held.renewal(ttl)).await;
+        let reply = self.driver.batcher.submit(self.held.renewal(ttl)).await;
         match reply {
             Reply::Applied {
                 outcome: Outcome::Renewed,
@@ -232,8 +237,8 @@ impl Hold {
                 over,
             };
             let reply = match posted {
-                Some(posted) => submitter::answer(posted).await,
-                None => self.driver.submitter.submit(request).await,
+                Some(posted) => batcher::answer(posted).await,
+                None => self.driver.batcher.submit(request).await,
             };
             if matches!(reply, Reply::Applied { .. }) {
                 unfinished.request = None;
@@ -306,7 +311,7 @@ impl Hold {
         let (driver, held) = (&self.driver, &self.held);
         let now = driver.clock.now();
         let kept = now.since(self.begun);
-        tell(|| metrics::histogram!("leasehold_hold_seconds").record(kept));
+        report(|| metrics::histogram!("leasehold_hold_seconds").record(kept));
         let mut inner = held.lock();
         let healthy = inner.lease.state(now).is_held()
             && inner.lease.holds().term(self.id) == Some(Term::Renewed);
@@ -320,17 +325,16 @@ impl Hold {
         }
         let request = held.release(count, inner.lease.ttl(now));
         if count > 0 {
-            let posted = driver.submitter.post(request.clone());
+            let posted = driver.batcher.post(request.clone());
             drop(inner);
             driver.renewer.revisit(held);
             return Some((request, Some(posted)));
         }
-        let front = inner.front.take();
+        let head = inner.head.take();
         drop(inner);
         driver.renewer.remove(held);
-        let followed =
-            front.and_then(|front| Contender::follow(driver, front, &held.key, &request));
-        let posted = followed.or_else(|| post.then(|| driver.submitter.post(request.clone())));
+        let followed = head.and_then(|head| Contender::follow(driver, head, &held.key, &request));
+        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
         Some((request, posted))
     }
 
@@ -341,22 +345,23 @@ impl Hold {
     }
 
     fn release_later(&self, request: Request, over: Instant) {
-        let reply = self.driver.submitter.post(request.clone());
+        let reply = self.driver.batcher.post(request.clone());
         self.see_through(request, reply, over);
     }
 
     fn see_through(&self, request: Request, reply: oneshot::Receiver<Reply>, over: Instant) {
         // As long as other holds are left, nothing takes the lease from them.
-        let echo = self.held.echo().filter(|_| is_last(&request));
-        let echo = echo.map(|at| Echo { at, single: false });
-        self.driver.finish_release(request, reply, over, echo);
+        let late_release = self.held.late_release().filter(|_| is_last(&request));
+        let late_release = late_release.map(|at| LateRelease { at, single: false });
+        self.driver
+            .finish_release(request, reply, over, late_release);
     }
 
     /// If an earlier request of this id may still come alive, releases it again in time. Only after
     /// the last hold was left.
     fn release_echo(&self) {
         let now = self.driver.clock.now();
-        if self.held.echo().is_some_and(|at| now < at) {
+        if self.held.late_release().is_some_and(|at| now < at) {
             self.release_later(self.held.release(0, Ttl::USER_MIN), now);
         }
     }

@@ -1,31 +1,31 @@
 //! What keeps a client's leases alive: the only place that spawns and sleeps.
 //!
 //! ```text
-//! Mutex::lock -> line -> contender -> submitter -> store     one way down, one reply back up
+//! Mutex::lock -> line -> contender -> batcher -> store     one way down, one reply back up
 //!                  ^         |            ^          |
 //!                  |       held <---- renewer        |       a lease, looked after until its release
 //!                  +---- handed off          listener       grants and changes come by themselves
 //! ```
 
-mod attempt;
+mod acquisition;
+pub(crate) mod active_lease;
+pub(crate) mod batcher;
 pub mod clock;
 pub(crate) mod contender;
-mod farewell;
+mod events;
+mod flush;
 mod handoff;
-pub(crate) mod held;
 pub(crate) mod hold;
-pub(crate) mod lines;
-mod listener;
-pub(crate) mod owners;
-mod primitives;
+pub(crate) mod local_queue;
+pub(crate) mod reentry;
 mod release;
 mod renewer;
-mod slot;
-pub(crate) mod submitter;
-#[cfg_attr(not(feature = "watchdog"), path = "unwatched.rs")]
-pub(crate) mod watch;
+mod sync;
+mod wakeup;
+#[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
+pub(crate) mod watchdog;
 
-mod announcer;
+mod presence;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,20 +36,20 @@ use std::time::Duration;
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, LeaseId};
 
-use self::announcer::Announcer;
-pub(crate) use self::attempt::Terms;
+pub(crate) use self::acquisition::Terms;
+use self::batcher::Batcher;
 use self::clock::Clock;
-use self::contender::Mutexes;
-use self::lines::Lines;
-use self::owners::Owners;
-use self::primitives::Mutex;
-pub(crate) use self::primitives::{Runtime, tell};
-use self::release::Pending;
+use self::contender::MutexQueues;
+use self::local_queue::LocalQueues;
+use self::presence::Presence;
+use self::reentry::Reentries;
+use self::release::PendingReleases;
 use self::renewer::Renewer;
-use self::submitter::Submitter;
-use self::watch::Watch;
+use self::sync::Mutex;
+pub(crate) use self::sync::{Runtime, report};
+use self::watchdog::WatchdogClient;
 use crate::process::Process;
-use crate::store::{About, Key, Reach, Shard, Space, Store};
+use crate::store::{About, EventScope, Key, Keyspace, Shard, Store};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// One client's machinery. Lives as long as its client or any of its guards.
@@ -58,16 +58,16 @@ pub(crate) struct Driver {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Runtime,
-    pub(crate) submitter: Submitter,
+    pub(crate) batcher: Batcher,
     pub(crate) renewer: Renewer,
-    pub(crate) announcer: Announcer,
+    pub(crate) presence: Presence,
     /// Who looks after the leases while this process cannot.
-    pub(crate) watch: Watch,
-    pub(crate) owners: Owners,
-    pub(crate) lines: Lines<Mutexes>,
+    pub(crate) watch: WatchdogClient,
+    pub(crate) reentries: Reentries,
+    pub(crate) queues: LocalQueues<MutexQueues>,
     pub(crate) handoff: Handoff,
     me: Weak<Self>,
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingReleases,
     /// How far requests for a lock are spread among those of other clients, if at all.
     backoffs: Mutex<HashMap<Key, Backoff>>,
     /// Whether the client was shut down: nobody takes a lock any more.
@@ -82,12 +82,12 @@ impl Driver {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         runtime: Runtime,
-        (client, space, about): (ClientId, Space, About),
+        (client, space, about): (ClientId, Keyspace, About),
         handoff: Handoff,
-        watch: Watch,
+        watch: WatchdogClient,
     ) -> Arc<Self> {
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
-            submitter: Submitter::new(Arc::clone(&store), runtime.clone()),
+            batcher: Batcher::new(Arc::clone(&store), runtime.clone()),
             renewer: Renewer::start(
                 Arc::clone(&store),
                 Arc::clone(&clock),
@@ -95,12 +95,12 @@ impl Driver {
                 watch.clone(),
             ),
             watch,
-            announcer: Announcer::new(space.clone(), client, about),
-            owners: Owners::default(),
-            lines: Lines::default(),
+            presence: Presence::new(space.clone(), client, about),
+            reentries: Reentries::default(),
+            queues: LocalQueues::default(),
             handoff,
             me: Weak::clone(me),
-            pending: Pending::default(),
+            pending: PendingReleases::default(),
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
             leases: AtomicU64::new(1),
@@ -137,7 +137,7 @@ impl Driver {
     /// Lets nothing end with this copy of the driver: its connections and tasks belong to the other process.
     fn keep_all(&mut self) {
         self.renewer.keep();
-        self.announcer.keep();
+        self.presence.keep();
         let shared = (
             Arc::clone(&self.store),
             self.watch.clone(),
@@ -193,11 +193,11 @@ impl Route {
 }
 
 /// Whether an event of this reach concerns a record.
-fn concerns(store: &Arc<dyn Store>, reach: &Reach, key: &Key) -> bool {
+fn concerns(store: &Arc<dyn Store>, reach: &EventScope, key: &Key) -> bool {
     match reach {
-        Reach::Store => true,
-        Reach::Shard(shard) => shard_of(store, key) == *shard,
-        Reach::Record(record) => key == record,
+        EventScope::Store => true,
+        EventScope::Shard(shard) => shard_of(store, key) == *shard,
+        EventScope::Record(record) => key == record,
     }
 }
 
@@ -214,6 +214,6 @@ impl Drop for Driver {
         self.watch.close();
         self.store.forget(self.client);
         let left = self.pending.left().into_iter();
-        farewell::say(&self.store, left.map(|(release, _)| release).collect());
+        flush::say(&self.store, left.map(|(release, _)| release).collect());
     }
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl, contention};
 use tokio::sync::{Notify, oneshot};
 
-use super::contender::Busy;
-use super::held::Held;
-use super::primitives::{Mutex, lock, tell};
-use super::submitter::{self, BATCH_MAX};
+use super::active_lease::ActiveLease;
+use super::batcher::{self, BATCH_MAX};
+use super::contender::HeadState;
+use super::sync::{Mutex, lock, report};
 use super::{Driver, Route};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
@@ -26,7 +26,7 @@ const REPEAT_MIN: Duration = Duration::from_millis(200);
 /// A request that was never answered may still run, late and with a full ttl. So its lease id is
 /// released once more after that time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
+pub(crate) struct LateRelease {
     /// When to release again.
     pub(crate) at: Instant,
     /// Whether there was one such request only: if a release found its grant, it has run.
@@ -35,7 +35,7 @@ pub(crate) struct Echo {
 
 /// What a release is sent behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum ReleaseOrder {
     /// All that was handed in before it: the acquisition may be among that.
     Everything,
     /// Nothing: all that was asked of the lease is answered.
@@ -44,15 +44,15 @@ pub(crate) enum Behind {
 
 /// The releases that the store has not confirmed, in the order in which they were begun.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
-    left: Mutex<Left>,
+pub(crate) struct PendingReleases {
+    left: Mutex<Outstanding>,
     none: Notify,
-    /// An echo is due earlier than the others.
+    /// An late_release is due earlier than the others.
     earlier: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Left {
+struct Outstanding {
     tickets: u64,
     releases: BTreeMap<u64, Unconfirmed>,
     /// The shards whose releases are being repeated.
@@ -67,12 +67,12 @@ struct Unconfirmed {
     request: Request,
     /// When the lease has ended by itself.
     over: Instant,
-    echo: Option<Echo>,
+    late_release: Option<LateRelease>,
     /// Why it failed last. `None`: it is under way for the first time.
     error: Option<Error>,
 }
 
-impl Pending {
+impl PendingReleases {
     /// What is not confirmed, and why, as far as the store has answered.
     pub(crate) fn left(&self) -> Vec<(Request, Option<Error>)> {
         let left = lock(&self.left);
@@ -102,8 +102,8 @@ impl Driver {
         lease: LeaseId,
         ttl: Ttl,
         durability: Durability,
-        echo: Option<Echo>,
-        behind: Behind,
+        late_release: Option<LateRelease>,
+        behind: ReleaseOrder,
     ) {
         if !self.process.is_current() {
             return;
@@ -119,10 +119,10 @@ impl Driver {
             durability,
         };
         let reply = match behind {
-            Behind::Everything => self.submitter.post(request.clone()),
-            Behind::Nothing => self.submitter.give_back(request.clone()),
+            ReleaseOrder::Everything => self.batcher.post(request.clone()),
+            ReleaseOrder::Nothing => self.batcher.give_back(request.clone()),
         };
-        self.finish_release(request, reply, over, echo);
+        self.finish_release(request, reply, over, late_release);
     }
 
     /// Sees a posted release through: repeats it until it is confirmed, or until the lease is
@@ -132,18 +132,18 @@ impl Driver {
         request: Request,
         reply: oneshot::Receiver<Reply>,
         over: Instant,
-        echo: Option<Echo>,
+        late_release: Option<LateRelease>,
     ) {
-        let ticket = Ticket::new(self, request, over, echo);
+        let ticket = Ticket::new(self, request, over, late_release);
         self.runtime
-            .spawn(async move { ticket.answered(&submitter::answer(reply).await) });
+            .spawn(async move { ticket.answered(&batcher::answer(reply).await) });
     }
 
     /// Releases once more. If nothing is left of the lease, nothing that is under way concerns it.
     fn release_again(&self, request: Request) -> oneshot::Receiver<Reply> {
         match request.op {
-            Op::Release { count: 0, .. } => self.submitter.give_back(request),
-            _ => self.submitter.post(request),
+            Op::Release { count: 0, .. } => self.batcher.give_back(request),
+            _ => self.batcher.post(request),
         }
     }
 
@@ -166,7 +166,7 @@ impl Driver {
             });
             let posted: Vec<_> = posted.collect();
             for (ticket, reply) in posted {
-                let reply = submitter::answer(reply).await;
+                let reply = batcher::answer(reply).await;
                 if matches!(reply, Reply::Applied { .. }) {
                     failing_since = self.clock.now();
                 }
@@ -179,7 +179,7 @@ impl Driver {
     fn failed_releases(self: &Arc<Self>, route: Route) -> Vec<(Ticket, Request)> {
         let mut left = lock(&self.pending.left);
         let failed = left.releases.iter().filter(|(_, release)| {
-            release.error.is_some() && self.submitter.route(&release.request) == route
+            release.error.is_some() && self.batcher.route(&release.request) == route
         });
         let failed = failed.map(|(number, release)| {
             let driver = Arc::clone(self);
@@ -252,16 +252,21 @@ impl Driver {
     }
 
     /// Releases leases that were shut down, in one task: there may be a million.
-    fn release_batch(self: &Arc<Self>, leases: &[Arc<Held>], now: Instant) {
-        let post = |held: &Arc<Held>| {
+    fn release_batch(self: &Arc<Self>, leases: &[Arc<ActiveLease>], now: Instant) {
+        let post = |held: &Arc<ActiveLease>| {
             held.lose(Cause::Released, now);
             self.renewer.remove(held);
             let ttl = held.lock().lease.ttl(now);
             let request = held.release(0, ttl);
-            let reply = self.submitter.post(request.clone());
+            let reply = self.batcher.post(request.clone());
             let over = now.after(ttl.as_duration());
-            if let Some(at) = held.echo() {
-                self.finish_release(request, reply, over, Some(Echo { at, single: false }));
+            if let Some(at) = held.late_release() {
+                self.finish_release(
+                    request,
+                    reply,
+                    over,
+                    Some(LateRelease { at, single: false }),
+                );
                 return None;
             }
             Some((Ticket::new(self, request, over, None), reply))
@@ -269,18 +274,18 @@ impl Driver {
         let posted: Vec<_> = leases.iter().filter_map(post).collect();
         self.runtime.spawn(async move {
             for (ticket, reply) in posted {
-                ticket.answered(&submitter::answer(reply).await);
+                ticket.answered(&batcher::answer(reply).await);
             }
         });
     }
 
     /// Lets nobody begin anything, ends all waiting, and answers the leases.
-    fn close(&self) -> Vec<Arc<Held>> {
+    fn close(&self) -> Vec<Arc<ActiveLease>> {
         self.closed.store(true, Ordering::SeqCst);
-        self.lines.close();
-        for busy in self.lines.all_busy(|_| true) {
-            if let Busy::Asking(slot) = busy {
-                slot.ask_again();
+        self.queues.close();
+        for busy in self.queues.all_busy(|_| true) {
+            if let HeadState::Asking(wakeup) = busy {
+                wakeup.ask_again();
             }
         }
         self.renewer.leases()
@@ -305,14 +310,19 @@ struct Ticket {
 }
 
 impl Ticket {
-    fn new(driver: &Arc<Driver>, request: Request, over: Instant, echo: Option<Echo>) -> Self {
+    fn new(
+        driver: &Arc<Driver>,
+        request: Request,
+        over: Instant,
+        late_release: Option<LateRelease>,
+    ) -> Self {
         let mut left = lock(&driver.pending.left);
         let number = left.tickets;
         left.tickets += 1;
         let release = Unconfirmed {
             request,
             over,
-            echo,
+            late_release,
             error: None,
         };
         left.releases.insert(number, release);
@@ -333,7 +343,7 @@ impl Ticket {
         if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
             if now < release.over {
                 release.error = Some(error.clone());
-                let route = driver.submitter.route(&release.request);
+                let route = driver.batcher.route(&release.request);
                 let first = left.repeating.insert(route);
                 drop(left);
                 if first {
@@ -343,17 +353,22 @@ impl Ticket {
                 }
                 return;
             }
-            tell(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
+            report(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
         }
         let release = left.releases.remove(&self.number);
         if left.releases.is_empty() {
             driver.pending.none.notify_waiters();
         }
         drop(left);
-        if let Some(Unconfirmed { request, echo, .. }) = release
-            && let Some(echo) = echo.filter(|echo| !(echo.single && was_held(reply)))
+        if let Some(Unconfirmed {
+            request,
+            late_release,
+            ..
+        }) = release
+            && let Some(late_release) =
+                late_release.filter(|late_release| !(late_release.single && was_held(reply)))
         {
-            driver.echo_later(self.number, request, echo.at);
+            driver.echo_later(self.number, request, late_release.at);
         }
     }
 }

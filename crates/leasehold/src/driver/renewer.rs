@@ -1,7 +1,7 @@
 //! Renews the leases of this process in time, and tells their holders when that fails.
 //!
 //! One task sleeps until the first lease is due, asks every due lease what it wants, and sends the
-//! renewals in batches, each in a task of its own, by the lane of their shard. It waits for no answer:
+//! renewals in batches, each in a task of its own, by the limiter of their shard. It waits for no answer:
 //! a slow shard delays no other. What an answer means is decided by [`leasehold_core::Lease`]; what a
 //! silence means, too.
 //!
@@ -9,7 +9,7 @@
 //! on. If it did not, each lease would still be lost in time, by its own clock.
 
 mod batch;
-mod lane;
+mod shard_limiter;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -24,13 +24,13 @@ use leasehold_core::{Action, Instant, Schedule};
 use tokio::sync::Notify;
 
 use self::batch::Batch;
-use self::lane::Lanes;
+use self::shard_limiter::ShardLimiters;
+use super::active_lease::ActiveLease;
 use super::clock::Clock;
-use super::held::Held;
-use super::primitives::{JoinHandle, Mutex, MutexGuard, Runtime, lock, tell};
-use super::watch::Watch;
+use super::sync::{JoinHandle, Mutex, MutexGuard, Runtime, lock, report};
+use super::watchdog::WatchdogClient;
 use super::{Route, concerns};
-use crate::store::{Reach, Store};
+use crate::store::{EventScope, Store};
 
 /// How many leases are looked at before others get a word in.
 const LOOK_MAX: usize = 1_024;
@@ -52,17 +52,17 @@ struct Shared {
     clock: Arc<dyn Clock>,
     runtime: Runtime,
     /// Told of what is looked after.
-    watch: Watch,
-    lanes: Lanes,
+    watch: WatchdogClient,
+    limiters: ShardLimiters,
     table: Mutex<Table>,
     /// What was interrupted since the task looked last.
-    interrupted: Mutex<Vec<Reach>>,
+    interrupted: Mutex<Vec<EventScope>>,
     earlier: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    schedule: Schedule<Arc<Held>>,
+    schedule: Schedule<Arc<ActiveLease>>,
     /// When the task will look next. Stays where it is when leases go, so that taking and
     /// releasing a lock over and over does not wake the task each time.
     armed: Option<Instant>,
@@ -73,14 +73,14 @@ impl Renewer {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         runtime: &Runtime,
-        watch: Watch,
+        watch: WatchdogClient,
     ) -> Self {
         let shared = Arc::new(Shared {
             store,
             clock,
             runtime: runtime.clone(),
             watch,
-            lanes: Lanes::default(),
+            limiters: ShardLimiters::default(),
             table: Mutex::default(),
             interrupted: Mutex::default(),
             earlier: Notify::new(),
@@ -90,7 +90,7 @@ impl Renewer {
     }
 
     /// Looks after a lease from now on.
-    pub(crate) fn insert(&self, held: &Arc<Held>) {
+    pub(crate) fn insert(&self, held: &Arc<ActiveLease>) {
         let now = self.shared.clock.now();
         let mut table = self.shared.table();
         table.remove(held);
@@ -98,19 +98,19 @@ impl Renewer {
     }
 
     /// Looks at a lease anew because one of its holds came or went, or because it was lost.
-    pub(crate) fn revisit(&self, held: &Held) {
+    pub(crate) fn revisit(&self, held: &ActiveLease) {
         self.shared.revisit(held, self.shared.clock.now());
     }
 
     /// Asks the store soon whether it still knows a lease.
-    pub(crate) fn check(&self, held: &Held) {
+    pub(crate) fn check(&self, held: &ActiveLease) {
         let now = self.shared.clock.now();
         held.check(now);
         self.shared.revisit(held, now);
     }
 
     /// Asks the store whether it still knows these leases: the connection was interrupted.
-    pub(crate) fn interrupted(&self, reach: Reach) {
+    pub(crate) fn interrupted(&self, reach: EventScope) {
         let mut interrupted = lock(&self.shared.interrupted);
         if !interrupted.contains(&reach) {
             interrupted.push(reach);
@@ -120,7 +120,7 @@ impl Renewer {
     }
 
     /// Forgets a lease: no renewal of it is begun any more.
-    pub(crate) fn remove(&self, held: &Held) {
+    pub(crate) fn remove(&self, held: &ActiveLease) {
         self.shared.table().remove(held);
         self.shared.watch.unmark(held);
     }
@@ -131,7 +131,7 @@ impl Renewer {
     }
 
     /// The leases it looks after.
-    pub(crate) fn leases(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn leases(&self) -> Vec<Arc<ActiveLease>> {
         self.shared.table().schedule.entries().cloned().collect()
     }
 }
@@ -145,7 +145,7 @@ impl Drop for Renewer {
 }
 
 impl Table {
-    fn insert(&mut self, held: Arc<Held>, due: Instant) {
+    fn insert(&mut self, held: Arc<ActiveLease>, due: Instant) {
         // 0 says that it is not scheduled.
         let due = due.max(Instant::from_nanos(1));
         held.scheduled.store(due.as_nanos(), Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Table {
     }
 
     /// Takes a lease out, if it is in.
-    fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {
+    fn remove(&mut self, held: &ActiveLease) -> Option<Arc<ActiveLease>> {
         match held.scheduled.swap(0, Ordering::Relaxed) {
             0 => None,
             due => self
@@ -183,7 +183,7 @@ impl Shared {
                 });
                 drop(panicked.await);
             }
-            tell(|| {
+            report(|| {
                 metrics::counter!("leasehold_renewer_restarts_total").increment(1);
                 tracing::error!("the renewer panicked; it goes on");
             });
@@ -249,25 +249,25 @@ impl Shared {
         for (held, kind) in news {
             held.report(kind);
         }
-        tell(|| metrics::gauge!("leasehold_leases").set(leases as f64));
+        report(|| metrics::gauge!("leasehold_leases").set(leases as f64));
         looks == LOOK_MAX
     }
 
     fn send(self: &Arc<Self>, route: Route, mut batch: Batch) {
-        let lane = self.lanes.of(route);
-        let size = lane.batch_max(batch.len());
+        let limiter = self.limiters.of(route);
+        let size = limiter.batch_max(batch.len());
         while batch.len() > 0 {
             let part = batch.split_off_front(size);
-            self.runtime.spawn(part.renew(Arc::clone(&lane)));
+            self.runtime.spawn(part.renew(Arc::clone(&limiter)));
         }
     }
 
     /// Asks the store about every lease that was interrupted.
-    async fn doubt(&self, interrupted: &[Reach]) {
-        // Behind the interruption: an answer to what was sent before it proves nothing.
+    async fn doubt(&self, interrupted: &[EventScope]) {
+        // ReleaseOrder the interruption: an answer to what was sent before it proves nothing.
         let now = self.clock.now();
-        let concerned = |held: &Arc<Held>| {
-            let reaches = |reach: &Reach| concerns(&self.store, reach, &held.key);
+        let concerned = |held: &Arc<ActiveLease>| {
+            let reaches = |reach: &EventScope| concerns(&self.store, reach, &held.key);
             interrupted.iter().any(reaches)
         };
         let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
@@ -283,7 +283,7 @@ impl Shared {
 
     /// Looks at a lease when it now wants it, or never again, if it is looked after still. Calls nothing
     /// that is not ours: no panic takes a lease out of the table.
-    fn revisit(&self, held: &Held, now: Instant) {
+    fn revisit(&self, held: &ActiveLease, now: Instant) {
         let mut table = self.table();
         if let Some(held) = table.remove(held) {
             self.look_later(table, held, now);
@@ -292,7 +292,7 @@ impl Shared {
 
     /// Puts a lease into the table. It is asked for its instant while the table is locked: of two that
     /// change it, the one that comes last here knows what the other did.
-    fn look_later(&self, mut table: MutexGuard<'_, Table>, held: Arc<Held>, now: Instant) {
+    fn look_later(&self, mut table: MutexGuard<'_, Table>, held: Arc<ActiveLease>, now: Instant) {
         let (next, news) = held.next_event(now);
         if let Some(due) = next {
             table.insert(Arc::clone(&held), due);

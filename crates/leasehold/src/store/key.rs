@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Name, Scope};
+use leasehold_core::{Name, ScopeName};
 
 /// The part of a store that belongs to one tenant of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Space(Arc<(Scope, Scope)>);
+pub struct Keyspace(Arc<(ScopeName, ScopeName)>);
 
-impl Space {
+impl Keyspace {
     /// The space of a tenant in a namespace.
     #[must_use]
-    pub fn new(namespace: Scope, tenant: Scope) -> Self {
+    pub fn new(namespace: ScopeName, tenant: ScopeName) -> Self {
         Self(Arc::new((namespace, tenant)))
     }
 
     /// The namespace: separates programs and teams.
     #[must_use]
-    pub fn namespace(&self) -> &Scope {
+    pub fn namespace(&self) -> &ScopeName {
         &self.0.0
     }
 
     /// The tenant: separates customers of one program.
     #[must_use]
-    pub fn tenant(&self) -> &Scope {
+    pub fn tenant(&self) -> &ScopeName {
         &self.0.1
     }
 
@@ -41,7 +41,7 @@ impl Space {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The space it is in.
-    pub space: Space,
+    pub space: Keyspace,
     /// Its name there.
     pub name: Name,
 }

@@ -9,7 +9,7 @@ use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, Instant, StoreTime};
 
 use super::{
-    About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, Reply, Request, Store, WakeupMode,
     refuse_replicated,
 };
 use crate::clock::{BootClock, Clock};
@@ -105,7 +105,7 @@ impl MemoryStore {
         tables.sweep(now);
         drop(tables);
         for (listener, event) in news {
-            listener.hear(event);
+            listener.notify(event);
         }
         replies
     }
@@ -130,7 +130,7 @@ impl Tables {
         let outcome = mutex::apply(record, &request.op, now, |notice| {
             let told = listener(notice.lease().client);
             let reached = told.is_some();
-            news.extend(told.map(|told| (told, Event::Told(request.key.clone(), *notice))));
+            news.extend(told.map(|told| (told, Event::Notice(request.key.clone(), *notice))));
             reached
         });
         Reply::Applied { outcome, now }
@@ -176,7 +176,7 @@ impl Store for MemoryStore {
         Box::pin(async move { self.apply_now(&batch) })
     }
 
-    fn listen(&self, _space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         self.tables().listeners.insert(client, listener);
     }
 
@@ -184,15 +184,15 @@ impl Store for MemoryStore {
         self.tables().listeners.remove(&client);
     }
 
-    fn wakes(&self) -> Wakes {
-        Wakes::Grants
+    fn wakeup_mode(&self) -> WakeupMode {
+        WakeupMode::Grants
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move { Ok(self.tables().entry(key, self.now())) })
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(async move {
             let now = self.now();
             let tables = self.tables();
@@ -205,7 +205,7 @@ impl Store for MemoryStore {
 
     fn announce<'a>(
         &'a self,
-        _space: &'a Space,
+        _space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime, Token};
 
-pub use self::event::{Event, Listener, Reach, Wakes};
-pub use self::key::{Key, Space};
+pub use self::event::{Event, EventScope, Listener, WakeupMode};
+pub use self::key::{Key, Keyspace};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
@@ -65,7 +65,7 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
 
     /// Whether a lease may be asked for again by its id, after it was refused or there was no answer.
     /// If not, each question needs a new id, and the old one is to be released.
-    fn asks_again(&self) -> bool {
+    fn idempotent_acquire(&self) -> bool {
         true
     }
 
@@ -79,17 +79,17 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// client that listens can wait in queues; those of one that does not are passed over.
     ///
     /// Does no I/O by itself: whatever it takes travels with the next batch.
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>);
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>);
 
     /// Tells a client nothing any more.
     fn forget(&self, client: ClientId);
 
     /// How those are woken at this moment who were refused.
-    fn wakes(&self) -> Wakes;
+    fn wakeup_mode(&self) -> WakeupMode;
 
     /// Whether it has replicas that can be waited for. If not, nobody may ask for another durability
     /// than none.
-    fn replicates(&self) -> bool {
+    fn has_replicas(&self) -> bool {
         false
     }
 
@@ -120,7 +120,7 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// As the store's answer says.
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>>;
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>>;
 
     /// Writes down who a client is, for `ttl`. Only for people who look: no rule depends on it.
     ///
@@ -129,7 +129,7 @@ pub trait Store: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// As the store's answer says.
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,
@@ -303,14 +303,14 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
 /// # Errors
 ///
 /// As [`open`] for a URL that names no store.
-pub fn shown(url: &str) -> Result<String> {
+pub fn redacted_url(url: &str) -> Result<String> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => Ok(MemoryStore::open(url)?.to_string()),
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite::shown(url),
+        "sqlite" => sqlite::redacted_url(url),
         #[cfg(feature = "redis")]
-        scheme if is_redis(scheme) => redis::shown(url),
+        scheme if is_redis(scheme) => redis::redacted_url(url),
         #[cfg(not(feature = "sqlite"))]
         "sqlite" => Err(not_built_in("sqlite")),
         #[cfg(not(feature = "redis"))]

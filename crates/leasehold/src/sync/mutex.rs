@@ -9,7 +9,7 @@ use leasehold_core::{Cause, Op, Outcome, OwnerId, Policy, State, StateKind};
 
 use crate::driver::contender::{Ask, Wait};
 use crate::driver::hold;
-use crate::driver::{Driver, Terms, tell};
+use crate::driver::{Driver, Terms, report};
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -145,7 +145,7 @@ impl Mutex {
     pub fn durability(&self, durability: Durability) -> Result<Self> {
         let name = |error: Error| error.for_lock(&self.key.name);
         let store = &self.driver.store;
-        if durability.is_replicated() && !store.replicates() {
+        if durability.is_replicated() && !store.has_replicas() {
             return Err(name(not_replicated(store)));
         }
         config::check_durability(durability, &self.terms.policy).map_err(name)?;
@@ -281,7 +281,7 @@ impl Mutex {
         };
         let outcome = outcome.map_err(|cause| guard.lost_error(cause));
         if let Err(error) = guard.release().await {
-            tell(|| tracing::debug!(%error, "after the work"));
+            report(|| tracing::debug!(%error, "after the work"));
         }
         outcome
     }
@@ -351,7 +351,7 @@ impl Mutex {
             op: Op::Revoke,
             durability: Durability::None,
         };
-        match self.driver.submitter.submit(request).await {
+        match self.driver.batcher.submit(request).await {
             Reply::Applied {
                 outcome: Outcome::Revoked { cut_off },
                 ..
@@ -380,7 +380,7 @@ impl Mutex {
         let place = self
             .owner
             .or_else(owner::current)
-            .map(|owner| self.driver.owners.place(&self.key, owner));
+            .map(|owner| self.driver.reentries.place(&self.key, owner));
         let asked = self.driver.clock.now();
         let hold = hold::acquire(&self.driver, place, &ask).await?;
         #[cfg(feature = "watchdog")]
@@ -391,7 +391,7 @@ impl Mutex {
         }
         if hold.is_some() {
             let waited = self.driver.clock.now().since(asked);
-            tell(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+            report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
         }
         Ok(hold.map(Guard::new))
     }

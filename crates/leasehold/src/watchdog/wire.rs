@@ -199,7 +199,7 @@ pub struct ClientStatus {
     /// When it was heard of last.
     pub silent_ms: u64,
     /// How it is about it.
-    pub condition: Condition,
+    pub condition: Liveness,
     /// Why it is silent, as far as the machine tells.
     pub why: String,
     /// The names of some locks that are kept alive for it.
@@ -208,15 +208,15 @@ pub struct ClientStatus {
 
 /// How it is about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Condition {
+pub enum Liveness {
     /// It renews its leases itself.
-    Well,
+    Alive,
     /// It is silent and alive: the node renews its leases.
-    HeldUp,
+    Silent,
     /// It was silent for too long, and its leases end.
-    GivenUp,
+    Abandoned,
     /// Nobody knows whether it lives.
-    Unseen,
+    Unknown,
     /// It is dead, and its leases are released.
     Dead,
 }

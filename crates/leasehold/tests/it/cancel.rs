@@ -11,7 +11,7 @@ use std::time::Duration;
 use leasehold::{Client, Mutex};
 use leasehold_testkit::eventually_async;
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -40,8 +40,8 @@ async fn is_free(client: &Client, name: &str) {
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
 }
 
-async fn dropped_at_every_poll<F: Future>(bed: &Bed, acquire: impl Fn(Mutex) -> F) {
-    let (client, looker) = (bed.client().await, bed.client().await);
+async fn dropped_at_every_poll<F: Future>(fixture: &Fixture, acquire: impl Fn(Mutex) -> F) {
+    let (client, looker) = (fixture.client().await, fixture.client().await);
     for polls in 0.. {
         assert!(polls < 1_000, "the future never ends");
         let name = fresh_name("cancel");
@@ -53,8 +53,8 @@ async fn dropped_at_every_poll<F: Future>(bed: &Bed, acquire: impl Fn(Mutex) -> 
     }
 }
 
-async fn dropped_while_waiting(bed: &Bed) {
-    let (client, holder) = (bed.client().await, bed.client().await);
+async fn dropped_while_waiting(fixture: &Fixture) {
+    let (client, holder) = (fixture.client().await, fixture.client().await);
     // Who waits is woken once a second at most: more polls would take long and find nothing new.
     for polls in 1..4 {
         let name = fresh_name("cancel-wait");
@@ -66,14 +66,17 @@ async fn dropped_while_waiting(bed: &Bed) {
     }
 }
 
-async fn whatever_is_dropped_leaves_nothing(bed: Bed) {
-    dropped_at_every_poll(&bed, async |mutex: Mutex| mutex.lock().await.unwrap()).await;
-    dropped_at_every_poll(&bed, async |mutex: Mutex| mutex.try_lock().await.unwrap()).await;
-    dropped_at_every_poll(&bed, async |mutex: Mutex| {
+async fn whatever_is_dropped_leaves_nothing(fixture: Fixture) {
+    dropped_at_every_poll(&fixture, async |mutex: Mutex| mutex.lock().await.unwrap()).await;
+    dropped_at_every_poll(&fixture, async |mutex: Mutex| {
+        mutex.try_lock().await.unwrap()
+    })
+    .await;
+    dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         mutex.lock_timeout(SOON).await.unwrap()
     })
     .await;
-    dropped_at_every_poll(&bed, async |mutex: Mutex| {
+    dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         let owner = leasehold::Owner::new();
         let mutex = mutex.owned_by(&owner);
         let outer = mutex.lock().await.unwrap();
@@ -82,24 +85,24 @@ async fn whatever_is_dropped_leaves_nothing(bed: Bed) {
         outer.release().await.unwrap();
     })
     .await;
-    dropped_at_every_poll(&bed, async |mutex: Mutex| {
+    dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         mutex.run(async |_| tokio::task::yield_now().await).await
     })
     .await;
-    dropped_while_waiting(&bed).await;
+    dropped_while_waiting(&fixture).await;
 }
 
 #[tokio::test]
 async fn memory() {
-    whatever_is_dropped_leaves_nothing(Bed::memory()).await;
+    whatever_is_dropped_leaves_nothing(Fixture::memory()).await;
 }
 
 #[tokio::test]
 async fn sqlite() {
-    whatever_is_dropped_leaves_nothing(Bed::sqlite()).await;
+    whatever_is_dropped_leaves_nothing(Fixture::sqlite()).await;
 }
 
 #[tokio::test]
 async fn redis() {
-    whatever_is_dropped_leaves_nothing(Bed::redis()).await;
+    whatever_is_dropped_leaves_nothing(Fixture::redis()).await;
 }

@@ -1,8 +1,8 @@
 //! Every store answers and tells as the rule does, operation by operation, on random histories.
 
 mod compare;
-mod ears;
-mod liar;
+mod corrupting_store;
+mod event_logs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use leasehold_sim::history::Shape;
 use leasehold_testkit::RedisServer;
 
 use self::compare::{Difference, Subject, compare};
-use self::liar::{Liar, Lie};
+use self::corrupting_store::{CorruptingStore, Lie};
 
 /// How many histories each store is played.
 const HISTORIES: usize = 10_000;
@@ -97,7 +97,7 @@ fn the_redis_store_answers_as_the_rule() {
 fn a_store_that_lies_is_found_out() {
     for lie in Lie::ALL {
         let clock = ManualClock::new();
-        let store = Liar::new(MemoryStore::with_clock(Arc::new(clock.clone())), lie);
+        let store = CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), lie);
         let found = block_on(compare(Subject {
             store: &store,
             step: &|step_ms| advance(&clock, step_ms),

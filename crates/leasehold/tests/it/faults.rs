@@ -24,7 +24,7 @@ mod network;
 mod partitions;
 mod play;
 mod replies;
-mod scene;
+mod scenario;
 mod servers;
 
 /// What happens on the way to the store. The schedules mostly wait, so they are played side by side.

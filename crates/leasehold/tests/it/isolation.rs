@@ -13,7 +13,7 @@ use leasehold::{Cause, Client, Guard, State};
 
 use self::listeners::{Counts, PanickingRecorder, PanickingSubscriber, ShakyClock};
 use self::shards::{Manners, SLOW, Shards};
-use crate::stage::{SECOND, TTL, settle};
+use crate::harness::{SECOND, TTL, settle};
 
 const LEASES: usize = 40;
 const STEP: Duration = Duration::from_millis(100);
@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_millis(100);
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A client with leases on a good shard and on one whose manners the test sets.
-struct Scene {
+struct Scenario {
     clock: ManualClock,
     shaky: Arc<ShakyClock>,
     store: Arc<Shards>,
@@ -30,7 +30,7 @@ struct Scene {
     bad: Vec<Guard>,
 }
 
-impl Scene {
+impl Scenario {
     async fn set() -> Self {
         let clock = ManualClock::new();
         let shaky = Arc::new(ShakyClock::new(clock.clone()));
@@ -41,7 +41,7 @@ impl Scene {
             .clock(Arc::clone(&shaky) as Arc<dyn Clock>)
             .build(Arc::clone(&store) as Arc<dyn Store>)
             .unwrap();
-        let mut scene = Self {
+        let mut scenario = Self {
             clock,
             shaky,
             store,
@@ -50,12 +50,12 @@ impl Scene {
             bad: Vec::new(),
         };
         for index in 0..LEASES {
-            let good = scene.lock(&format!("good/{index}")).await;
-            let bad = scene.lock(&format!("bad/{index}")).await;
-            scene.good.push(good);
-            scene.bad.push(bad);
+            let good = scenario.lock(&format!("good/{index}")).await;
+            let bad = scenario.lock(&format!("bad/{index}")).await;
+            scenario.good.push(good);
+            scenario.bad.push(bad);
         }
-        scene
+        scenario
     }
 
     async fn lock(&self, name: &str) -> Guard {
@@ -130,61 +130,61 @@ impl Scene {
 
 #[tokio::test]
 async fn a_shard_that_never_answers_delays_no_other() {
-    let scene = Scene::set().await;
-    scene.store.set(Manners::Silent);
-    scene.bad_are_lost_in_time().await;
-    scene.goes_well(TTL * 2).await;
+    let scenario = Scenario::set().await;
+    scenario.store.set(Manners::Silent);
+    scenario.bad_are_lost_in_time().await;
+    scenario.goes_well(TTL * 2).await;
     // What was never answered is given up: the way to the shard is free again.
-    scene.store.set(Manners::Good);
-    let later = scene.lock("bad/later").await;
-    scene.goes_well(TTL * 2).await;
+    scenario.store.set(Manners::Good);
+    let later = scenario.lock("bad/later").await;
+    scenario.goes_well(TTL * 2).await;
     assert!(later.state().is_held(), "{:?}", later.state());
     // And nobody waits for it.
-    for guard in scene.bad {
+    for guard in scenario.bad {
         assert!(guard.release().await.is_err());
     }
 }
 
 #[tokio::test]
 async fn a_shard_that_answers_slowly_delays_no_other() {
-    let scene = Scene::set().await;
-    scene.store.set(Manners::Slow);
+    let scenario = Scenario::set().await;
+    scenario.store.set(Manners::Slow);
     for _ in 0..60 {
-        scene.goes_well(SECOND).await;
-        scene.bad_are(|state| !state.is_lost());
+        scenario.goes_well(SECOND).await;
+        scenario.bad_are(|state| !state.is_lost());
     }
-    let renewed = scene.store.renewed();
-    for guard in &scene.bad {
+    let renewed = scenario.store.renewed();
+    for guard in &scenario.bad {
         let last = renewed[&guard.lease_id()];
-        assert!(scene.clock.now().since(last) < INTERVAL + SLOW * 3);
+        assert!(scenario.clock.now().since(last) < INTERVAL + SLOW * 3);
     }
 }
 
 #[tokio::test]
 async fn a_shard_that_fails_touches_no_other() {
-    let scene = Scene::set().await;
-    scene.store.set(Manners::Fails);
-    scene.bad_are_lost_in_time().await;
-    Scene::set().await.bad_recover(Manners::Fails).await;
+    let scenario = Scenario::set().await;
+    scenario.store.set(Manners::Fails);
+    scenario.bad_are_lost_in_time().await;
+    Scenario::set().await.bad_recover(Manners::Fails).await;
 }
 
 #[tokio::test]
 async fn a_shard_whose_store_panics_touches_no_other() {
     for manners in [Manners::Panics, Manners::PanicsLater] {
-        let scene = Scene::set().await;
-        scene.store.set(manners);
-        scene.bad_are_lost_in_time().await;
-        Scene::set().await.bad_recover(manners).await;
+        let scenario = Scenario::set().await;
+        scenario.store.set(manners);
+        scenario.bad_are_lost_in_time().await;
+        Scenario::set().await.bad_recover(manners).await;
     }
 }
 
 /// The store that finds the shard panics: the renewal is tried on another.
 #[tokio::test]
 async fn a_panic_in_the_search_for_the_shard_touches_nothing() {
-    let scene = Scene::set().await;
-    scene.store.set(Manners::Nowhere);
-    scene.goes_well(TTL * 2).await;
-    scene.bad_are(|state| state.is_held());
+    let scenario = Scenario::set().await;
+    scenario.store.set(Manners::Nowhere);
+    scenario.goes_well(TTL * 2).await;
+    scenario.bad_are(|state| state.is_held());
 }
 
 /// All leases of a shard are due at once and travel together; one of them gets a bad answer.
@@ -200,11 +200,11 @@ async fn a_bad_answer_touches_one_lease() {
         (Manners::Exhausted, Some(Cause::Deleted)),
     ];
     for (manners, lost) in expected {
-        let scene = Scene::set().await;
-        scene.store.set(manners);
-        scene.go_on(INTERVAL).await;
-        scene.good_are_well();
-        let (first, others) = scene.bad.split_first().unwrap();
+        let scenario = Scenario::set().await;
+        scenario.store.set(manners);
+        scenario.go_on(INTERVAL).await;
+        scenario.good_are_well();
+        let (first, others) = scenario.bad.split_first().unwrap();
         match lost {
             Some(cause) => assert_eq!(first.state(), State::Lost(cause), "{manners:?}"),
             None => assert!(
@@ -220,8 +220,8 @@ async fn a_bad_answer_touches_one_lease() {
             ),
         }
         assert!(others.iter().all(|guard| guard.state().is_held()));
-        scene.store.set(Manners::Good);
-        scene.goes_well(SECOND * 2).await;
+        scenario.store.set(Manners::Good);
+        scenario.goes_well(SECOND * 2).await;
         assert_eq!(first.state().is_held(), lost.is_none(), "{manners:?}");
         assert!(others.iter().all(|guard| guard.state().is_held()));
     }
@@ -235,15 +235,15 @@ async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
         (Manners::Short(LEASES - 1), LEASES - 1),
         (Manners::TooMany, LEASES),
     ] {
-        let scene = Scene::set().await;
-        scene.store.set(manners);
-        scene.go_on(INTERVAL).await;
-        scene.good_are_well();
-        let held = scene.bad.iter().filter(|guard| guard.state().is_held());
+        let scenario = Scenario::set().await;
+        scenario.store.set(manners);
+        scenario.go_on(INTERVAL).await;
+        scenario.good_are_well();
+        let held = scenario.bad.iter().filter(|guard| guard.state().is_held());
         assert_eq!(held.count(), answered);
-        scene.store.set(Manners::Good);
-        scene.goes_well(SECOND * 2).await;
-        scene.bad_are(|state| state.is_held());
+        scenario.store.set(Manners::Good);
+        scenario.goes_well(SECOND * 2).await;
+        scenario.bad_are(|state| state.is_held());
     }
 }
 
@@ -251,12 +251,12 @@ async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
 async fn who_listens_to_metrics_and_logs_and_panics_touches_nothing() {
     let _logs = tracing::subscriber::set_default(PanickingSubscriber);
     let _metrics = metrics::set_default_local_recorder(&PanickingRecorder);
-    let scene = Scene::set().await;
-    scene.bad_recover(Manners::Fails).await;
-    for guard in scene.good.into_iter().chain(scene.bad) {
+    let scenario = Scenario::set().await;
+    scenario.bad_recover(Manners::Fails).await;
+    for guard in scenario.good.into_iter().chain(scenario.bad) {
         guard.release().await.unwrap();
     }
-    assert!(scene.client.locks().await.unwrap().is_empty());
+    assert!(scenario.client.locks().await.unwrap().is_empty());
 }
 
 /// The clock panics at each of its calls in turn while all leases are due: in the renewer's task, in a
@@ -267,22 +267,22 @@ async fn a_panic_of_the_clock_ends_no_renewal() {
     for call in 0..24 {
         let counts = Counts::default();
         let _metrics = metrics::set_default_local_recorder(&counts);
-        let scene = Scene::set().await;
-        scene.shaky.panic_at(call, 2);
-        scene.go_on(INTERVAL).await;
-        scene.shaky.panic_at(0, 0);
+        let scenario = Scenario::set().await;
+        scenario.shaky.panic_at(call, 2);
+        scenario.go_on(INTERVAL).await;
+        scenario.shaky.panic_at(0, 0);
         // The pause of the supervisor is the runtime's, not the clock's.
         tokio::time::sleep(SECOND).await;
-        scene.go_on(SECOND).await;
-        scene.go_on(SECOND).await;
-        scene.good_are_well();
-        scene.bad_are(|state| state.is_held());
-        scene.goes_well(TTL).await;
-        scene.bad_are(|state| state.is_held());
+        scenario.go_on(SECOND).await;
+        scenario.go_on(SECOND).await;
+        scenario.good_are_well();
+        scenario.bad_are(|state| state.is_held());
+        scenario.goes_well(TTL).await;
+        scenario.bad_are(|state| state.is_held());
         *restarts
             .entry(counts.of("leasehold_renewer_restarts_total"))
             .or_default() += 1;
-        for guard in scene.good.into_iter().chain(scene.bad) {
+        for guard in scenario.good.into_iter().chain(scenario.bad) {
             guard.release().await.unwrap();
         }
     }

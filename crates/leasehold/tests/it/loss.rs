@@ -4,33 +4,33 @@ use std::pin::pin;
 
 use leasehold::{Cause, ErrorKind, Owner, State};
 
-use crate::bad_store::Weather;
-use crate::stage::{SECOND, Stage, TTL, poll_once, settle};
+use crate::faulty_store::FaultMode;
+use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::waiters::{in_line, soon};
 
 #[tokio::test]
 async fn renewals_keep_a_lease_for_a_hundred_ttls() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
     for _ in 0..3_000 {
-        stage.go_on(TTL / 30).await;
+        harness.go_on(TTL / 30).await;
         assert!(guard.state().is_held(), "{:?}", guard.state());
     }
-    assert!(stage.stranger().try_lock().await.unwrap().is_none());
+    assert!(harness.stranger().try_lock().await.unwrap().is_none());
     // Every third of the ttl, and no more often.
-    let renewals = stage.store.calls() - 2;
+    let renewals = harness.store.calls() - 2;
     assert!((280..=310).contains(&renewals), "{renewals} renewals");
 }
 
 #[tokio::test]
 async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
     let mut states = guard.states();
     assert!(states.next().await.unwrap().is_held());
-    stage.store.set(Weather::Unreachable);
+    harness.store.set(FaultMode::Unreachable);
 
-    let jeopardy = stage.until(&guard, |state| !state.is_held()).await;
+    let jeopardy = harness.until(&guard, |state| !state.is_held()).await;
     assert!(
         (TTL * 28 / 100..TTL / 3 + SECOND).contains(&jeopardy),
         "{jeopardy:?}"
@@ -43,40 +43,40 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
             ..
         }
     ));
-    stage.until(&guard, |state| state.is_lost()).await;
-    let left = stage.stranger().time_left().await.unwrap().unwrap();
+    harness.until(&guard, |state| state.is_lost()).await;
+    let left = harness.stranger().time_left().await.unwrap().unwrap();
     assert!(left >= TTL / 3, "{left:?} left");
     assert_eq!(states.next().await, Some(State::Lost(Cause::Unreachable)));
     assert_eq!(guard.lost().await, Cause::Unreachable);
     // The store comes back, the lease does not.
-    stage.store.set(Weather::Fine);
-    stage.go_on(SECOND).await;
+    harness.store.set(FaultMode::Fine);
+    harness.go_on(SECOND).await;
     assert!(guard.state().is_lost());
     // All the while nobody else could have it.
-    assert!(stage.stranger().try_lock().await.unwrap().is_none());
-    stage.go_on(TTL / 3).await;
-    let next = stage.stranger().try_lock().await.unwrap().unwrap();
+    assert!(harness.stranger().try_lock().await.unwrap().is_none());
+    harness.go_on(TTL / 3).await;
+    let next = harness.stranger().try_lock().await.unwrap().unwrap();
     assert!(next.token() > guard.token());
 }
 
 #[tokio::test]
 async fn one_failed_renewal_is_jeopardy_until_the_next_succeeds() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    stage.store.set(Weather::Unreachable);
-    stage.until(&guard, |state| !state.is_held()).await;
-    stage.store.set(Weather::Fine);
-    stage.until(&guard, |state| state.is_held()).await;
-    stage.go_on(TTL / 6).await;
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.store.set(FaultMode::Unreachable);
+    harness.until(&guard, |state| !state.is_held()).await;
+    harness.store.set(FaultMode::Fine);
+    harness.until(&guard, |state| state.is_held()).await;
+    harness.go_on(TTL / 6).await;
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_renewal_that_is_never_answered_ends_in_lost_too() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    stage.store.set(Weather::Silent);
-    let lost = stage.until(&guard, |state| state.is_lost()).await;
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.store.set(FaultMode::Silent);
+    let lost = harness.until(&guard, |state| state.is_lost()).await;
     assert!(lost < TTL * 2 / 3, "{lost:?}");
     assert_eq!(guard.state(), State::Lost(Cause::Unreachable));
     drop(guard);
@@ -84,22 +84,22 @@ async fn a_renewal_that_is_never_answered_ends_in_lost_too() {
 
 #[tokio::test]
 async fn a_renewal_that_ran_without_an_answer_is_jeopardy_and_then_held() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    stage.store.set(Weather::ReplyLost);
-    stage.until(&guard, |state| !state.is_held()).await;
-    stage.store.set(Weather::Fine);
-    stage.until(&guard, |state| state.is_held()).await;
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.store.set(FaultMode::ReplyLost);
+    harness.until(&guard, |state| !state.is_held()).await;
+    harness.store.set(FaultMode::Fine);
+    harness.until(&guard, |state| state.is_held()).await;
 }
 
 /// A stopped process runs nothing, not even its timers: time has passed when it looks again.
 #[tokio::test]
 async fn a_process_that_was_stopped_reads_lost_first() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    stage.clock.advance(TTL);
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.clock.advance(TTL);
     assert_eq!(guard.state(), State::Lost(Cause::Paused));
-    let next = stage.stranger().try_lock().await.unwrap().unwrap();
+    let next = harness.stranger().try_lock().await.unwrap().unwrap();
     assert!(next.token() > guard.token());
     settle().await;
     assert!(guard.state().is_lost());
@@ -109,8 +109,8 @@ async fn a_process_that_was_stopped_reads_lost_first() {
 
 #[tokio::test]
 async fn run_does_not_go_on_with_the_work_after_a_pause() {
-    let stage = Stage::new();
-    let (mutex, clock) = (stage.mutex(), stage.clock.clone());
+    let harness = Harness::new();
+    let (mutex, clock) = (harness.mutex(), harness.clock.clone());
     let steps = std::cell::Cell::new(0);
     let work = mutex.run(async |_| {
         steps.set(1);
@@ -125,28 +125,28 @@ async fn run_does_not_go_on_with_the_work_after_a_pause() {
 
 #[tokio::test]
 async fn a_lost_reply_to_an_acquire_is_asked_for_again_and_held_once() {
-    let stage = Stage::new();
-    stage.store.set(Weather::ReplyLost);
-    let mutex = stage.mutex();
+    let harness = Harness::new();
+    harness.store.set(FaultMode::ReplyLost);
+    let mutex = harness.mutex();
     let mut locking = pin!(mutex.lock());
     poll_once(locking.as_mut()).await;
     // It ran in the store; the client does not know.
-    let first = stage.stranger().holder().await.unwrap().unwrap();
-    stage.store.set(Weather::Fine);
-    stage.clock.advance(SECOND);
+    let first = harness.stranger().holder().await.unwrap().unwrap();
+    harness.store.set(FaultMode::Fine);
+    harness.clock.advance(SECOND);
     let guard = locking.await.unwrap();
     assert_eq!(guard.lease_id(), first.lease);
     assert_eq!(Some(guard.token()), first.token);
-    assert_eq!(stage.stranger().holder().await.unwrap().unwrap().count, 1);
+    assert_eq!(harness.stranger().holder().await.unwrap().unwrap().count, 1);
     guard.release().await.unwrap();
-    assert!(!stage.stranger().is_locked().await.unwrap());
+    assert!(!harness.stranger().is_locked().await.unwrap());
 }
 
 #[tokio::test]
 async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
-    let stage = Stage::new();
-    stage.store.set(Weather::Unreachable);
-    let mutex = stage.mutex();
+    let harness = Harness::new();
+    harness.store.set(FaultMode::Unreachable);
+    let mutex = harness.mutex();
     let mut limited = pin!(mutex.lock_timeout(SECOND * 5));
     let mut unlimited = pin!(mutex.lock());
     let mut once = pin!(mutex.try_lock());
@@ -164,7 +164,7 @@ async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
         if a.is_some() && b.is_some() && c.is_some() {
             break;
         }
-        stage.go_on(SECOND / 10).await;
+        harness.go_on(SECOND / 10).await;
     }
     for error in [
         a.unwrap().unwrap_err(),
@@ -173,43 +173,43 @@ async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
     ] {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         let text = error.to_string();
-        assert!(text.contains("stage") && text.contains("bad:"), "{text}");
+        assert!(text.contains("harness") && text.contains("bad:"), "{text}");
     }
-    stage.store.set(Weather::Fine);
+    harness.store.set(FaultMode::Fine);
     assert!(!mutex.is_locked().await.unwrap());
 }
 
 /// The acquire ran, its reply was lost and its caller left: it is released, now or a ttl later.
 #[tokio::test]
 async fn a_request_that_runs_late_is_released_once_more_after_its_ttl() {
-    let stage = Stage::new();
-    stage.store.set(Weather::Late);
+    let harness = Harness::new();
+    harness.store.set(FaultMode::Late);
     {
-        let mutex = stage.mutex();
+        let mutex = harness.mutex();
         let mut locking = pin!(mutex.lock());
         assert!(poll_once(locking.as_mut()).await.is_none());
     }
-    stage.store.set(Weather::Fine);
+    harness.store.set(FaultMode::Fine);
     settle().await;
     // The release was here first, then the request comes alive, with a full ttl.
-    stage.go_on(TTL - SECOND).await;
-    stage.store.run_late_requests().await;
-    assert!(stage.stranger().is_locked().await.unwrap());
-    stage.go_on(SECOND * 2).await;
-    assert!(!stage.stranger().is_locked().await.unwrap());
+    harness.go_on(TTL - SECOND).await;
+    harness.store.run_late_requests().await;
+    assert!(harness.stranger().is_locked().await.unwrap());
+    harness.go_on(SECOND * 2).await;
+    assert!(!harness.stranger().is_locked().await.unwrap());
 }
 
 #[tokio::test]
 async fn a_release_that_cannot_be_told_is_told_later() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    stage.store.set(Weather::Unreachable);
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.store.set(FaultMode::Unreachable);
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(stage.stranger().is_locked().await.unwrap());
-    stage.store.set(Weather::Fine);
-    stage.go_on(SECOND).await;
-    assert!(!stage.stranger().is_locked().await.unwrap());
+    assert!(harness.stranger().is_locked().await.unwrap());
+    harness.store.set(FaultMode::Fine);
+    harness.go_on(SECOND).await;
+    assert!(!harness.stranger().is_locked().await.unwrap());
 }
 
 /// The question was asked twice, so a first one may still come alive. Whoever leaves the lease while
@@ -217,14 +217,14 @@ async fn a_release_that_cannot_be_told_is_told_later() {
 #[tokio::test]
 async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
     for dropped in [false, true] {
-        let stage = Stage::new();
+        let harness = Harness::new();
         let owner = Owner::new();
-        let mutex = stage.mutex().owned_by(&owner);
-        stage.store.set(Weather::ReplyLost);
+        let mutex = harness.mutex().owned_by(&owner);
+        harness.store.set(FaultMode::ReplyLost);
         let mut locking = pin!(mutex.lock());
         poll_once(locking.as_mut()).await;
-        stage.store.set(Weather::Fine);
-        stage.clock.advance(SECOND);
+        harness.store.set(FaultMode::Fine);
+        harness.clock.advance(SECOND);
         let outer = locking.await.unwrap();
         let inner = mutex.lock().await.unwrap();
         if dropped {
@@ -233,25 +233,25 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
             inner.release().await.unwrap();
         }
         for _ in 0..90 {
-            stage.go_on(TTL / 30).await;
+            harness.go_on(TTL / 30).await;
             assert!(outer.state().is_held(), "{:?}", outer.state());
-            assert!(stage.stranger().try_lock().await.unwrap().is_none());
+            assert!(harness.stranger().try_lock().await.unwrap().is_none());
         }
         outer.release().await.unwrap();
-        assert!(!stage.mutex().is_locked().await.unwrap());
+        assert!(!harness.mutex().is_locked().await.unwrap());
     }
 }
 
 /// The process was stopped. Before its timers ring, an inner hold is left.
 #[tokio::test]
 async fn a_loss_that_an_inner_release_sees_first_lets_the_waiters_go_on() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let owner = Owner::new();
-    let mutex = stage.mutex().owned_by(&owner);
+    let mutex = harness.mutex().owned_by(&owner);
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
-    let waiter = in_line(&stage.mutex());
-    stage.clock.advance(TTL);
+    let waiter = in_line(&harness.mutex());
+    harness.clock.advance(TTL);
     drop(inner);
     assert!(outer.state().is_lost());
     settle().await;

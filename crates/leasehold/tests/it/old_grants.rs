@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::store::{
-    About, BoxFuture, Entry, Event, Key, Listener, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, Reply, Request, Store, WakeupMode,
 };
 use leasehold::{Client, Result};
 use leasehold_core::{ClientId, Grant, LeaseId, Loss, Notice, Op, Outcome, StoreTime, Token, Ttl};
 
-use crate::stage::{SECOND, TTL, poll_once, settle};
+use crate::harness::{SECOND, TTL, poll_once, settle};
 
 /// A store that refuses everybody. Before it answers the second question it tells the grant that
 /// came while the asker was stopped; since then its clock was set back.
@@ -33,7 +33,7 @@ impl SetBack {
             first: Token::new(7).unwrap(),
             now: StoreTime::from_micros(1_010_000_000),
         };
-        listener.hear(Event::Told(key.clone(), Notice::Granted(grant)));
+        listener.notify(Event::Notice(key.clone(), Notice::Granted(grant)));
     }
 
     fn answer(&self, request: &Request) -> Reply {
@@ -62,27 +62,27 @@ impl Store for SetBack {
         Box::pin(std::future::ready(replies))
     }
 
-    fn listen(&self, _: &Space, _: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(&self, _: &Keyspace, _: ClientId, listener: Weak<dyn Listener>) {
         *self.listener.lock().unwrap() = Some(listener);
     }
 
     fn forget(&self, _: ClientId) {}
 
-    fn wakes(&self) -> Wakes {
-        Wakes::Grants
+    fn wakeup_mode(&self) -> WakeupMode {
+        WakeupMode::Grants
     }
 
     fn inspect<'a>(&'a self, _: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn list<'a>(&'a self, _: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, _: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn announce<'a>(
         &'a self,
-        _: &'a Space,
+        _: &'a Keyspace,
         _: ClientId,
         _: &'a About,
         _: Duration,

@@ -17,7 +17,7 @@ macro_rules! over_shared_stores {
                     // As the test harness names it.
                     let path = concat!(module_path!(), "::", stringify!($story));
                     let (_, test) = path.split_once("::").unwrap();
-                    super::$story(test, crate::bed::Bed::$store);
+                    super::$story(test, crate::fixture::Fixture::$store);
                 }
             )+
         }

@@ -2,7 +2,7 @@
 
 mod cluster;
 mod connect;
-mod ear;
+mod event_log;
 mod faults;
 mod grants;
 mod look;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold::store::{self, Key, OpenOptions, Reply, Request, Space, Store};
+use leasehold::store::{self, Key, Keyspace, OpenOptions, Reply, Request, Store};
 use leasehold_core::{
-    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl,
+    ClientId, LeaseId, Loss, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
 };
 
 /// Longer than any state of these tests takes to come about.
@@ -44,9 +44,9 @@ async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
     store::open(url, &OpenOptions::default()).await
 }
 
-fn space() -> Space {
-    let scope = |text| Scope::parse(text).unwrap();
-    Space::new(scope("app"), scope("t"))
+fn space() -> Keyspace {
+    let scope = |text| ScopeName::parse(text).unwrap();
+    Keyspace::new(scope("app"), scope("t"))
 }
 
 fn key(name: &str) -> Key {

@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 
 use leasehold::Client;
-use leasehold::store::{Key, Reply, Request, Space, Store};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, TokenCount, Ttl};
+use leasehold::store::{Key, Keyspace, Reply, Request, Store};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, TokenCount, Ttl};
 use leasehold_testkit::{eventually, eventually_async};
 use rusqlite::Connection;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::waiters::SOON;
 
 /// A lease of nobody's, for questions.
@@ -20,8 +20,8 @@ fn probe(number: u64) -> LeaseId {
 }
 
 fn key(name: &str) -> Key {
-    let scope = |text| Scope::parse(text).unwrap();
-    Space::new(scope("leasehold"), scope("default")).key(Name::parse(name).unwrap())
+    let scope = |text| ScopeName::parse(text).unwrap();
+    Keyspace::new(scope("leasehold"), scope("default")).key(Name::parse(name).unwrap())
 }
 
 async fn apply(store: &dyn Store, name: &str, op: Op) -> Outcome {
@@ -70,8 +70,8 @@ pub(crate) async fn queue_length(store: &dyn Store, name: &str) -> u32 {
 
 /// Waits until a lock that nobody wants any more has left nothing but its counter: no lease, no
 /// queue, and no line in the clients.
-pub(crate) async fn nothing_is_left(bed: &Bed, name: &str, clients: &[&Client]) {
-    let store = bed.store().await;
+pub(crate) async fn nothing_is_left(fixture: &Fixture, name: &str, clients: &[&Client]) {
+    let store = fixture.store().await;
     eventually_async(SOON, async || {
         store.inspect(&key(name)).await.unwrap().is_none()
     })
@@ -83,65 +83,65 @@ pub(crate) async fn nothing_is_left(bed: &Bed, name: &str, clients: &[&Client]) 
         })
         .await;
     }
-    match bed {
-        Bed::Memory(_) => {
+    match fixture {
+        Fixture::Memory(_) => {
             // Neither the first nor the second of two questions finds anybody before it.
             let first = ask(&*store, name, 1).await;
             assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
             assert_eq!(queue_length(&*store, name).await, 0);
             leave(&*store, name, 1).await;
         }
-        Bed::Sqlite(folder) => {
+        Fixture::Sqlite(folder) => {
             let file = Connection::open(folder.path().join("locks.db")).unwrap();
             let query = "SELECT count(*) FROM waiters WHERE name = ?1";
             let waiters = file.query_row(query, [name], |row| row.get::<_, i64>(0));
             assert_eq!(waiters.unwrap(), 0);
         }
-        Bed::Redis(_) | Bed::Allowed(_) | Bed::Sentinel(_) => {
-            let server = bed.server();
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            let server = fixture.server();
             let queue = format!("leasehold:{{default:{name}}}:queue");
             assert_eq!(server.cli(&["EXISTS", &queue]), "0");
         }
-        Bed::Cluster(cluster) => {
+        Fixture::Cluster(cluster) => {
             let queue = format!("leasehold:{{default:{name}}}:queue");
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
         }
-        Bed::Masters(masters) => {
+        Fixture::Masters(masters) => {
             let record = format!("leasehold:{{default:{name}}}");
             let queue = format!("{record}:queue");
             for server in masters.servers() {
                 eventually(SOON, || server.cli(&["EXISTS", &record, &queue]) == "0");
             }
         }
-        Bed::Other(_) => unreachable!("who set it up looks"),
+        Fixture::Other(_) => unreachable!("who set it up looks"),
     }
 }
 
 /// Whether the store has a way to tell a client of its grants. Nothing tells that of the memory store.
-pub(crate) fn listens(bed: &Bed, client: ClientId) -> bool {
-    match bed {
-        Bed::Redis(_) | Bed::Allowed(_) | Bed::Sentinel(_) => {
-            let server = bed.server();
+pub(crate) fn listens(fixture: &Fixture, client: ClientId) -> bool {
+    match fixture {
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            let server = fixture.server();
             let channel = format!("leasehold:client:{client}");
             let answer = server.cli(&["PUBSUB", "NUMSUB", &channel]);
             answer == format!("{channel}\n1")
         }
-        Bed::Sqlite(folder) => {
+        Fixture::Sqlite(folder) => {
             let wake = folder.path().join("locks.db-wake");
             wake.join(client.to_string()).exists()
         }
-        Bed::Cluster(cluster) => {
+        Fixture::Cluster(cluster) => {
             let channels = format!("leasehold:client:{client}:*");
             let channels = ["PUBSUB", "CHANNELS", &channels];
             let mut nodes = cluster.nodes().iter();
             nodes.any(|node| !node.cli(&channels).is_empty())
         }
-        Bed::Masters(masters) => {
+        Fixture::Masters(masters) => {
             let channel = format!("leasehold:client:{client}");
             let listens = format!("{channel}\n1");
             let mut servers = masters.servers().iter();
             servers.any(|server| server.cli(&["PUBSUB", "NUMSUB", &channel]) == listens)
         }
-        Bed::Memory(_) | Bed::Other(_) => false,
+        Fixture::Memory(_) | Fixture::Other(_) => false,
     }
 }

@@ -6,7 +6,7 @@
 
 mod bells;
 mod damage;
-mod ear;
+mod event_log;
 mod files;
 mod grants;
 mod load;
@@ -23,9 +23,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{self, Key, OpenOptions, Reply, Request, Space, SqliteStore, Store};
+use leasehold::store::{self, Key, Keyspace, OpenOptions, Reply, Request, SqliteStore, Store};
 use leasehold_core::{
-    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl,
+    ClientId, LeaseId, Loss, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -96,8 +96,11 @@ impl Place {
     }
 }
 
-fn space(tenant: &str) -> Space {
-    Space::new(Scope::parse("test").unwrap(), Scope::parse(tenant).unwrap())
+fn space(tenant: &str) -> Keyspace {
+    Keyspace::new(
+        ScopeName::parse("test").unwrap(),
+        ScopeName::parse(tenant).unwrap(),
+    )
 }
 
 fn key(name: &str) -> Key {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::{Cause, Guard, Owner, State};
 use leasehold_core::Op;
 
-use crate::stage::{SECOND, Stage, TTL, poll_once};
-use crate::tap::Valve;
+use crate::harness::{Harness, SECOND, TTL, poll_once};
+use crate::recording_store::Valve;
 
 const SHORT: Duration = Duration::from_secs(12);
 const LONG: Duration = Duration::from_secs(90);
@@ -25,8 +25,8 @@ enum Length {
 impl Length {
     const ALL: [Self; 3] = [Self::Renewed, Self::Fixed(SHORT), Self::Fixed(LONG)];
 
-    async fn take(self, stage: &Stage, owner: &Owner) -> Guard {
-        let mutex = stage.mutex().owned_by(owner);
+    async fn take(self, harness: &Harness, owner: &Owner) -> Guard {
+        let mutex = harness.mutex().owned_by(owner);
         let mutex = match self {
             Self::Renewed => mutex,
             Self::Fixed(span) => mutex.lease(span).unwrap(),
@@ -68,32 +68,32 @@ impl Kept {
     }
 }
 
-fn renewals(stage: &Stage) -> usize {
-    let batches = stage.tap.all_batches();
+fn renewals(harness: &Harness) -> usize {
+    let batches = harness.recorder.all_batches();
     let ops = batches.iter().flat_map(|batch| &batch.ops);
     ops.filter(|op| matches!(op, Op::Renew { .. })).count()
 }
 
 /// Lets time go on: each hold is what it should be, the lease is renewed if one of them wants it and
 /// never else, and the store keeps it for all of them.
-async fn goes_on(stage: &Stage, holds: &[&Kept], span: Duration) {
+async fn goes_on(harness: &Harness, holds: &[&Kept], span: Duration) {
     let renewed = holds.iter().any(|kept| kept.length == Length::Renewed);
-    let (begun, before) = (since_start(stage), renewals(stage));
-    while since_start(stage) < begun + span {
-        stage.go_on(STEP).await;
-        let now = since_start(stage);
+    let (begun, before) = (since_start(harness), renewals(harness));
+    while since_start(harness) < begun + span {
+        harness.go_on(STEP).await;
+        let now = since_start(harness);
         for kept in holds {
             kept.is_as_it_should_be(now);
         }
         let wanted = holds.iter().map(|kept| kept.length.left(now - kept.since));
         let wanted = wanted.max().unwrap_or_default();
-        let left = stage.stranger().time_left().await.unwrap();
+        let left = harness.stranger().time_left().await.unwrap();
         assert!(
             left.unwrap_or_default() + SECOND >= wanted,
             "{left:?} left, {wanted:?} wanted"
         );
     }
-    let renewals = renewals(stage) - before;
+    let renewals = renewals(harness) - before;
     if renewed {
         let least = (span.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
         assert!(renewals as u64 >= least, "{renewals} renewals in {span:?}");
@@ -102,56 +102,59 @@ async fn goes_on(stage: &Stage, holds: &[&Kept], span: Duration) {
     }
 }
 
-fn since_start(stage: &Stage) -> Duration {
+fn since_start(harness: &Harness) -> Duration {
     use leasehold::clock::Clock as _;
-    stage.clock.now().since(leasehold_core::Instant::default())
+    harness
+        .clock
+        .now()
+        .since(leasehold_core::Instant::default())
 }
 
 /// Releases a hold; it was lost before if its time was over.
-async fn release(kept: Kept, stage: &Stage) {
+async fn release(kept: Kept, harness: &Harness) {
     let lost = kept.guard.state().is_lost();
     assert_eq!(kept.guard.release().await.is_err(), lost);
-    stage.go_on(Duration::ZERO).await;
+    harness.go_on(Duration::ZERO).await;
 }
 
 async fn combination(outer: Length, inner: Length, inner_first: bool, early: bool) {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let owner = Owner::new();
     let outer = Kept {
         length: outer,
-        since: since_start(&stage),
-        guard: outer.take(&stage, &owner).await,
+        since: since_start(&harness),
+        guard: outer.take(&harness, &owner).await,
     };
     let apart = SECOND * 4;
-    goes_on(&stage, &[&outer], apart).await;
+    goes_on(&harness, &[&outer], apart).await;
     let inner = Kept {
         length: inner,
-        since: since_start(&stage),
-        guard: inner.take(&stage, &owner).await,
+        since: since_start(&harness),
+        guard: inner.take(&harness, &owner).await,
     };
     assert_eq!(outer.guard.lease_id(), inner.guard.lease_id());
     // Both at work; then, or after the end of the short ones, one is left.
     let together = if early { SECOND * 3 } else { SECOND * 40 };
-    goes_on(&stage, &[&outer, &inner], together).await;
+    goes_on(&harness, &[&outer, &inner], together).await;
     let (first, second) = if inner_first {
         (inner, outer)
     } else {
         (outer, inner)
     };
-    release(first, &stage).await;
-    goes_on(&stage, &[&second], SECOND * 25).await;
+    release(first, &harness).await;
+    goes_on(&harness, &[&second], SECOND * 25).await;
     // To the end, and a while longer.
     if let Length::Fixed(_) = second.length {
-        goes_on(&stage, &[&second], LONG).await;
+        goes_on(&harness, &[&second], LONG).await;
         assert!(second.guard.state().is_lost());
-        assert!(!stage.stranger().is_locked().await.unwrap());
+        assert!(!harness.stranger().is_locked().await.unwrap());
     }
-    let before = renewals(&stage);
-    release(second, &stage).await;
-    assert!(!stage.stranger().is_locked().await.unwrap());
-    stage.go_on(TTL).await;
-    assert_eq!(renewals(&stage), before, "renewed after the last release");
-    assert!(stage.client.locks().await.unwrap().is_empty());
+    let before = renewals(&harness);
+    release(second, &harness).await;
+    assert!(!harness.stranger().is_locked().await.unwrap());
+    harness.go_on(TTL).await;
+    assert_eq!(renewals(&harness), before, "renewed after the last release");
+    assert!(harness.client.locks().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -186,40 +189,40 @@ async fn a_cancelled_acquire_is_never_renewed() {
     ];
     for (valve, polls) in valves {
         for outer in [None, Some(Length::Fixed(SHORT)), Some(Length::Fixed(LONG))] {
-            let stage = Stage::new();
+            let harness = Harness::new();
             let owner = Owner::new();
             let outer = match outer {
                 Some(length) => Some(Kept {
                     length,
-                    since: since_start(&stage),
-                    guard: length.take(&stage, &owner).await,
+                    since: since_start(&harness),
+                    guard: length.take(&harness, &owner).await,
                 }),
                 None => None,
             };
-            stage.go_on(SECOND * 4).await;
-            stage.tap.set(valve);
+            harness.go_on(SECOND * 4).await;
+            harness.recorder.set(valve);
             {
-                let mut cancelled = pin!(Length::Renewed.take(&stage, &owner));
+                let mut cancelled = pin!(Length::Renewed.take(&harness, &owner));
                 for _ in 0..polls {
                     if poll_once(cancelled.as_mut()).await.is_some() {
                         break;
                     }
                 }
             }
-            stage.tap.set(Valve::Open);
-            stage.go_on(SECOND).await;
+            harness.recorder.set(Valve::Open);
+            harness.go_on(SECOND).await;
             match outer {
                 Some(outer) => {
-                    let holder = stage.stranger().holder().await.unwrap().unwrap();
+                    let holder = harness.stranger().holder().await.unwrap().unwrap();
                     assert_eq!(holder.count, 1);
-                    goes_on(&stage, &[&outer], LONG).await;
+                    goes_on(&harness, &[&outer], LONG).await;
                     assert!(outer.guard.state().is_lost());
                 }
-                None => assert!(!stage.stranger().is_locked().await.unwrap()),
+                None => assert!(!harness.stranger().is_locked().await.unwrap()),
             }
-            stage.go_on(TTL).await;
-            assert_eq!(renewals(&stage), 0, "{valve:?}");
-            assert!(stage.client.locks().await.unwrap().is_empty());
+            harness.go_on(TTL).await;
+            assert_eq!(renewals(&harness), 0, "{valve:?}");
+            assert!(harness.client.locks().await.unwrap().is_empty());
         }
     }
 }

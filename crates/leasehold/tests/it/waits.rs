@@ -7,17 +7,20 @@ use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
 use leasehold_core::Op;
 use tokio::task::JoinHandle;
 
-use crate::bad_store::{TIMEOUT, Weather};
-use crate::stage::{SECOND, Stage, TTL, settle};
-use crate::tap::Tap;
+use crate::faulty_store::{FaultMode, TIMEOUT};
+use crate::harness::{Harness, SECOND, TTL, settle};
+use crate::recording_store::RecordingStore;
 use crate::waiters::{begun, in_line, poll_once, soon};
 
 /// How long a waiter has a grant that it was told, until it says more.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
 
 /// The ttls that were asked for in renewals.
-fn renewals(tap: &Tap) -> Vec<Duration> {
-    let ops = tap.all_batches().into_iter().flat_map(|batch| batch.ops);
+fn renewals(recorder: &RecordingStore) -> Vec<Duration> {
+    let ops = recorder
+        .all_batches()
+        .into_iter()
+        .flat_map(|batch| batch.ops);
     let ttls = ops.filter_map(|op| match op {
         Op::Renew { ttl, .. } => Some(ttl.as_duration()),
         _ => None,
@@ -26,24 +29,24 @@ fn renewals(tap: &Tap) -> Vec<Duration> {
 }
 
 /// A guard that was granted by a message, ten seconds after its question.
-async fn told(stage: &Stage) -> (Stage, Guard) {
-    let guard = stage.mutex().lock().await.unwrap();
-    let waiter = stage.another();
+async fn told(harness: &Harness) -> (Harness, Guard) {
+    let guard = harness.mutex().lock().await.unwrap();
+    let waiter = harness.another();
     let waiting = in_line(&waiter.mutex());
-    waiter.tap.until_queued(1).await;
-    stage.go_on(SECOND * 10).await;
+    waiter.recorder.until_queued(1).await;
+    harness.go_on(SECOND * 10).await;
     let token = guard.token();
     guard.release().await.unwrap();
     let guard = soon(waiting).await;
     assert!(guard.token() > token);
-    assert_eq!(waiter.tap.questions(), 1, "it was asked for, not told");
+    assert_eq!(waiter.recorder.questions(), 1, "it was asked for, not told");
     (waiter, guard)
 }
 
 #[tokio::test]
 async fn a_grant_that_was_told_is_held_for_the_acceptance_ttl_and_then_for_the_full_one() {
-    let stage = Stage::new();
-    let (waiter, guard) = told(&stage).await;
+    let harness = Harness::new();
+    let (waiter, guard) = told(&harness).await;
     assert!(guard.state().is_held());
     let left = guard.time_left();
     // The drift of the ten seconds of waiting is taken off, too.
@@ -54,59 +57,59 @@ async fn a_grant_that_was_told_is_held_for_the_acceptance_ttl_and_then_for_the_f
     let State::Held { until } = guard.state() else {
         panic!("{:?}", guard.state());
     };
-    assert!(stage.clock.now().until(until) <= left - ACCEPTANCE / 3);
-    let in_store = stage.mutex().time_left().await.unwrap().unwrap();
+    assert!(harness.clock.now().until(until) <= left - ACCEPTANCE / 3);
+    let in_store = harness.mutex().time_left().await.unwrap().unwrap();
     assert_eq!(in_store, ACCEPTANCE);
 
-    stage.go_on(SECOND * 8 / 10).await;
-    assert!(renewals(&waiter.tap).is_empty());
-    stage.go_on(SECOND * 2 / 10).await;
-    assert_eq!(renewals(&waiter.tap), [TTL]);
+    harness.go_on(SECOND * 8 / 10).await;
+    assert!(renewals(&waiter.recorder).is_empty());
+    harness.go_on(SECOND * 2 / 10).await;
+    assert_eq!(renewals(&waiter.recorder), [TTL]);
     assert!(guard.state().is_held());
     assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
-    assert_eq!(stage.mutex().time_left().await.unwrap(), Some(TTL));
+    assert_eq!(harness.mutex().time_left().await.unwrap(), Some(TTL));
     // From here on it is renewed as any other.
     for _ in 0..9 {
-        stage.go_on(SECOND).await;
-        assert_eq!(renewals(&waiter.tap), [TTL]);
+        harness.go_on(SECOND).await;
+        assert_eq!(renewals(&waiter.recorder), [TTL]);
         assert!(guard.state().is_held());
     }
-    stage.go_on(SECOND).await;
-    assert_eq!(renewals(&waiter.tap), [TTL; 2]);
+    harness.go_on(SECOND).await;
+    assert_eq!(renewals(&waiter.recorder), [TTL; 2]);
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_short_critical_section_after_a_grant_that_was_told_costs_no_renewal() {
-    let stage = Stage::new();
-    let (waiter, guard) = told(&stage).await;
-    stage.go_on(SECOND / 2).await;
+    let harness = Harness::new();
+    let (waiter, guard) = told(&harness).await;
+    harness.go_on(SECOND / 2).await;
     guard.release().await.unwrap();
-    assert_eq!(waiter.tap.verbs(), [["acquire"], ["release"]]);
-    assert!(renewals(&waiter.tap).is_empty());
-    assert!(!stage.mutex().is_locked().await.unwrap());
+    assert_eq!(waiter.recorder.verbs(), [["acquire"], ["release"]]);
+    assert!(renewals(&waiter.recorder).is_empty());
+    assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
 #[tokio::test]
 async fn a_grant_that_was_told_and_cannot_be_renewed_is_lost_before_it_ends() {
-    let stage = Stage::new();
-    let (waiter, guard) = told(&stage).await;
-    waiter.store.set(Weather::Unreachable);
-    let jeopardy = stage.until(&guard, |state| !state.is_held()).await;
+    let harness = Harness::new();
+    let (waiter, guard) = told(&harness).await;
+    waiter.store.set(FaultMode::Unreachable);
+    let jeopardy = harness.until(&guard, |state| !state.is_held()).await;
     assert!(jeopardy <= ACCEPTANCE / 3 + SECOND / 5, "{jeopardy:?}");
-    stage.until(&guard, |state| state.is_lost()).await;
+    harness.until(&guard, |state| state.is_lost()).await;
     assert_eq!(guard.state(), State::Lost(Cause::Unreachable));
-    let left = stage.mutex().time_left().await.unwrap().unwrap();
+    let left = harness.mutex().time_left().await.unwrap().unwrap();
     assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
 }
 
 /// Not at the next renewal: no time goes by.
 #[tokio::test]
 async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    let next = in_line(&stage.mutex());
-    let operator = stage.another().mutex();
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let next = in_line(&harness.mutex());
+    let operator = harness.another().mutex();
     operator.force_release().await.unwrap().unwrap();
     settle().await;
     assert_eq!(guard.state(), State::Lost(Cause::Revoked));
@@ -119,24 +122,24 @@ async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once()
 /// the one that was stopped is not deceived.
 #[tokio::test]
 async fn a_grant_that_nobody_takes_costs_three_seconds() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    let stopped = stage.another();
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let stopped = harness.another();
     let mutex = stopped.mutex();
     let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
     assert!(poll_once(&mut waiting).is_pending());
-    assert_eq!(stopped.tap.queued(), 1);
-    let next = stage.another();
+    assert_eq!(stopped.recorder.queued(), 1);
+    let next = harness.another();
     let follower = in_line(&next.mutex());
-    next.tap.until_queued(1).await;
+    next.recorder.until_queued(1).await;
     guard.release().await.unwrap();
-    let granted = stage.mutex().holder().await.unwrap().unwrap();
+    let granted = harness.mutex().holder().await.unwrap().unwrap();
 
     let mut waited = Duration::ZERO;
     while !follower.is_finished() {
         assert!(waited < ACCEPTANCE + SECOND, "not served");
         waited += SECOND / 10;
-        stage.go_on(SECOND / 10).await;
+        harness.go_on(SECOND / 10).await;
     }
     assert!(waited >= ACCEPTANCE, "{waited:?}");
     let second = soon(follower).await;
@@ -151,7 +154,7 @@ async fn a_grant_that_nobody_takes_costs_three_seconds() {
     let first = soon(waiting).await;
     assert!(first.token() > token);
     first.release().await.unwrap();
-    assert!(!stage.mutex().is_locked().await.unwrap());
+    assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
 /// A hundred clients wait for a holder that renews: about one question each in a ttl.
@@ -159,27 +162,27 @@ async fn a_grant_that_nobody_takes_costs_three_seconds() {
 async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
     const CLIENTS: usize = 100;
     const TTLS: u32 = 5;
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    let clients: Vec<_> = (0..CLIENTS).map(|_| stage.another()).collect();
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| harness.another()).collect();
     let (mut fronts, mut others) = (Vec::new(), Vec::new());
     for (client, number) in clients.iter().zip(0..) {
         fronts.push(passing(client));
-        client.tap.until_queued(1).await;
+        client.recorder.until_queued(1).await;
         // Some have others behind them, who ask nothing.
         others.extend((0..number % 3).map(|_| passing(client)));
-        stage.go_on(TTL / 150).await;
+        harness.go_on(TTL / 150).await;
     }
     for client in &clients {
-        client.tap.clear();
+        client.recorder.clear();
     }
     for _ in 0..TTLS * 30 {
-        stage.go_on(TTL / 30).await;
+        harness.go_on(TTL / 30).await;
         assert!(guard.state().is_held());
     }
     let questions: Vec<_> = clients
         .iter()
-        .map(|client| client.tap.questions())
+        .map(|client| client.recorder.questions())
         .collect();
     let most = usize::try_from(TTLS).unwrap() + 1;
     assert!(
@@ -201,8 +204,8 @@ async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
 }
 
 /// A waiter that holds the lock for no time, and its token.
-fn passing(stage: &Stage) -> JoinHandle<Token> {
-    let mutex = stage.mutex();
+fn passing(harness: &Harness) -> JoinHandle<Token> {
+    let mutex = harness.mutex();
     begun(async move {
         let guard = mutex.lock().await.unwrap();
         let token = guard.token();
@@ -214,26 +217,26 @@ fn passing(stage: &Stage) -> JoinHandle<Token> {
 /// Only the head asks when the holder's time is over; the others give it time.
 #[tokio::test]
 async fn a_holder_that_died_is_succeeded_by_the_head() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let lease = SECOND * 10;
-    let mutex = stage.mutex().lease(lease).unwrap();
+    let mutex = harness.mutex().lease(lease).unwrap();
     std::mem::forget(mutex.lock().await.unwrap());
-    let clients: Vec<_> = (0..5).map(|_| stage.another()).collect();
+    let clients: Vec<_> = (0..5).map(|_| harness.another()).collect();
     let mut waiters = Vec::new();
     for client in &clients {
         waiters.push(in_line(&client.mutex()));
-        client.tap.until_queued(1).await;
+        client.recorder.until_queued(1).await;
     }
     let mut waited = Duration::ZERO;
     while !waiters[0].is_finished() {
         assert!(waited < lease + SECOND / 2, "not served");
         waited += SECOND / 10;
-        stage.go_on(SECOND / 10).await;
+        harness.go_on(SECOND / 10).await;
     }
     assert!(waited >= lease);
     let questions: Vec<_> = clients
         .iter()
-        .map(|client| client.tap.questions())
+        .map(|client| client.recorder.questions())
         .collect();
     assert_eq!(questions, [2, 1, 1, 1, 1]);
     for waiter in waiters {
@@ -243,36 +246,36 @@ async fn a_holder_that_died_is_succeeded_by_the_head() {
 
 #[tokio::test]
 async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let span = Duration::from_millis(20);
-    let mutex = stage.mutex();
+    let mutex = harness.mutex();
     let alone = mutex.lock().await.unwrap();
     let mut waiters: Vec<_> = (0..6).map(|_| in_line(&mutex)).collect();
     alone.release().await.unwrap();
     for _ in 0..2 {
         let first = soon(waiters.remove(0)).await;
         let lease = first.lease_id();
-        stage.clock.advance(span - Duration::from_millis(1));
+        harness.clock.advance(span - Duration::from_millis(1));
         first.release().await.unwrap();
         let second = soon(waiters.remove(0)).await;
         assert_eq!(second.lease_id(), lease);
-        stage.clock.advance(Duration::from_millis(1));
-        stage.tap.clear();
+        harness.clock.advance(Duration::from_millis(1));
+        harness.recorder.clear();
         second.release().await.unwrap();
         // The time of the next one counts from its own grant.
-        assert_eq!(stage.tap.verbs(), [["release", "acquire"]]);
+        assert_eq!(harness.recorder.verbs(), [["release", "acquire"]]);
     }
 }
 
 type Outcome<T> = JoinHandle<Result<T>>;
 
-fn waiting(stage: &Stage) -> Outcome<Guard> {
-    let mutex = stage.mutex();
+fn waiting(harness: &Harness) -> Outcome<Guard> {
+    let mutex = harness.mutex();
     begun(async move { mutex.lock().await })
 }
 
-fn waiting_for(stage: &Stage, span: Duration) -> Outcome<Option<Guard>> {
-    let mutex = stage.mutex();
+fn waiting_for(harness: &Harness, span: Duration) -> Outcome<Option<Guard>> {
+    let mutex = harness.mutex();
     begun(async move { mutex.lock_timeout(span).await })
 }
 
@@ -280,37 +283,37 @@ fn waiting_for(stage: &Stage, span: Duration) -> Outcome<Option<Guard>> {
 /// other.
 #[tokio::test]
 async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
-    for weather in [Weather::Unreachable, Weather::TimesOut] {
-        let stage = Stage::new();
-        stage.store.set(weather);
-        let mut waiters: Vec<_> = (0..50).map(|_| waiting(&stage)).collect();
-        let begun = stage.clock.now();
+    for fault_mode in [FaultMode::Unreachable, FaultMode::TimesOut] {
+        let harness = Harness::new();
+        harness.store.set(fault_mode);
+        let mut waiters: Vec<_> = (0..50).map(|_| waiting(&harness)).collect();
+        let begun = harness.clock.now();
         while waiters.iter().any(|waiter| !waiter.is_finished()) {
-            let waited = stage.clock.now().since(begun);
+            let waited = harness.clock.now().since(begun);
             let left = waiters
                 .iter()
                 .filter(|waiter| !waiter.is_finished())
                 .count();
-            assert!(waited < TTL + TIMEOUT * 2, "{weather:?}: {left} left");
-            stage.go_on(SECOND / 2).await;
+            assert!(waited < TTL + TIMEOUT * 2, "{fault_mode:?}: {left} left");
+            harness.go_on(SECOND / 2).await;
         }
-        assert!(stage.clock.now().since(begun) >= TTL);
+        assert!(harness.clock.now().since(begun) >= TTL);
         for waiter in waiters.drain(..) {
             let error = soon(waiter).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unreachable);
         }
         // One who came later has its own time, and is served when all is well in time.
-        let early = waiting(&stage);
-        stage.go_on(TTL / 2).await;
-        let late = waiting(&stage);
+        let early = waiting(&harness);
+        harness.go_on(TTL / 2).await;
+        let late = waiting(&harness);
         for _ in 0..12 {
-            stage.go_on(TTL / 20).await;
+            harness.go_on(TTL / 20).await;
         }
         assert!(early.is_finished() && !late.is_finished());
         soon(early).await.unwrap_err();
-        stage.store.set(Weather::Fine);
+        harness.store.set(FaultMode::Fine);
         for _ in 0..5 {
-            stage.go_on(SECOND).await;
+            harness.go_on(SECOND).await;
         }
         soon(late).await.unwrap().release().await.unwrap();
     }
@@ -318,34 +321,34 @@ async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
 
 #[tokio::test]
 async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     // Behind one who asks in vain.
-    stage.store.set(Weather::Unreachable);
-    let front = waiting(&stage);
-    let limited = waiting_for(&stage, SECOND);
+    harness.store.set(FaultMode::Unreachable);
+    let front = waiting(&harness);
+    let limited = waiting_for(&harness, SECOND);
     settle().await;
-    stage.go_on(SECOND).await;
+    harness.go_on(SECOND).await;
     let error = soon(limited).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    stage.store.set(Weather::Fine);
-    stage.go_on(SECOND).await;
+    harness.store.set(FaultMode::Fine);
+    harness.go_on(SECOND).await;
     let guard = soon(front).await.unwrap();
 
-    // Behind one who holds it, whatever the weather.
-    for weather in [Weather::Fine, Weather::Unreachable, Weather::Silent] {
-        stage.store.set(weather);
-        let limited = waiting_for(&stage, SECOND);
-        stage.go_on(SECOND).await;
+    // Behind one who holds it, whatever the fault_mode.
+    for fault_mode in [FaultMode::Fine, FaultMode::Unreachable, FaultMode::Silent] {
+        harness.store.set(fault_mode);
+        let limited = waiting_for(&harness, SECOND);
+        harness.go_on(SECOND).await;
         assert!(soon(limited).await.unwrap().is_none());
     }
-    stage.store.set(Weather::Fine);
+    harness.store.set(FaultMode::Fine);
 
     // Behind one who was refused.
-    let other = stage.another();
+    let other = harness.another();
     let waiter = waiting(&other);
     let limited = waiting_for(&other, SECOND);
-    other.tap.until_queued(1).await;
-    stage.go_on(SECOND).await;
+    other.recorder.until_queued(1).await;
+    harness.go_on(SECOND).await;
     assert!(soon(limited).await.unwrap().is_none());
     guard.release().await.unwrap();
     soon(waiter).await.unwrap().release().await.unwrap();
@@ -355,21 +358,21 @@ async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
 /// its answer yet: that is no outage.
 #[tokio::test]
 async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    let waiters = [waiting(&stage), waiting(&stage)];
-    let limited = [SECOND, SECOND].map(|span| waiting_for(&stage, span));
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let waiters = [waiting(&harness), waiting(&harness)];
+    let limited = [SECOND, SECOND].map(|span| waiting_for(&harness, span));
     settle().await;
-    stage.store.set(Weather::TimesOut);
+    harness.store.set(FaultMode::TimesOut);
     let releasing = begun(guard.release());
     settle().await;
-    stage.go_on(SECOND).await;
+    harness.go_on(SECOND).await;
     for limited in limited {
         assert!(soon(limited).await.unwrap().is_none());
     }
-    stage.store.set(Weather::Fine);
+    harness.store.set(FaultMode::Fine);
     for _ in 0..5 {
-        stage.go_on(SECOND).await;
+        harness.go_on(SECOND).await;
     }
     // The release was not answered in time.
     soon(releasing).await.unwrap_err();
@@ -381,15 +384,15 @@ async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
 /// As one with a limit is at the front itself when its time is over.
 #[tokio::test]
 async fn a_timeout_at_the_front_that_has_no_answer_yet_is_no_outage_if_the_process_held_it() {
-    let stage = Stage::new();
-    let guard = stage.mutex().lock().await.unwrap();
-    let limited = waiting_for(&stage, SECOND);
-    let behind = waiting_for(&stage, SECOND);
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let limited = waiting_for(&harness, SECOND);
+    let behind = waiting_for(&harness, SECOND);
     settle().await;
-    stage.store.set(Weather::TimesOut);
+    harness.store.set(FaultMode::TimesOut);
     let releasing = begun(guard.release());
     settle().await;
-    stage.go_on(SECOND).await;
+    harness.go_on(SECOND).await;
     assert!(soon(limited).await.unwrap().is_none());
     assert!(soon(behind).await.unwrap().is_none());
     drop(releasing);

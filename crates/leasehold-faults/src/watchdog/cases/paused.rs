@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use leasehold::watchdog::wire::Condition;
+use leasehold::watchdog::wire::Liveness;
 
 use super::super::actor::{is_so_within, wait_for};
 use super::super::outcome::Outcome;
@@ -103,7 +103,7 @@ pub(super) fn killed_while_stopped(times: usize, _: bool) -> Result<Outcome, Str
             let clients = node.clients();
             let held_up = clients
                 .iter()
-                .filter(|client| client.condition == Condition::HeldUp);
+                .filter(|client| client.condition == Liveness::Silent);
             held_up.count() == size
         })?;
         for member in &mut cohort.members {

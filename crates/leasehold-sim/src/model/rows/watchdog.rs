@@ -60,7 +60,7 @@ fn whole() -> Vec<Row> {
             "watchdog on the host; the program runs twice",
             TWICE,
         )
-        .reaches(&[Mark::WentOn, Mark::Released, Mark::GivenUp]),
+        .reaches(&[Mark::WentOn, Mark::Released, Mark::Abandoned]),
         row(
             "watchdog, ends",
             "the same, the program runs once, and a connection ends twice",
@@ -122,7 +122,7 @@ fn whole() -> Vec<Row> {
                 ..TWICE
             },
         )
-        .reaches(&[Mark::WentOn, Mark::GivenUp]),
+        .reaches(&[Mark::WentOn, Mark::Abandoned]),
     ]
 }
 

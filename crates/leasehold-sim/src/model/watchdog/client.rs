@@ -1,6 +1,6 @@
 //! What the client's program and its rival do.
 
-use leasehold_core::watchdog::Registry;
+use leasehold_core::watchdog::Registrations;
 
 use super::Watchdog;
 use super::setup::Setup;
@@ -188,8 +188,8 @@ impl Watchdog {
     }
 
     /// A registry that knows only what is wanted now.
-    fn registry_of(&self, state: &State) -> Registry<()> {
-        let mut registry = Registry::default();
+    fn registry_of(&self, state: &State) -> Registrations<()> {
+        let mut registry = Registrations::default();
         if state.stand == Stand::Holding {
             let terms = self.setup.terms(state.keep, Setup::client_now());
             registry.want(self.setup.number(state, state.current()), terms, ());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::watchdog::Condition;
+use leasehold_core::watchdog::Liveness;
 
 use super::Watchdog;
 use super::rule::TICK;
@@ -131,8 +131,8 @@ impl Watchdog {
                 let Some(charge) = self.charge(state, life, node) else {
                     continue;
                 };
-                if charge.condition(now) == Condition::GivenUp && !charge.is_empty() {
-                    self.mark(Mark::GivenUp);
+                if charge.condition(now) == Liveness::Abandoned && !charge.is_empty() {
+                    self.mark(Mark::Abandoned);
                 }
                 if charge.is_over(now) {
                     self.put_charge(state, life, node, None);

@@ -6,7 +6,7 @@
 //! it whenever it likes, or is killed and knows nothing any more. What is said on one connection keeps
 //! its order; deeds at the store come in any, and late ones at any time.
 //!
-//! `Charge` and `Registry` are the ones that ship, and they are never taken apart: a state has their
+//! `ClientMonitor` and `Registrations` are the ones that ship, and they are never taken apart: a state has their
 //! numbers. Their clocks stand still, and what they remember goes back by a tick where time passes.
 
 mod client;
@@ -21,7 +21,7 @@ mod steps;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold_core::watchdog::Charge;
+use leasehold_core::watchdog::ClientMonitor;
 
 use self::judge::Broken;
 use self::pool::Pool;
@@ -38,7 +38,7 @@ use super::explore::{Model, Property};
 #[derive(Debug)]
 pub struct Watchdog {
     setup: Setup,
-    charges: Pool<Charge<()>>,
+    charges: Pool<ClientMonitor<()>>,
     links: Pool<Link>,
     /// What was reached.
     marks: AtomicU32,
@@ -71,12 +71,18 @@ impl Watchdog {
         }
     }
 
-    fn charge(&self, state: &State, life: usize, node: usize) -> Option<Charge<()>> {
+    fn charge(&self, state: &State, life: usize, node: usize) -> Option<ClientMonitor<()>> {
         let number = state.charges[life][node].checked_sub(1)?;
         Some(self.charges.get(number))
     }
 
-    fn put_charge(&self, state: &mut State, life: usize, node: usize, charge: Option<Charge<()>>) {
+    fn put_charge(
+        &self,
+        state: &mut State,
+        life: usize,
+        node: usize,
+        charge: Option<ClientMonitor<()>>,
+    ) {
         let number = charge.map(|charge| 1 + self.charges.number(charge));
         state.charges[life][node] = number.unwrap_or(0);
     }

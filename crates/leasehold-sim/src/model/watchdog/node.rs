@@ -1,6 +1,6 @@
 //! What a node hears and does.
 
-use leasehold_core::watchdog::{Charge, Condition, Deed, End};
+use leasehold_core::watchdog::{ActionResult, ClientMonitor, Liveness, WatchdogAction};
 
 use super::Broken;
 use super::Watchdog;
@@ -165,17 +165,17 @@ impl Watchdog {
         state: &State,
         life: usize,
         node: usize,
-        charge: &Charge<()>,
+        charge: &ClientMonitor<()>,
     ) -> bool {
         let gone = match self.setup.rules.verdict {
             Verdict::Main => !state.main_lives(life),
             _ => !state.lives(life),
         };
-        node == HOST && gone && charge.condition(self.setup.node_now()) != Condition::Dead
+        node == HOST && gone && charge.condition(self.setup.node_now()) != Liveness::Dead
     }
 
     /// Whether a charge asks to be polled.
-    pub(super) fn is_due(&self, charge: &Charge<()>) -> bool {
+    pub(super) fn is_due(&self, charge: &ClientMonitor<()>) -> bool {
         let now = self.setup.node_now();
         charge.next_event(now).is_some_and(|next| next <= now)
     }
@@ -186,16 +186,16 @@ impl Watchdog {
         state: &mut State,
         life: usize,
         node: usize,
-        charge: &Charge<()>,
-        deeds: Vec<(u64, Deed)>,
+        charge: &ClientMonitor<()>,
+        deeds: Vec<(u64, WatchdogAction)>,
     ) -> bool {
         for (number, deed) in deeds {
             let Some(acquisition) = self.setup.numbered(state, life, number) else {
                 continue;
             };
             let kind = match deed {
-                Deed::Renew(_) => Kind::Renew,
-                Deed::Release(_) => Kind::Release,
+                WatchdogAction::Renew(_) => Kind::Renew,
+                WatchdogAction::Release(_) => Kind::Release,
             };
             if kind == Kind::Renew {
                 self.judge_renewal(state, acquisition, node, charge);
@@ -232,22 +232,23 @@ impl Watchdog {
         }
         let place = self.place(node);
         let what = told(kind);
+        let deed = (acquisition, kind, age);
         let timely = state.is_timely(node);
         if course != Course::Sent {
             let mut next = *state;
             let end = match course {
-                Course::Renewed => End::Renewed,
-                _ => End::Over,
+                Course::Renewed => ActionResult::Renewed,
+                _ => ActionResult::Over,
             };
             next.flights[at] = Flight::None;
-            self.answer(&mut next, node, (acquisition, kind, age), end);
+            self.answer(&mut next, node, deed, end);
             take(&format_args!("{place} hears of its {what}"), next);
             return;
         }
         let mut next = *state;
         let end = match self.deed(&mut next, acquisition, kind) {
-            true => End::Renewed,
-            false => End::Over,
+            true => ActionResult::Renewed,
+            false => ActionResult::Over,
         };
         if !timely {
             // It may have been sent long ago.
@@ -255,14 +256,14 @@ impl Watchdog {
         }
         if timely {
             let mut others = self.nodes().filter(|other| *other != node);
-            if end == End::Renewed && others.any(|other| !state.is_timely(other)) {
+            if end == ActionResult::Renewed && others.any(|other| !state.is_timely(other)) {
                 self.mark(Mark::KeptByOne);
             }
             next.flights[at] = Flight::None;
-            self.answer(&mut next, node, (acquisition, kind, age), end);
+            self.answer(&mut next, node, deed, end);
         } else if let Flight::Some { course, .. } = &mut next.flights[at] {
             *course = match end {
-                End::Renewed => Course::Renewed,
+                ActionResult::Renewed => Course::Renewed,
                 _ => Course::Over,
             };
         }
@@ -272,7 +273,7 @@ impl Watchdog {
             let mut next = *state;
             next.slack -= slack;
             next.flights[at] = Flight::None;
-            self.answer(&mut next, node, (acquisition, kind, age), End::Failed);
+            self.answer(&mut next, node, deed, ActionResult::Failed);
             if !self.setup.has_slack() {
                 next.sound &= !(1 << node);
             }
@@ -286,7 +287,7 @@ impl Watchdog {
     }
 
     /// Tells a node what became of a deed.
-    fn answer(&self, state: &mut State, node: usize, deed: (u8, Kind, u8), end: End) {
+    fn answer(&self, state: &mut State, node: usize, deed: (u8, Kind, u8), end: ActionResult) {
         let (acquisition, kind, age) = deed;
         let life = state.life_of(acquisition);
         let Some(mut charge) = self.charge(state, life, node) else {
@@ -295,8 +296,8 @@ impl Watchdog {
         let now = self.setup.node_now();
         let ttl = self.setup.ttl();
         let deed = match kind {
-            Kind::Renew => Deed::Renew(ttl),
-            Kind::Release => Deed::Release(ttl),
+            Kind::Renew => WatchdogAction::Renew(ttl),
+            Kind::Release => WatchdogAction::Release(ttl),
         };
         let sent = match self.setup.rules.from_answer {
             true => now,
@@ -339,7 +340,7 @@ impl Watchdog {
             if let Some(mut charge) = self.charge(state, life, node) {
                 for (number, deed) in charge.hand_over(self.setup.node_now()) {
                     if let Some(acquisition) = self.setup.numbered(state, life, number)
-                        && matches!(deed, Deed::Renew(_))
+                        && matches!(deed, WatchdogAction::Renew(_))
                     {
                         self.judge_renewal(&mut handed, acquisition, node, &charge);
                         self.deed(&mut handed, acquisition, Kind::Renew);
@@ -388,7 +389,13 @@ impl Watchdog {
     }
 
     /// A renewal that is sent must be one that may be.
-    fn judge_renewal(&self, state: &mut State, acquisition: u8, node: usize, charge: &Charge<()>) {
+    fn judge_renewal(
+        &self,
+        state: &mut State,
+        acquisition: u8,
+        node: usize,
+        charge: &ClientMonitor<()>,
+    ) {
         let silent = self.setup.node_now().since(charge.last_heard());
         let max_pause = TICK * u32::from(super::setup::MAX_PAUSE);
         let kept = acquisition == state.current() && state.keep != EVER;

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::id::{ClientId, LeaseId};
-use leasehold_core::mutex::{self, Hold, Op, Outcome, Record};
+use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
-use leasehold_core::watchdog::{Charge, Evidence, Terms};
+use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
 
 use super::setup::{Guard, MAX_PAUSE, Renewal, Restart, Setup, Verdict};
 use super::state::{EVER, HOST, Kind, NOBODY, RIVAL, State};
@@ -56,7 +56,7 @@ impl Setup {
         self.interval + patience + 1 < self.ttl
     }
 
-    pub(super) fn charge(self, node: usize) -> Charge<()> {
+    pub(super) fn charge(self, node: usize) -> ClientMonitor<()> {
         let evidence = match self.rules.verdict {
             Verdict::Connection => Evidence::Processes,
             _ if node == HOST => Evidence::Processes,
@@ -64,7 +64,7 @@ impl Setup {
         };
         let max_pause = self.rules.max_pause;
         let max_pause = max_pause.map_or(Duration::MAX, |ticks| TICK * u32::from(ticks));
-        Charge::new(evidence, max_pause, self.node_now())
+        ClientMonitor::new(evidence, max_pause, self.node_now())
     }
 
     /// Whether a lease is relied on whose last confirmed request was sent so many ticks ago.
@@ -104,7 +104,7 @@ impl Setup {
 
     /// Does an operation of somebody's lease.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
-        let hold = (state.holder != NOBODY).then(|| Hold {
+        let hold = (state.holder != NOBODY).then(|| RecordHolder {
             lease: self.lease(state, state.holder),
             count: NonZeroU32::MIN,
             expires_at: STORE_NOW.after_span(TICK * u32::from(state.left)),

@@ -2,7 +2,7 @@
 //!
 //! Times are counted from now, so a state that is the same but later is the same state.
 
-use leasehold_core::watchdog::Registry;
+use leasehold_core::watchdog::Registrations;
 
 /// The most acquisitions, lives and nodes.
 pub(super) const ACQUISITIONS: usize = 3;
@@ -125,7 +125,7 @@ pub(super) enum Late {
 /// What is between a life of the program and a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Link {
-    pub(super) registry: Registry<()>,
+    pub(super) registry: Registrations<()>,
     /// The client takes it for connected.
     pub(super) open: bool,
     /// But the node has ended it.

@@ -19,7 +19,7 @@ pub enum Mark {
     /// A node has released a dead client's lease.
     Released = 2,
     /// A client was silent for too long.
-    GivenUp = 4,
+    Abandoned = 4,
     /// A late deed has changed nothing.
     LateForNothing = 8,
     /// A node kept a lease while the other one was slow or gone.
@@ -33,7 +33,7 @@ impl Mark {
     pub const ALL: [Self; 6] = [
         Self::WentOn,
         Self::Released,
-        Self::GivenUp,
+        Self::Abandoned,
         Self::LateForNothing,
         Self::KeptByOne,
         Self::KeptForChild,
@@ -45,7 +45,7 @@ impl fmt::Display for Mark {
         f.write_str(match self {
             Self::WentOn => "a holder goes on after a pause",
             Self::Released => "a dead client's lease is released",
-            Self::GivenUp => "a silent client is given up",
+            Self::Abandoned => "a silent client is given up",
             Self::LateForNothing => "a late deed changes nothing",
             Self::KeptByOne => "one node keeps a lease without the other",
             Self::KeptForChild => "a lease is kept for a child",

@@ -33,7 +33,7 @@ pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
     } else {
         return Some(Finding::ok(CHECK, seen));
     };
-    Some(finding.mend(KEEP))
+    Some(finding.fix(KEEP))
 }
 
 /// Of the nodes against each other: a lease is counted by another clock after a failover, and by
@@ -68,7 +68,7 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
         true => Finding::danger(CHECK, seen),
         false => Finding::warning(CHECK, seen),
     };
-    Some(finding.because(because).mend(KEEP))
+    Some(finding.because(because).fix(KEEP))
 }
 
 /// How far a clock is off at least.

@@ -20,7 +20,7 @@ pub(super) fn check(facts: &Seen<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
         Seen::Hidden(words) if words.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
                 .because("no lock can be taken there by this URL")
-                .mend("name the store redis://HOST");
+                .fix("name the store redis://HOST");
             return vec![finding];
         }
         Seen::Hidden(words) => {
@@ -29,7 +29,7 @@ pub(super) fn check(facts: &Seen<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
                 .because(
                     "slots, replicas and the nodes that the URL does not name were not looked at",
                 )
-                .mend("run doctor as a user with +cluster|info +cluster|nodes");
+                .fix("run doctor as a user with +cluster|info +cluster|nodes");
             return vec![finding];
         }
     };
@@ -46,9 +46,7 @@ pub(super) fn check(facts: &Seen<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
         findings.push(
             Finding::note(CHECK, "cluster-require-full-coverage yes")
                 .because("when one shard is lost, all locks are, not only those in it")
-                .mend(
-                    "CONFIG SET cluster-require-full-coverage no at each node, and in redis.conf",
-                ),
+                .fix("CONFIG SET cluster-require-full-coverage no at each node, and in redis.conf"),
         );
     }
     findings
@@ -63,14 +61,14 @@ fn covered(info: &Fields) -> Finding {
     }
     Finding::danger(CHECK, seen)
         .because("locks whose slot nobody serves cannot be taken, renewed or released")
-        .mend("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
+        .fix("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
 }
 
 fn failing(member: &Member) -> Option<Finding> {
     let failed = member.is("fail") || member.is("fail?");
     let mut finding = Finding::warning(CHECK, "the others take it for dead")
         .because("it takes no part until it is back; one more may be too many")
-        .mend("bring it back, or CLUSTER FORGET it");
+        .fix("bring it back, or CLUSTER FORGET it");
     finding.node = Some(member.name());
     failed.then_some(finding)
 }
@@ -85,7 +83,7 @@ fn masters(members: &[Member]) -> Vec<Finding> {
         findings.push(
             Finding::warning(CHECK, format!("{} masters have slots", owners.len()))
                 .because("without most masters there is no failover")
-                .mend("spread the slots over three masters or more"),
+                .fix("spread the slots over three masters or more"),
         );
     }
     let alone = |owner: &&&Member| {
@@ -101,7 +99,7 @@ fn masters(members: &[Member]) -> Vec<Finding> {
     if !alone.is_empty() {
         let mut finding = Finding::warning(CHECK, "no replica follows this master")
             .because("if it dies, its locks are lost to their holders, and can be had by nobody")
-            .mend("let a replica follow it: CLUSTER REPLICATE ID");
+            .fix("let a replica follow it: CLUSTER REPLICATE ID");
         finding.node = Some(alone.join(", "));
         findings.push(finding);
     }

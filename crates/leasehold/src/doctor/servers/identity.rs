@@ -15,7 +15,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
             let seen = format!("the server does not show its state: {words}");
             let finding = Finding::note("version", seen)
                 .because("version, memory, persistence and replicas could not be looked at")
-                .mend("run doctor as a user with +info");
+                .fix("run doctor as a user with +info");
             return vec![finding];
         }
     };
@@ -36,7 +36,7 @@ pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
     let seen = format!("the nodes differ: {}", versions.join(", "));
     let finding = Finding::warning("version", seen)
         .because("what one of them can do another may not")
-        .mend("bring all nodes to one version");
+        .fix("bring all nodes to one version");
     Some(finding)
 }
 
@@ -62,7 +62,7 @@ fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
     };
     let finding = Finding::danger("mode", is)
         .because("no lock can be taken there by this URL")
-        .mend(format!("name the store {scheme}"));
+        .fix(format!("name the store {scheme}"));
     Some(finding)
 }
 
@@ -75,13 +75,13 @@ fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
         };
         let finding = Finding::danger("role", format!("this is a read-only replica{master}"))
             .because("no lock can be taken there")
-            .mend("name its master in the store URL, or the sentinels that know it");
+            .fix("name its master in the store URL, or the sentinels that know it");
         return Some(finding);
     }
     if info.is("loading", "1") {
         let finding = Finding::danger("role", "the server is still loading its data")
             .because("nobody is answered until it is done")
-            .mend("wait, then look again");
+            .fix("wait, then look again");
         return Some(finding);
     }
     None
@@ -95,11 +95,11 @@ fn version(info: &Fields) -> Finding {
                 "it has no queues: waiters ask again after pauses, and who asks at the right \
                  moment is served first",
             )
-            .mend("upgrade to Redis 7 or later"),
+            .fix("upgrade to Redis 7 or later"),
         Some(_) => Finding::ok("version", seen),
         None => Finding::note("version", seen)
             .because("what it can do is only known by trying")
-            .mend("use Redis 7 or later"),
+            .fix("use Redis 7 or later"),
     }
 }
 
@@ -140,8 +140,8 @@ mod tests {
             let node = node_with(&[(name, value)], &[]);
             let findings = check(&node, &Topology::Single);
             assert_eq!(worst(&findings), Severity::Danger, "{name} {value}");
-            let mend = findings[0].mend.as_deref().unwrap();
-            assert!(mend.contains(words), "{mend}");
+            let fix = findings[0].fix.as_deref().unwrap();
+            assert!(fix.contains(words), "{fix}");
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
             findings.push(
                 Finding::danger(CHECK, seen)
                     .because("its one vote counts twice")
-                    .mend("name each server once in the store URL"),
+                    .fix("name each server once in the store URL"),
             );
         }
     }
@@ -30,14 +30,14 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
         _ if nodes.len() <= count / 2 => {
             Finding::danger(CHECK, format!("{} of {count} nodes answer", nodes.len()))
                 .because("that is no majority: no lock can be taken or renewed")
-                .mend("bring the others back")
+                .fix("bring the others back")
         }
         _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
             .because("there is no majority that could do without one")
-            .mend("name three or five masters"),
+            .fix("name three or five masters"),
         _ if count.is_multiple_of(2) => Finding::note(CHECK, format!("{count} nodes"))
             .because("an even number survives no more than one less")
-            .mend("name three or five masters"),
+            .fix("name three or five masters"),
         _ => Finding::ok(
             CHECK,
             format!("{count} nodes, {} may be away", (count - 1) / 2),

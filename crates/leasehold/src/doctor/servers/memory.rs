@@ -6,7 +6,7 @@ use crate::store::survey::NodeFacts;
 /// From how many percent of its memory on a server is nearly full.
 const NEARLY_FULL: u64 = 90;
 
-const MEND: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
+const FIX: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
         (Some(policy), Some(0)) => findings.push(
             Finding::note("eviction", format!("{policy}, without a limit of memory"))
                 .because("as soon as maxmemory is set, locks may be evicted")
-                .mend(MEND),
+                .fix(FIX),
         ),
         (Some(policy), _) => findings.push(
             Finding::danger(
@@ -34,7 +34,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
                 format!("{policy}, {evicted} keys evicted so far"),
             )
             .because("a lock can be evicted while it is held, and another is granted it at once")
-            .mend(MEND),
+            .fix(FIX),
         ),
         (None, _) => {}
     }
@@ -54,7 +54,7 @@ fn full(used: Option<u64>, limit: Option<u64>) -> Option<Finding> {
     }
     let finding = Finding::warning("memory", seen)
         .because("when it is full nobody is granted a lock; renewals and releases go on")
-        .mend("raise maxmemory, or give the locks a server of their own");
+        .fix("raise maxmemory, or give the locks a server of their own");
     Some(finding)
 }
 

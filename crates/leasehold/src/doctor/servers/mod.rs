@@ -67,7 +67,7 @@ fn check_node(node: &NodeFacts, servers: &Servers) -> Vec<Finding> {
 fn silent(name: &str, why: &str) -> Finding {
     let mut finding = Finding::warning("node", format!("it could not be looked at: {why}"))
         .because("what it may lose is not known, and it takes part in nothing")
-        .mend("bring it back, or take it out of the deployment");
+        .fix("bring it back, or take it out of the deployment");
     finding.node = Some(name.to_owned());
     finding
 }
@@ -98,12 +98,12 @@ fn together(nodes: Vec<(&str, Vec<Finding>)>) -> Vec<Finding> {
 }
 
 /// A failover that takes longer than leases can wait. A renewal is due a third of the ttl after the
-/// last one, and the lease is lost at two thirds. `mend` makes a setting out of the time that is left.
+/// last one, and the lease is lost at two thirds. `fix` makes a setting out of the time that is left.
 fn slow_failover(
     check: &'static str,
     down_after: Duration,
     ttl: Ttl,
-    mend: impl Fn(u128) -> String,
+    fix: impl Fn(u128) -> String,
 ) -> Finding {
     let room = ttl.as_duration() / 3;
     let takes = down_after + FAILOVER;
@@ -115,9 +115,9 @@ fn slow_failover(
         return Finding::ok(check, seen);
     }
     let longer = format!("use a ttl of {:?} or longer", takes * 3);
-    let mend = match room.checked_sub(FAILOVER) {
+    let fix = match room.checked_sub(FAILOVER) {
         Some(left) if left >= Duration::from_millis(500) => {
-            format!("{}, or {longer}", mend(left.as_millis()))
+            format!("{}, or {longer}", fix(left.as_millis()))
         }
         _ => longer,
     };
@@ -125,7 +125,7 @@ fn slow_failover(
         .because(
             "holders cannot renew meanwhile for long enough, and lose their locks in a failover",
         )
-        .mend(mend)
+        .fix(fix)
 }
 
 #[cfg(test)]
@@ -149,20 +149,20 @@ mod tests {
     fn a_failover_must_fit_into_a_third_of_the_ttl() {
         let ttl = Ttl::from_millis(30_000).unwrap();
         let of = |millis| {
-            let mend = |left| format!("set {left}");
-            slow_failover("x", Duration::from_millis(millis), ttl, mend)
+            let fix = |left| format!("set {left}");
+            slow_failover("x", Duration::from_millis(millis), ttl, fix)
         };
         assert_eq!(of(8_000).severity, Severity::Ok);
         let slow = of(30_000);
         assert_eq!(slow.severity, Severity::Warning);
         assert_eq!(
-            slow.mend.as_deref(),
+            slow.fix.as_deref(),
             Some("set 8000, or use a ttl of 96s or longer")
         );
         let short = Ttl::from_millis(3_000).unwrap();
         let slow = slow_failover("x", Duration::from_secs(1), short, |left| {
             format!("set {left}")
         });
-        assert_eq!(slow.mend.as_deref(), Some("use a ttl of 9s or longer"));
+        assert_eq!(slow.fix.as_deref(), Some("use a ttl of 9s or longer"));
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
                 format!("the server does not show its settings: {words}"),
             )
             .because("what it remembers after a crash could not be looked at")
-            .mend("run doctor as a user with +config|get"),
+            .fix("run doctor as a user with +config|get"),
         ),
     }
     findings
@@ -43,7 +43,7 @@ fn faults(info: &Fields) -> Option<Finding> {
     let failed = failed.iter().find(|name| info.is(name, "err"))?;
     let finding = Finding::danger(CHECK, format!("{failed} is err"))
         .because("the server cannot write its data; it may refuse every change, also releases")
-        .mend("look at its log and its disk");
+        .fix("look at its log and its disk");
     Some(finding)
 }
 
@@ -57,16 +57,16 @@ fn kept(config: &Fields, info: Option<&Fields>) -> Finding {
                 "a crash forgets what was acknowledged in the last second, or longer if the disk \
                  is slow: locks that are held are free, and released ones held",
             )
-            .mend(format!("{ALWAYS}{}", waitaof(info))),
+            .fix(format!("{ALWAYS}{}", waitaof(info))),
         (true, fsync) => Finding::danger(CHECK, format!("appendonly yes, appendfsync {fsync}"))
             .because("a power failure forgets half a minute of grants and renewals")
-            .mend(ALWAYS),
+            .fix(ALWAYS),
         (false, _) if saves => Finding::danger(CHECK, "snapshots only, appendonly no")
             .because("a crash forgets every lock that was taken since the last snapshot")
-            .mend(ALWAYS),
+            .fix(ALWAYS),
         (false, _) => Finding::danger(CHECK, "none: appendonly no, no snapshots")
             .because("when the server is restarted, every lock is free at once")
-            .mend(ALWAYS),
+            .fix(ALWAYS),
     }
 }
 
@@ -93,14 +93,14 @@ fn details(config: &Fields) -> Vec<Finding> {
                 .because(
                     "while the log is rewritten, nothing is synced: a power failure forgets it",
                 )
-                .mend("CONFIG SET no-appendfsync-on-rewrite no, and the same in redis.conf"),
+                .fix("CONFIG SET no-appendfsync-on-rewrite no, and the same in redis.conf"),
         );
     }
     if config.is("aof-load-truncated", "yes") {
         findings.push(
             Finding::note(CHECK, "aof-load-truncated yes")
                 .because("if the end of its log is cut off, the server starts without it and says so only in its log")
-                .mend("aof-load-truncated no, if somebody is there to run redis-check-aof then"),
+                .fix("aof-load-truncated no, if somebody is there to run redis-check-aof then"),
         );
     }
     findings
@@ -145,8 +145,8 @@ mod tests {
             (&[("valkey_version", "8.0.1")], true),
         ] {
             let node = node_with(info, &[("appendfsync", "everysec")]);
-            let mend = check(&node)[0].mend.clone().unwrap();
-            assert_eq!(mend.contains("WAITAOF"), warned, "{mend}");
+            let fix = check(&node)[0].fix.clone().unwrap();
+            assert_eq!(fix.contains("WAITAOF"), warned, "{fix}");
         }
     }
 
@@ -156,6 +156,6 @@ mod tests {
         node.config = Seen::Hidden("NOPERM this user".into());
         let findings = check(&node);
         assert_eq!(worst(&findings), Severity::Note);
-        assert!(findings[0].mend.as_deref().unwrap().contains("+config|get"));
+        assert!(findings[0].fix.as_deref().unwrap().contains("+config|get"));
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
         let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
         let finding = Finding::danger(CHECK, seen)
             .because("the server refuses every change: no lock can be taken, renewed or released")
-            .mend("bring the replicas back, or lower min-replicas-to-write");
+            .fix("bring the replicas back, or lower min-replicas-to-write");
         return vec![finding];
     }
     if replicas.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
 
 fn promoted(count: usize, wanted: u64) -> Finding {
     let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
-    let mend = match wanted {
+    let fix = match wanted {
         0 => {
             "take locks only if replicas have acknowledged them (durability, which needs the right \
              +wait), and bound what a master that is cut off may still grant: CONFIG SET min-replicas-to-write 1, \
@@ -60,7 +60,7 @@ fn promoted(count: usize, wanted: u64) -> Finding {
             "replication is asynchronous: one that is promoted may not know of locks that are held, \
              and a master that is cut off goes on granting until it is demoted",
         )
-        .mend(mend)
+        .fix(fix)
 }
 
 fn lags(replica: &Replica) -> Option<Finding> {
@@ -72,7 +72,7 @@ fn lags(replica: &Replica) -> Option<Finding> {
     };
     let finding = Finding::warning(CHECK, seen)
         .because("if it is promoted, it lacks all that it has not received")
-        .mend("look at its log and its network");
+        .fix("look at its log and its network");
     Some(finding)
 }
 
@@ -107,8 +107,8 @@ mod tests {
         let findings = check(&node_with(&[("slave0", IN_STEP)], &[]));
         assert_eq!(findings.len(), 1);
         assert_eq!(worst(&findings), Severity::Warning);
-        let mend = findings[0].mend.as_deref().unwrap();
-        assert!(mend.contains("min-replicas-to-write 1"), "{mend}");
+        let fix = findings[0].fix.as_deref().unwrap();
+        assert!(fix.contains("min-replicas-to-write 1"), "{fix}");
     }
 
     #[test]

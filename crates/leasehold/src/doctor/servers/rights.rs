@@ -11,7 +11,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
         findings.push(
             Finding::danger("writes", format!("the server refuses to write: {words}"))
                 .because("no lock can be taken")
-                .mend("do what the server says"),
+                .fix("do what the server says"),
         );
     }
     let user = node.rights.user.as_deref().unwrap_or("default");
@@ -31,7 +31,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
                 "a holder learns at its next renewal that its lock was deleted or evicted, and each \
                  client needs a second connection",
             )
-            .mend("upgrade to Redis 6.0.6 or later, and do not rename HELLO"),
+            .fix("upgrade to Redis 6.0.6 or later, and do not rename HELLO"),
     });
     findings
 }
@@ -65,7 +65,7 @@ fn lacking(user: &str, lacks: &[Lack], topology: &Topology, acl: &str) -> Findin
             Finding::note("rights", seen).because("leasehold release --force does not work")
         }
     };
-    finding.mend(format!("ACL SETUSER {user} {rules}"))
+    finding.fix(format!("ACL SETUSER {user} {rules}"))
 }
 
 /// A rule about keys or channels with the pattern that the line for a user has.
@@ -102,9 +102,9 @@ mod tests {
             lack("+hexists", Need::Renew),
         ];
         let findings = check(&node, &Topology::Single, ACL);
-        let mends: Vec<_> = findings.iter().filter_map(|f| f.mend.as_deref()).collect();
+        let fixes: Vec<_> = findings.iter().filter_map(|f| f.fix.as_deref()).collect();
         assert_eq!(
-            mends,
+            fixes,
             [
                 "ACL SETUSER alice ~app:* +hset",
                 "ACL SETUSER alice &app:* +lpos",

@@ -23,7 +23,7 @@ pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
                     Finding::warning(CHECK, format!("it does not name the master: {words}")),
                 )
                 .because("the others must agree without it, and clients hear less of failovers")
-                .mend("bring it back, or take it out of the store URL"),
+                .fix("bring it back, or take it out of the store URL"),
             );
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
     let replicas = nodes.iter().all(NodeFacts::is_replica);
     let finding = Finding::danger(CHECK, "the master does not answer")
         .because("no lock can be taken or renewed until it is back, or another is promoted")
-        .mend("bring it back; if none is promoted, look at the sentinels");
+        .fix("bring it back; if none is promoted, look at the sentinels");
     replicas.then_some(finding)
 }
 
@@ -93,7 +93,7 @@ fn differ(known: &[(&Watch, &Fields)]) -> Option<Finding> {
         format!("they name different masters: {}", places.join(", ")),
     )
     .because("two servers may grant one lock")
-    .mend("wait until the failover is over; else look whether the sentinels reach each other");
+    .fix("wait until the failover is over; else look whether the sentinels reach each other");
     Some(finding)
 }
 
@@ -104,7 +104,7 @@ fn down(master: &Fields) -> Option<Finding> {
         .any(|flag| matches!(flag, "s_down" | "o_down"));
     let finding = Finding::danger(CHECK, format!("it takes the master for down ({flags})"))
         .because("nobody may be granted a lock until another is promoted")
-        .mend("look at the master, and at the network between them");
+        .fix("look at the master, and at the network between them");
     down.then_some(finding)
 }
 
@@ -118,15 +118,15 @@ fn crew(master: &Fields, named: usize) -> Vec<Finding> {
     findings.push(if quorum > sentinels {
         Finding::danger(CHECK, seen)
             .because("they can never agree that the master is down: there is no failover")
-            .mend(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
+            .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else if sentinels < LEAST {
         Finding::warning(CHECK, seen)
             .because("when one of them is away, there is no failover")
-            .mend("run three sentinels or more, on machines of their own")
+            .fix("run three sentinels or more, on machines of their own")
     } else if quorum < majority {
         Finding::note(CHECK, seen)
             .because("fewer than most of them may begin a failover of a master that is only cut off from those")
-            .mend(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
+            .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else {
         Finding::ok(CHECK, seen)
     });
@@ -134,14 +134,14 @@ fn crew(master: &Fields, named: usize) -> Vec<Finding> {
         findings.push(
             Finding::note(CHECK, format!("the store URL names {named} of {sentinels}"))
                 .because("who sees none of those hears of no failover")
-                .mend("name all of them in the store URL"),
+                .fix("name all of them in the store URL"),
         );
     }
     if master.number("num-slaves") == Some(0) {
         findings.push(
             Finding::warning("replicas", "the sentinels know no replica")
                 .because("when the master dies, none can take its place")
-                .mend("let a replica follow the master"),
+                .fix("let a replica follow the master"),
         );
     }
     findings

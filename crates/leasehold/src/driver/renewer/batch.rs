@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use leasehold_core::{Instant, Op, Ttl};
 
-use super::super::held::Held;
-use super::super::primitives::tell;
+use super::super::active_lease::ActiveLease;
+use super::super::sync::report;
 use super::Shared;
-use super::lane::Lane;
+use super::shard_limiter::ShardLimiter;
 use crate::store::{Reply, Request};
 
 /// Leases that are due. Dropped at any point, also by a panic of the store's, the renewals that have
 /// no answer have failed, and are tried again.
 pub(super) struct Batch {
     shared: Arc<Shared>,
-    leases: Vec<Arc<Held>>,
+    leases: Vec<Arc<ActiveLease>>,
     due: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Batch {
     }
 
     /// Takes in a lease that was due at `due`.
-    pub(super) fn push(&mut self, held: Arc<Held>, due: Instant) {
+    pub(super) fn push(&mut self, held: Arc<ActiveLease>, due: Instant) {
         self.leases.push(held);
         self.due = self.due.min(due);
     }
@@ -51,8 +51,8 @@ impl Batch {
     }
 
     /// Sends the renewals when it is their turn, and takes in what is answered.
-    pub(super) async fn renew(mut self, lane: Arc<Lane>) {
-        let turn = lane.turn().await;
+    pub(super) async fn renew(mut self, limiter: Arc<ShardLimiter>) {
+        let turn = limiter.turn().await;
         let (requests, end) = self.begin();
         if requests.is_empty() {
             return;
@@ -60,17 +60,17 @@ impl Batch {
         let ttls: Vec<_> = requests.iter().map(ttl).collect();
         let Shared { store, clock, .. } = &*Arc::clone(&self.shared);
         let sent = clock.now();
-        // A store that never answers must not keep its lane, nor a release that waits for this.
+        // A store that never answers must not keep its limiter, nor a release that waits for this.
         let replies = tokio::select! {
             biased;
             replies = store.apply(requests) => replies,
             () = clock.sleep_until(end) => Vec::new(),
         };
         let now = clock.now();
-        lane.answered(ttls.len(), now.since(sent));
+        limiter.answered(ttls.len(), now.since(sent));
         drop(turn);
         self.answered(&ttls, &replies, sent, now);
-        tell(|| count(ttls.len(), &replies, sent.since(self.due)));
+        report(|| count(ttls.len(), &replies, sent.since(self.due)));
     }
 
     /// The requests, without those of leases that were released or lost while they waited, and when

@@ -16,23 +16,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold_core::{
-    Cause, Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, Scope, State,
-    Term, Token, TokenCount, Ttl,
+    Cause, Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, ScopeName,
+    State, Term, Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
 use self::store::NotingStore;
+use super::super::active_lease::ActiveLease;
 use super::super::contender::{Ask, Wait};
-use super::super::held::Held;
 use super::super::hold::{self, Hold};
-use super::super::primitives::Runtime;
-use super::super::watch::Watch;
+use super::super::sync::Runtime;
+use super::super::watchdog::WatchdogClient;
 use super::super::{Driver, Terms};
 use super::Renewer;
 use crate::clock::Clock;
-use crate::store::{About, BoxFuture, Event, Key, Listener, Reach, Space, Store};
+use crate::store::{About, BoxFuture, Event, EventScope, Key, Keyspace, Listener, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -82,9 +82,9 @@ fn policy() -> Policy {
 }
 
 fn key(name: u8) -> Key {
-    let scope = Scope::parse("model").unwrap();
+    let scope = ScopeName::parse("model").unwrap();
     let name = Name::parse(&name.to_string()).unwrap();
-    Space::new(scope.clone(), scope).key(name)
+    Keyspace::new(scope.clone(), scope).key(name)
 }
 
 async fn a_while() {
@@ -135,7 +135,7 @@ impl World {
             Runtime,
             (CLIENT, key(0).space, About::default()),
             NO_HANDOFF,
-            Watch::default(),
+            WatchdogClient::default(),
         );
         Arc::new(Self {
             clock,
@@ -187,8 +187,8 @@ impl World {
     async fn disturb(self: Arc<Self>) {
         for _ in 0..2 {
             a_while().await;
-            self.driver.hear(match thread_rng().gen_range(0..3) {
-                0 => Event::Interrupted(Reach::Store),
+            self.driver.notify(match thread_rng().gen_range(0..3) {
+                0 => Event::Interrupted(EventScope::Store),
                 _ => Event::Changed(key(thread_rng().gen_range(0..2))),
             });
         }
@@ -283,7 +283,7 @@ impl Bare {
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::clone(&clock) as Arc<dyn Clock>,
             &Runtime,
-            Watch::default(),
+            WatchdogClient::default(),
         );
         Arc::new(Self {
             clock,
@@ -292,7 +292,7 @@ impl Bare {
         })
     }
 
-    fn lease(&self, name: u8) -> (Arc<Held>, HoldId) {
+    fn lease(&self, name: u8) -> (Arc<ActiveLease>, HoldId) {
         let id = LeaseId {
             client: CLIENT,
             number: u64::from(name),
@@ -301,7 +301,7 @@ impl Bare {
         let first = Token::new(1).unwrap();
         let (lease, hold) = Lease::granted(policy(), policy().ttl, Term::Renewed, sent);
         let chain = Chain::new(NO_HANDOFF, first, TokenCount::MIN, sent);
-        let held = Held::new(key(name), id, None, lease, chain);
+        let held = ActiveLease::new(key(name), id, None, lease, chain);
         self.store.grant(&held);
         self.store.in_hand(id);
         (Arc::new(held), hold)
@@ -401,7 +401,7 @@ fn run_due_and_doubted() {
                 a_while().await;
                 match thread_rng().gen_range(0..4) {
                     0 => bare.renewer.check(&held),
-                    1 => bare.renewer.interrupted(Reach::Store),
+                    1 => bare.renewer.interrupted(EventScope::Store),
                     2 => bare.renewer.revisit(&held),
                     _ => {}
                 }
@@ -440,7 +440,7 @@ fn run_hint() {
             let since = bare.clock.now();
             match thread_rng().gen_bool(0.5) {
                 true => bare.renewer.check(&held),
-                false => bare.renewer.interrupted(Reach::Store),
+                false => bare.renewer.interrupted(EventScope::Store),
             }
             bare.store.renewed_after(held.id, since).await;
             stop(&bare.renewer).await;

@@ -125,7 +125,7 @@ impl Address {
     pub(super) fn write_user(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.user {
             // A slash would end the authority.
-            Some(user) => write!(f, "{}@", shown(user).replace('/', "%2F")),
+            Some(user) => write!(f, "{}@", percent_encoded(user).replace('/', "%2F")),
             None => Ok(()),
         }
     }
@@ -148,7 +148,7 @@ impl Address {
                 write!(f, "{}:{port}", host.0)
             }
             Endpoint::Unix { path } => {
-                let path = shown(&path.to_string_lossy());
+                let path = percent_encoded(&path.to_string_lossy());
                 // Two slashes after the colon belong to the URL, so a path with two follows two.
                 let slashes = if path.starts_with("//") { "//" } else { "" };
                 write!(f, "{slashes}{path}")
@@ -162,7 +162,7 @@ impl Address {
         f: &mut fmt::Formatter<'_>,
         extra: (&str, Option<String>),
     ) -> fmt::Result {
-        let path = |path: &PathBuf| shown(&path.to_string_lossy());
+        let path = |path: &PathBuf| percent_encoded(&path.to_string_lossy());
         let files = match &self.endpoint {
             Endpoint::Tls { files, .. } => Some(files),
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } => None,
@@ -189,7 +189,7 @@ impl fmt::Display for Address {
         if let Endpoint::Unix { .. } = self.endpoint {
             self.write_server(f)?;
             let db = (self.db != 0).then(|| self.db.to_string());
-            let user = self.user.as_deref().map(shown);
+            let user = self.user.as_deref().map(percent_encoded);
             return write_query(f, [("db", db), ("user", user)]);
         }
         self.write_user(f)?;
@@ -337,7 +337,7 @@ pub(super) fn decoded(text: &str) -> Result<String> {
         .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
 }
 
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, SHOWN).to_string()
 }
 

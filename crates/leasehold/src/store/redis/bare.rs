@@ -8,10 +8,10 @@ use leasehold_core::Outcome;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
-use super::batch::Terms;
-use super::connection::Trouble;
+use super::codec::CallOptions;
+use super::connection_manager::Trouble;
 use super::keys::{CounterKey, RecordKey};
-use super::{RedisStore, Value, batch, errors, renewals};
+use super::{RedisStore, Value, codec, errors, renew_script};
 use crate::Result;
 use crate::store::{Key, Reply, Request};
 
@@ -35,7 +35,7 @@ impl RedisStore {
     ///
     /// As for any call, if there is no connection.
     pub async fn bare(&self) -> Result<Bare> {
-        let connection = self.link.exchange(|connection| async { Ok(connection) });
+        let connection = self.manager.exchange(|connection| async { Ok(connection) });
         match connection.await {
             Ok(connection) => Ok(Bare {
                 connection,
@@ -58,11 +58,11 @@ impl RedisStore {
         for request in requests {
             let short = self.renewals.single(request).filter(|_| short);
             pipeline.add_command(short.unwrap_or_else(|| {
-                batch::encode(
+                codec::encode(
                     "EVALSHA",
                     &bare.hash,
                     slice::from_ref(request),
-                    Terms::default(),
+                    CallOptions::default(),
                 )
             }));
         }
@@ -78,9 +78,9 @@ impl RedisStore {
                 return Err(errors::call(error).0);
             }
             renewed += usize::from(if short {
-                renewals::is_renewed(&answer).ok_or_else(errors::strange_answer)?
+                renew_script::is_renewed(&answer).ok_or_else(errors::strange_answer)?
             } else {
-                match batch::decode(slice::from_ref(request), answer).pop() {
+                match codec::decode(slice::from_ref(request), answer).pop() {
                     Some(Reply::Applied { outcome, .. }) => outcome == Outcome::Renewed,
                     Some(Reply::Rejected(error) | Reply::Unknown(error)) => return Err(error),
                     None => return Err(errors::strange_answer()),
@@ -191,11 +191,11 @@ impl Bare {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{ClientId, LeaseId, Name, Op, Scope, Ttl};
+    use leasehold_core::{ClientId, LeaseId, Name, Op, ScopeName, Ttl};
     use leasehold_testkit::RedisServer;
 
     use super::*;
-    use crate::store::{OpenOptions, Space, Store};
+    use crate::store::{Keyspace, OpenOptions, Store};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_bare_pair_takes_two_calls_and_time() {
@@ -235,7 +235,10 @@ mod tests {
         let options = OpenOptions::default();
         let store = RedisStore::open(&server.url(), &options).await.unwrap();
         let bare = store.bare().await.unwrap();
-        let space = Space::new(Scope::parse("app").unwrap(), Scope::parse("t").unwrap());
+        let space = Keyspace::new(
+            ScopeName::parse("app").unwrap(),
+            ScopeName::parse("t").unwrap(),
+        );
         // Each renewal asks for more than the last: in the same millisecond it changed nothing else.
         let request = |number: u64, seconds: u64| {
             let lease = LeaseId {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 
-use super::address::{Address, Secret, decoded, invalid, shown};
+use super::address::{Address, Secret, decoded, invalid, percent_encoded};
 use crate::Result;
 
 /// The port of a sentinel that names none.
@@ -249,8 +249,8 @@ impl fmt::Display for Deployment {
         match self {
             Self::Single(address) => address.fmt(f),
             Self::Sentinel(set) => {
-                let master = format!("/{}", shown(&set.master).replace('/', "%2F"));
-                let user = set.user.as_deref().map(shown);
+                let master = format!("/{}", percent_encoded(&set.master).replace('/', "%2F"));
+                let user = set.user.as_deref().map(percent_encoded);
                 let extra = [("sentinel-user", user)];
                 write_many(
                     f,

@@ -214,7 +214,7 @@ mod tests {
         for text in [
             "LOADING Redis is loading the dataset in memory",
             "BUSY Redis is busy running a script.",
-            "MASTERDOWN Link with MASTER is down",
+            "MASTERDOWN ConnectionManager with MASTER is down",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
             UNARMED,

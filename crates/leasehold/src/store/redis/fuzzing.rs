@@ -4,15 +4,15 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, Token, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, Token, TokenCount, Ttl};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
+use super::inspect::Unread;
 use super::keys::{ClientKey, RecordKey, parse_record};
-use super::listeners::Listeners;
-use super::read::Unread;
-use super::{batch, read};
-use crate::store::{Event, Key, Listener, Reply, Request, Space};
+use super::notifications::Notifications;
+use super::{codec, inspect};
+use crate::store::{Event, Key, Keyspace, Listener, Reply, Request};
 
 /// A password that is in no message.
 const PASSWORD: &str = "kEnNwOrT";
@@ -42,7 +42,7 @@ pub fn answer(data: &[u8]) {
         return;
     };
     let requests = requests(*choice);
-    let replies = batch::decode(&requests, value.clone());
+    let replies = codec::decode(&requests, value.clone());
     assert_eq!(replies.len(), requests.len());
     for (request, reply) in requests.iter().zip(replies) {
         match reply {
@@ -50,34 +50,34 @@ pub fn answer(data: &[u8]) {
             Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
         }
     }
-    let _ = read::about(&value);
+    let _ = inspect::about(&value);
     if let Value::Array(answers) = value
         && let Err(Unread::Foreign(error) | Unread::Refused(error)) =
-            read::entry(&requests[0].key, &answers)
+            inspect::entry(&requests[0].key, &answers)
     {
         check_message(&error);
     }
 }
 
 /// The bytes of a server as a push of its own accord, and as a message on a client's channel. What
-/// makes sense is news of this client and this space, the rest nothing.
+/// makes sense is subscriptions of this client and this space, the rest nothing.
 pub fn push(data: &[u8]) {
     let (space, client) = (space(), ClientId::from_random([0; 16]));
     let ear = Arc::new(Ear::default());
     let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
-    let listeners = Listeners::default();
-    listeners.add(&space, client, listener);
+    let notifications = Notifications::default();
+    notifications.add(&space, client, listener);
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
-        listeners.hear(&PushInfo { kind, data });
+        notifications.hear(&PushInfo { kind, data });
     }
     let channel = ClientKey(&space, client).to_string();
-    listeners.hear_message(channel.as_bytes(), data);
+    notifications.hear_message(channel.as_bytes(), data);
     if let Some(at) = data.iter().position(|byte| *byte == b'|') {
-        listeners.hear_message(&data[..at], &data[at + 1..]);
+        notifications.hear_message(&data[..at], &data[at + 1..]);
     }
     for event in ear.take() {
         match event {
-            Event::Told(key, notice) => {
+            Event::Notice(key, notice) => {
                 assert_eq!(key.space, space);
                 assert_eq!(notice.lease().client, client);
             }
@@ -99,7 +99,7 @@ impl Ear {
 }
 
 impl Listener for Ear {
-    fn hear(&self, event: Event) {
+    fn notify(&self, event: Event) {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);
     }
@@ -151,7 +151,7 @@ fn requests(choice: u8) -> Vec<Request> {
             count: NonZeroU32::MIN,
             ttl,
         },
-        Op::Fence {
+        Op::SetToken {
             lease,
             first: Token::MAX,
             tokens: TokenCount::MIN,
@@ -168,9 +168,9 @@ fn requests(choice: u8) -> Vec<Request> {
     .collect()
 }
 
-fn space() -> Space {
-    let scope = |text| Scope::parse(text).unwrap_or_else(|_| unreachable!());
-    Space::new(scope("app"), scope("t"))
+fn space() -> Keyspace {
+    let scope = |text| ScopeName::parse(text).unwrap_or_else(|_| unreachable!());
+    Keyspace::new(scope("app"), scope("t"))
 }
 
 /// Whether an operation can end that way.
@@ -181,9 +181,9 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
         | (Op::Enter { .. }, Outcome::Entered { .. })
-        | (Op::Fence { .. }, Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted)
+        | (Op::SetToken { .. }, Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted)
         | (
-            Op::Renew { .. } | Op::Release { .. } | Op::Enter { .. } | Op::Fence { .. },
+            Op::Renew { .. } | Op::Release { .. } | Op::Enter { .. } | Op::SetToken { .. },
             Outcome::Lost(_),
         )
         | (Op::Revoke, Outcome::Revoked { .. }) => true,

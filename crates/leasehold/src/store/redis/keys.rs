@@ -4,7 +4,7 @@ use std::fmt;
 
 use leasehold_core::{ClientId, Name};
 
-use crate::store::{Key, Space};
+use crate::store::{Key, Keyspace};
 
 /// The record of a name: `<namespace>:{<tenant>:<name>}`.
 pub(super) struct RecordKey<'a>(pub(super) &'a Key);
@@ -16,7 +16,7 @@ pub(super) struct CounterKey<'a>(pub(super) &'a Key);
 pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 
 /// Who a client is: `<namespace>:client:<client id>`.
-pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
+pub(super) struct ClientKey<'a>(pub(super) &'a Keyspace, pub(super) ClientId);
 
 /// A channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
 ///
@@ -24,7 +24,7 @@ pub(super) struct ClientKey<'a>(pub(super) &'a Space, pub(super) ClientId);
 /// the connection to this node, and a client that has one to each hears a message once. Without it the
 /// channel is that of all its connections: on it comes what nobody heard on the other.
 pub(super) struct Channel<'a> {
-    pub(super) space: &'a Space,
+    pub(super) space: &'a Keyspace,
     pub(super) client: ClientId,
     /// The node's id. Empty: there is no cluster, or all nodes.
     pub(super) node: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Channel<'a> {
 /// What every record of a space, and nothing else of ours, matches.
 ///
 /// No namespace, tenant or literal here contains a character that means something in a pattern.
-pub(super) struct RecordPattern<'a>(pub(super) &'a Space);
+pub(super) struct RecordPattern<'a>(pub(super) &'a Keyspace);
 
 /// The bytes that a record's key has beside namespace, tenant and name.
 pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
@@ -50,7 +50,7 @@ const CLIENT_INFIX: &str = ":client:";
 /// The name in a key that matched [`RecordPattern`]. `None` if it is none of ours.
 ///
 /// No name contains a brace, so a name that ends in `:token` is not taken for a counter.
-pub(super) fn parse_record(space: &Space, key: &[u8]) -> Option<Name> {
+pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let key = str::from_utf8(key).ok()?;
     let rest = key.strip_prefix(space.namespace().as_str())?;
     let rest = rest.strip_prefix(":{")?;
@@ -115,14 +115,14 @@ impl fmt::Display for RecordPattern<'_> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::Scope;
+    use leasehold_core::ScopeName;
 
     use super::*;
 
     #[test]
     fn a_name_is_found_again_in_its_key() {
-        let scope = |text| Scope::parse(text).unwrap();
-        let space = Space::new(scope("app"), scope("t"));
+        let scope = |text| ScopeName::parse(text).unwrap();
+        let space = Keyspace::new(scope("app"), scope("t"));
         for name in ["orders/42", "a:token", "token", ":", "昼 [a-z]*?\\"] {
             let key = space.key(Name::parse(name).unwrap());
             let record = RecordKey(&key).to_string();
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_client_is_found_again_in_its_channel() {
-        let scope = |text| Scope::parse(text).unwrap();
-        let space = Space::new(scope("app"), scope("t"));
+        let scope = |text| ScopeName::parse(text).unwrap();
+        let space = Keyspace::new(scope("app"), scope("t"));
         let client = ClientId::from_random([0xa5; 16]);
         for node in ["", "4f0c"] {
             let channel = Channel {

@@ -4,16 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
-use leasehold_core::{Scope, StoreTime, Token};
+use leasehold_core::{ScopeName, StoreTime, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 
 use super::address::Address;
-use super::batch::{failed_command, text};
-use super::connection::{Link, Trouble};
+use super::codec::{failed_command, text};
+use super::connection_manager::{ConnectionManager, Trouble};
 use super::errors;
-use super::listeners::Listeners;
-use super::renewals::Renewals;
+use super::notifications::Notifications;
+use super::renew_script::RenewScript;
 use super::replicas::Replicas;
 use super::script::Script;
 use super::{ANNOUNCE, MUTEX, OpenOptions, RedisStore};
@@ -22,7 +22,7 @@ use crate::{Error, Result};
 const MASTER: &str = include_str!("scripts/master.lua");
 
 /// The admission record of one of many masters: `<namespace>:master`.
-pub(super) struct AdmissionKey<'a>(pub(super) &'a Scope);
+pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
 
 impl fmt::Display for AdmissionKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,14 +52,15 @@ pub(in crate::store) struct Inspection {
 impl RedisStore {
     /// One of many masters. Nothing is connected before it is used.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
-        let listeners = Listeners::without_queue();
+        let notifications = Notifications::without_queue();
         let (connect, response) = (options.connect_timeout, options.response_timeout);
-        let link = Link::told_to(listeners, address, connect, response);
+        let manager =
+            ConnectionManager::with_notifications(notifications, address, connect, response);
         Self {
-            replicas: Replicas::beside(&link),
-            link,
+            replicas: Replicas::beside(&manager),
+            manager,
             mutex: Script::new(MUTEX),
-            renewals: Renewals::new(),
+            renewals: RenewScript::new(),
             announce: Script::new(ANNOUNCE),
             master: Some(Script::new(MASTER)),
         }
@@ -97,7 +98,10 @@ impl RedisStore {
 
     /// Inspects the server and its admission record for a namespace. If it is not admitted, it notes when
     /// this run of its process was inspected first.
-    pub(in crate::store) async fn inspect_master(&self, namespace: &Scope) -> Result<Inspection> {
+    pub(in crate::store) async fn inspect_master(
+        &self,
+        namespace: &ScopeName,
+    ) -> Result<Inspection> {
         self.master_script(namespace, None).await
     }
 
@@ -105,7 +109,7 @@ impl RedisStore {
     /// inspected.
     pub(in crate::store) async fn admit(
         &self,
-        namespace: &Scope,
+        namespace: &ScopeName,
         candidate: &Inspection,
         floor: Option<Token>,
     ) -> Result<Inspection> {
@@ -115,7 +119,7 @@ impl RedisStore {
 
     async fn master_script(
         &self,
-        namespace: &Scope,
+        namespace: &ScopeName,
         admit: Option<(&Inspection, Option<Token>)>,
     ) -> Result<Inspection> {
         let key = AdmissionKey(namespace).to_string();
@@ -133,7 +137,7 @@ impl RedisStore {
             cmd
         };
         let answer = self
-            .link
+            .manager
             .exchange(|mut connection| async move { script.call(&mut connection, call).await })
             .await;
         let answered = match answer {
@@ -150,7 +154,7 @@ impl RedisStore {
         let asked = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(&question).await
         };
-        let answered = match self.link.exchange(asked).await {
+        let answered = match self.manager.exchange(asked).await {
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
             Ok(Value::VerbatimString { text, .. }) => Ok(text),

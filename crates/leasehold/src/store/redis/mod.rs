@@ -1,9 +1,9 @@
 //! The Redis store: a single server over TCP, TLS or a unix socket, or the one that sentinels name.
 //!
 //! * `address` is what a URL says of a server, `deployment` of servers that belong together.
-//! * `dial` makes a connection, `connection` keeps one and makes it anew; `place` is where it goes,
+//! * `dial` makes a connection, `connection` keeps one and makes it anew; `target` is where it goes,
 //!   which `sentinel` finds out where sentinels know it.
-//! * `listeners` are who is told what the server tells; `news` makes it tell grants, and `watch`
+//! * `notifications` are who is told what the server tells; `subscriptions` makes it tell grants, and `watch`
 //!   changes.
 //! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
 //!   `script` calls it, `batch` writes its arguments and reads its answer. `renewals` is the short way
@@ -16,33 +16,33 @@
 //! * `errors` is what a server's errors mean.
 
 pub(super) mod address;
-mod announcement;
 #[cfg(feature = "__bench")]
 mod bare;
-mod batch;
+mod client_info;
 mod cluster;
-mod connection;
+mod codec;
+mod connect;
+mod connection_manager;
 pub(super) mod deployment;
-mod dial;
-mod dialed;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod inspect;
 mod keys;
-mod listeners;
 #[cfg(feature = "__bench")]
 mod load;
 pub(super) mod master;
-mod news;
-mod place;
-mod read;
-mod renewals;
+mod notifications;
+mod renew_script;
 mod replicas;
 mod script;
 mod sentinel;
+mod session;
+mod subscriptions;
 mod survey;
-mod watch;
+mod target;
+mod tracking;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -52,29 +52,30 @@ use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
-use self::announcement::{ANNOUNCE, announced, announcement};
 #[cfg(feature = "__bench")]
 pub use self::bare::Bare;
 #[cfg(feature = "__bench")]
 pub(super) use self::bare::record_key;
-use self::batch::{REQUESTS_MAX, Terms};
+use self::client_info::{ANNOUNCE, announced, client_info};
 #[cfg(not(feature = "__bench"))]
 use self::cluster::ClusterStore;
 #[cfg(feature = "__bench")]
 pub use self::cluster::ClusterStore;
-use self::connection::{Link, Trouble};
+use self::codec::{CallOptions, REQUESTS_MAX};
+use self::connect::Role;
+use self::connection_manager::{ConnectionManager, Trouble};
 use self::deployment::Deployment;
-use self::dial::Role;
-use self::dialed::Dialed;
 use self::keys::ClientKey;
-use self::place::Place;
-use self::renewals::Renewals;
+use self::renew_script::RenewScript;
 use self::replicas::{Replicas, Waits};
-use self::script::{Line, Script};
+use self::script::{Executor, Script};
 use self::sentinel::Sentinels;
+use self::session::Session;
 pub(super) use self::survey::survey;
+use self::target::Target;
 use super::{
-    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
+    About, BoxFuture, Entry, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
+    WakeupMode,
 };
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -91,23 +92,23 @@ pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Sto
         Deployment::Masters(_) => Ok(Arc::new(super::RedlockStore::open(url, options).await?)),
         Deployment::Cluster(seeds) => Ok(Arc::new(ClusterStore::connect(seeds, options).await?)),
         other => Ok(Arc::new(
-            RedisStore::connect(place(other, options)?, options).await?,
+            RedisStore::connect(target(other, options)?, options).await?,
         )),
     }
 }
 
 /// The URL of a store as its `Display` shows it.
-pub(super) fn shown(url: &str) -> Result<String> {
+pub(super) fn redacted_url(url: &str) -> Result<String> {
     Ok(Deployment::parse(url)?.to_string())
 }
 
 /// Where the server of a deployment is that has one.
-fn place(deployment: Deployment, options: &OpenOptions) -> Result<Place> {
+fn target(deployment: Deployment, options: &OpenOptions) -> Result<Target> {
     match deployment {
-        Deployment::Single(address) => Ok(Place::Fixed(address)),
+        Deployment::Single(address) => Ok(Target::Fixed(address)),
         Deployment::Sentinel(set) => {
             let password = options.sentinel_password.clone();
-            Ok(Place::Found(Sentinels::new(set, password)))
+            Ok(Target::Found(Sentinels::new(set, password)))
         }
         other => Err(not_yet(&other)),
     }
@@ -127,16 +128,16 @@ fn not_yet(deployment: &Deployment) -> Error {
 }
 
 /// Proves that a server is there, lets us in and knows the script.
-async fn greet(link: &Link, mutex: &Script) -> Result<()> {
-    let cmd = |verb: &str, script: &str| batch::encode(verb, script, &[], Terms::default());
-    let answer = link
+async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result<()> {
+    let cmd = |verb: &str, script: &str| codec::encode(verb, script, &[], CallOptions::default());
+    let answer = manager
         .exchange(|mut connection| async move { mutex.call(&mut connection, cmd).await })
         .await;
     Err(match answer {
         Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
         Ok(Value::Array(answer)) => match answer.as_slice() {
             [Value::Int(_)] => return Ok(()),
-            _ => batch::failed_command("", &Value::Array(answer))
+            _ => codec::failed_command("", &Value::Array(answer))
                 .unwrap_or_else(errors::strange_answer),
         },
         Ok(Value::ServerError(error)) => errors::call(&error).0,
@@ -150,10 +151,10 @@ async fn greet(link: &Link, mutex: &Script) -> Result<()> {
 /// never sends anything twice.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
+    manager: ConnectionManager,
     replicas: Replicas,
     mutex: Script,
-    renewals: Renewals,
+    renewals: RenewScript,
     announce: Script,
     /// Arms it, if it is one of many masters.
     master: Option<Script>,
@@ -167,16 +168,17 @@ impl RedisStore {
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        Self::connect(place(deployment(url, options)?, options)?, options).await
+        Self::connect(target(deployment(url, options)?, options)?, options).await
     }
 
-    async fn connect(place: Place, options: &OpenOptions) -> Result<Self> {
-        let link = Link::new(place, options.connect_timeout, options.response_timeout);
+    async fn connect(target: Target, options: &OpenOptions) -> Result<Self> {
+        let manager =
+            ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
         let store = Self {
-            replicas: Replicas::beside(&link),
-            link,
+            replicas: Replicas::beside(&manager),
+            manager,
             mutex: Script::new(MUTEX),
-            renewals: Renewals::new(),
+            renewals: RenewScript::new(),
             announce: Script::new(ANNOUNCE),
             master: None,
         };
@@ -192,7 +194,7 @@ impl RedisStore {
 
     /// An empty batch: proves that the server is there, lets us in and knows the script.
     async fn greet(&self) -> Result<()> {
-        if let Err(error) = greet(&self.link, &self.mutex).await {
+        if let Err(error) = greet(&self.manager, &self.mutex).await {
             if error.kind() == ErrorKind::Unsupported
                 && let Some(masters) = self.watched_there().await
             {
@@ -206,7 +208,7 @@ impl RedisStore {
         let asked = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(&hello).await
         };
-        match self.link.exchange(asked).await {
+        match self.manager.exchange(asked).await {
             Ok(hello) if cluster::is_node(&hello) => {
                 Err(errors::cluster_without_its_name().at_store(self))
             }
@@ -216,8 +218,8 @@ impl RedisStore {
 
     /// The masters that the server watches, if it is a sentinel.
     async fn watched_there(&self) -> Option<Vec<String>> {
-        let role = |mut connection| async move { Ok(dial::role(&mut connection).await) };
-        match self.link.exchange(role).await {
+        let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
+        match self.manager.exchange(role).await {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
@@ -264,14 +266,14 @@ impl RedisStore {
 
     async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
         let answers = self
-            .link
-            .exchange_settled(Duration::ZERO, |dialed| async move {
-                let mut connection = dialed.connection.clone();
+            .manager
+            .exchange_settled(Duration::ZERO, |session| async move {
+                let mut connection = session.connection.clone();
                 let replies = self.ask(&mut connection, requests, self.queued()).await?;
-                Ok((replies, dialed))
+                Ok((replies, session))
             })
             .await;
-        self.answered(&self.link, requests, answers)
+        self.answered(&self.manager, requests, answers)
     }
 
     /// Applies requests whose grants and renewals count when replicas have them.
@@ -279,44 +281,44 @@ impl RedisStore {
         let mut ready = self.replicas.look_for(requests).await;
         // A waiter is notified over the other connection.
         if ready.is_ok() && requests.iter().any(Request::acquires) {
-            ready = self.link.settled().await.map(drop);
+            ready = self.manager.settled().await.map(drop);
         }
         if let Err(error) = ready {
             return vec![Reply::Rejected(error); requests.len()];
         }
-        let (link, _turn) = self.replicas.turn().await;
+        let (manager, _turn) = self.replicas.turn().await;
         // Whoever had the turn before may have given up with the server still waiting, and a script that
         // it does not know is waited for, too.
         let time = Waits::of(requests).time().saturating_mul(3);
-        let answers = link
-            .exchange_settled(time, |dialed| async move {
-                let mut line = self.replicas.line(dialed.connection.clone(), requests);
+        let answers = manager
+            .exchange_settled(time, |session| async move {
+                let mut line = self.replicas.line(session.connection.clone(), requests);
                 let mut replies = self.ask(&mut line, requests, self.queued()).await?;
                 line.waited().judge(requests, &mut replies);
-                Ok((replies, dialed))
+                Ok((replies, session))
             })
             .await;
-        self.answered(link, requests, answers)
+        self.answered(manager, requests, answers)
     }
 
     fn queued(&self) -> bool {
-        let listeners = self.link.listeners();
-        listeners.wakes() == Wakes::Grants && !listeners.queueless()
+        let notifications = self.manager.notifications();
+        notifications.wakeup_mode() == WakeupMode::Grants && !notifications.queueless()
     }
 
     /// Takes in what came of requests.
     fn answered(
         &self,
-        link: &Link,
+        manager: &ConnectionManager,
         requests: &[Request],
-        answers: Result<(Vec<Reply>, Arc<Dialed>), Trouble>,
+        answers: Result<(Vec<Reply>, Arc<Session>), Trouble>,
     ) -> Vec<Reply> {
         match answers {
             Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
             Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
-            Ok((mut replies, dialed)) => {
-                link.mind_demotion(&dialed, &mut replies);
-                dialed.news.note(requests, &replies);
+            Ok((mut replies, session)) => {
+                manager.mind_demotion(&session, &mut replies);
+                session.subscriptions.note(requests, &replies);
                 self.tell_own(requests, &replies);
                 replies
             }
@@ -327,11 +329,11 @@ impl RedisStore {
     /// acquires anything who cannot be notified.
     async fn ask(
         &self,
-        connection: &mut impl Line,
+        connection: &mut impl Executor,
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
-        let denied = self.link.listeners().denied();
+        let denied = self.manager.notifications().denied();
         let denied = denied.filter(|_| requests.iter().any(Request::acquires));
         let mut replies = match denied {
             Some(error) => {
@@ -362,7 +364,7 @@ impl RedisStore {
 
     async fn ask_rule(
         &self,
-        connection: &mut impl Line,
+        connection: &mut impl Executor,
         requests: &[Request],
         queued: bool,
     ) -> RedisResult<Vec<Reply>> {
@@ -371,23 +373,23 @@ impl RedisStore {
         let alike = |a: &Request, b: &Request| !master || a.key.space == b.key.space;
         let parts = requests.chunk_by(alike);
         let parts: Vec<_> = parts.flat_map(|part| part.chunks(REQUESTS_MAX)).collect();
-        let terms = Terms {
+        let terms = CallOptions {
             queued,
             master,
-            ..Terms::default()
+            ..CallOptions::default()
         };
-        let encode = |verb: &str, script: &str, part: &&_| batch::encode(verb, script, part, terms);
+        let encode = |verb: &str, script: &str, part: &&_| codec::encode(verb, script, part, terms);
         let answers = self.mutex.call_all(connection, &parts, encode).await?;
         let replies = parts.into_iter().zip(answers);
         Ok(replies
-            .flat_map(|(part, answer)| batch::decode(part, answer))
+            .flat_map(|(part, answer)| codec::decode(part, answer))
             .collect())
     }
 
     /// Tells those who wait or hold here what came over our own connection: of that the server does not
     /// tell us.
     fn tell_own(&self, requests: &[Request], replies: &[Reply]) {
-        let listeners = self.link.listeners();
+        let notifications = self.manager.notifications();
         for (request, reply) in requests.iter().zip(replies) {
             let Reply::Applied { outcome, .. } = reply else {
                 continue;
@@ -395,11 +397,11 @@ impl RedisStore {
             let freed = match outcome {
                 Outcome::Revoked { cut_off } => cut_off.is_some(),
                 // A queue would have passed it on.
-                Outcome::Released { count: 0 } => listeners.queueless(),
+                Outcome::Released { count: 0 } => notifications.queueless(),
                 _ => false,
             };
             if freed {
-                listeners.tell_change(&request.key);
+                notifications.tell_change(&request.key);
             }
         }
     }
@@ -413,15 +415,15 @@ impl RedisStore {
 
     async fn announce_client(
         &self,
-        space: &Space,
+        space: &Keyspace,
         client: ClientId,
         about: &About,
         ttl: Duration,
     ) -> Result<()> {
         let key = ClientKey(space, client).to_string();
-        let cmd = |verb: &str, script: &str| announcement(verb, script, &key, about, ttl);
+        let cmd = |verb: &str, script: &str| client_info(verb, script, &key, about, ttl);
         let answer = self
-            .link
+            .manager
             .exchange(
                 |mut connection| async move { self.announce.call(&mut connection, cmd).await },
             )
@@ -436,7 +438,7 @@ impl RedisStore {
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.link.place().fmt(f)
+        self.manager.target().fmt(f)
     }
 }
 
@@ -445,19 +447,19 @@ impl Store for RedisStore {
         Box::pin(self.apply_batch(batch))
     }
 
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
-        self.link.listeners().add(space, client, listener);
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        self.manager.notifications().add(space, client, listener);
     }
 
     fn forget(&self, client: ClientId) {
-        self.link.forget(client);
+        self.manager.forget(client);
     }
 
-    fn wakes(&self) -> Wakes {
-        self.link.listeners().wakes()
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.manager.notifications().wakeup_mode()
     }
 
-    fn replicates(&self) -> bool {
+    fn has_replicas(&self) -> bool {
         true
     }
 
@@ -474,16 +476,16 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(read::inspect(&self.link, key))
+        Box::pin(inspect::inspect(&self.manager, key))
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(read::list(&self.link, vec![&self.link], space))
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(inspect::list(&self.manager, vec![&self.manager], space))
     }
 
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

@@ -23,9 +23,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::connection::{Link, Trouble};
+use super::connection_manager::{ConnectionManager, Trouble};
 use super::errors;
-use super::script::Line;
+use super::script::Executor;
 use crate::store::{Reply, Request};
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
@@ -42,9 +42,9 @@ const MANY: u32 = 1_000_000;
 /// The connection for such requests, and what is known of the replicas.
 #[derive(Debug)]
 pub(super) struct Replicas {
-    link: Link,
+    manager: ConnectionManager,
     turn: Mutex<()>,
-    looks: Link,
+    looks: ConnectionManager,
     last_look: Mutex<Option<Instant>>,
     /// The most that were ever seen at once.
     seen: AtomicU32,
@@ -77,19 +77,19 @@ pub(super) struct Acknowledged<'a> {
 
 impl Replicas {
     /// Of the server to which this connection goes.
-    pub(super) fn beside(link: &Link) -> Self {
+    pub(super) fn beside(manager: &ConnectionManager) -> Self {
         Self {
-            link: link.another(),
+            manager: manager.another(),
             turn: Mutex::default(),
-            looks: link.another(),
+            looks: manager.another(),
             last_look: Mutex::default(),
             seen: AtomicU32::new(0),
         }
     }
 
     /// The connection, for as long as it is one's turn.
-    pub(super) async fn turn(&self) -> (&Link, MutexGuard<'_, ()>) {
-        (&self.link, self.turn.lock().await)
+    pub(super) async fn turn(&self) -> (&ConnectionManager, MutexGuard<'_, ()>) {
+        (&self.manager, self.turn.lock().await)
     }
 
     /// Looks how many replicas there are, if these requests ask for all and nobody has looked lately.
@@ -183,7 +183,7 @@ impl Waits {
     /// What these requests have to wait for: releases wait for nothing.
     pub(super) fn of(requests: &[Request]) -> Self {
         let waits = requests.iter().filter_map(|request| match request.op {
-            Op::Acquire { .. } | Op::Enter { .. } | Op::Renew { .. } | Op::Fence { .. } => {
+            Op::Acquire { .. } | Op::Enter { .. } | Op::Renew { .. } | Op::SetToken { .. } => {
                 Some((key(request.durability)?, None))
             }
             Op::Release { .. } | Op::Revoke => None,
@@ -269,7 +269,7 @@ impl Acknowledged<'_> {
     }
 }
 
-impl Line for Acknowledged<'_> {
+impl Executor for Acknowledged<'_> {
     async fn one(&mut self, cmd: &Cmd) -> RedisResult<Value> {
         let mut calls = Pipeline::with_capacity(1);
         calls.add_command(cmd.clone());

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
 /// What calls are sent over.
-pub(super) trait Line {
+pub(super) trait Executor {
     /// Sends a call.
     fn one(&mut self, cmd: &Cmd) -> impl Future<Output = RedisResult<Value>> + Send;
 
@@ -14,7 +14,7 @@ pub(super) trait Line {
     fn all(&mut self, calls: Pipeline) -> impl Future<Output = RedisResult<Vec<Value>>> + Send;
 }
 
-impl Line for MultiplexedConnection {
+impl Executor for MultiplexedConnection {
     async fn one(&mut self, cmd: &Cmd) -> RedisResult<Value> {
         self.send_packed_command(cmd).await
     }
@@ -59,7 +59,7 @@ impl Script {
     /// the text after `EVAL`, by which the server also learns it.
     pub(super) async fn call(
         &self,
-        connection: &mut impl Line,
+        connection: &mut impl Executor,
         cmd: impl Fn(&str, &str) -> Cmd,
     ) -> RedisResult<Value> {
         self.count(1);
@@ -78,7 +78,7 @@ impl Script {
     /// [`Script::call`].
     pub(super) async fn call_all<P>(
         &self,
-        connection: &mut impl Line,
+        connection: &mut impl Executor,
         parts: &[P],
         cmd: impl Fn(&str, &str, &P) -> Cmd,
     ) -> RedisResult<Vec<Value>> {

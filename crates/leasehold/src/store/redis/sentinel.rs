@@ -9,8 +9,8 @@
 //! listened to, and when one of them names another master, the connection is over, with all that is
 //! under way on it.
 
-mod ask;
-mod lookout;
+mod failover_monitor;
+mod query;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::ask::{Nothing, View};
-pub(super) use self::lookout::Lookout;
+pub(super) use self::failover_monitor::FailoverMonitor;
+use self::query::{Nothing, View};
 use super::address::{Address, Secret};
+use super::connect::{self, Role};
 use super::deployment::{Deployment, SentinelSet};
-use super::dial::{self, Role};
-use super::dialed::Dialed;
-use super::listeners::Listeners;
+use super::notifications::Notifications;
+use super::session::Session;
 use crate::{Error, ErrorKind, Result};
 
 /// How long the others are waited for once most sentinels have answered.
@@ -53,9 +53,9 @@ impl Sentinels {
     /// takes, but waits no longer than `patience` for sentinels if others have answered.
     pub(super) async fn dial(
         &self,
-        listeners: &Arc<Listeners>,
+        notifications: &Arc<Notifications>,
         patience: Duration,
-    ) -> Result<Dialed> {
+    ) -> Result<Session> {
         let found = self.find(patience).await?;
         let Some(any) = self.set.sentinels.first() else {
             return Err(self.nothing_found(&[]));
@@ -66,15 +66,22 @@ impl Sentinels {
             let message = format!("the master is at {host}:{port}: {error}");
             Error::new(error.kind(), message).with_source(error)
         };
-        let mut dialed = dial::dial(&address, listeners).await.map_err(there)?;
-        if dial::role(&mut dialed.connection.clone()).await == Some(Role::Replica) {
+        let mut session = connect::dial(&address, notifications)
+            .await
+            .map_err(there)?;
+        if connect::role(&mut session.connection.clone()).await == Some(Role::Replica) {
             let message = "it is no master, or not yet; the failover is not over";
             return Err(there(Error::new(ErrorKind::Unreachable, message)));
         }
         let sentinels = self.each().collect();
-        let standing = Arc::clone(&dialed.standing);
-        dialed.lookout = Some(Lookout::start(sentinels, &self.set.master, found, standing));
-        Ok(dialed)
+        let state = Arc::clone(&session.state);
+        session.failover_monitor = Some(FailoverMonitor::start(
+            sentinels,
+            &self.set.master,
+            found,
+            state,
+        ));
+        Ok(session)
     }
 
     /// Asks all sentinels which server is the master.
@@ -82,7 +89,7 @@ impl Sentinels {
         let mut asked = JoinSet::new();
         for sentinel in self.each() {
             let name = self.set.master.clone();
-            asked.spawn(async move { ask::ask(&sentinel, &name).await });
+            asked.spawn(async move { query::ask(&sentinel, &name).await });
         }
         let (mut views, mut failures) = (Vec::new(), Vec::new());
         let mut until = Instant::now() + patience;

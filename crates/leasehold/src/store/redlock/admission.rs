@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::{Decision, Observation, Size, decide};
-use leasehold_core::{Scope, Token, Ttl};
+use leasehold_core::{ScopeName, Token, Ttl};
 use tokio::time::Instant;
 
-use super::ballot::Ballot;
-use super::gather::{Patience, gather};
-use super::node::Node;
+use super::fan_out::{Patience, fan_out};
+use super::master::Master;
+use super::tally::Tally;
 use crate::store::Reply;
 use crate::store::redis::errors::is_unarmed;
 use crate::store::redis::master::Inspection;
@@ -35,10 +35,10 @@ const PATIENCE: Patience = Patience {
 /// The admission of the masters, for each namespace by itself.
 #[derive(Debug)]
 pub(super) struct Admission {
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<Master>>,
     size: Size,
     longest: Ttl,
-    namespaces: Mutex<HashMap<Scope, Progress>>,
+    namespaces: Mutex<HashMap<ScopeName, Progress>>,
 }
 
 /// How far the admission for a namespace is.
@@ -63,7 +63,7 @@ enum Status {
 type Inspections = Vec<Option<Inspection>>;
 
 impl Admission {
-    pub(super) fn new(nodes: Vec<Arc<Node>>, size: Size, longest: Ttl) -> Self {
+    pub(super) fn new(nodes: Vec<Arc<Master>>, size: Size, longest: Ttl) -> Self {
         Self {
             nodes,
             size,
@@ -73,7 +73,7 @@ impl Admission {
     }
 
     /// Admits what can be admitted at once, before the first request in a namespace.
-    pub(super) async fn open(self: &Arc<Self>, namespace: &Scope) {
+    pub(super) async fn open(self: &Arc<Self>, namespace: &ScopeName) {
         if self.progress(namespace, |progress| progress.opened) {
             return;
         }
@@ -89,13 +89,13 @@ impl Admission {
         master: usize,
         replies: &[Reply],
         places: &[usize],
-        ballots: &[Ballot],
+        tallies: &[Tally],
     ) {
         let found = replies
             .iter()
             .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
-        let ballot = found.and_then(|nth| ballots.get(*places.get(nth)?));
-        let Some(namespace) = ballot.map(Ballot::namespace) else {
+        let tally = found.and_then(|nth| tallies.get(*places.get(nth)?));
+        let Some(namespace) = tally.map(Tally::namespace) else {
             return;
         };
         self.progress(namespace, |progress| {
@@ -109,14 +109,14 @@ impl Admission {
 
     /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
     /// process knows, or no time can be given, as too few masters answer.
-    pub(super) fn kept_out(&self, namespace: &Scope) -> Option<Duration> {
+    pub(super) fn kept_out(&self, namespace: &ScopeName) -> Option<Duration> {
         let majority = self.size.majority();
         let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// Inspects the masters in the background until all that answer are admitted.
-    fn start(self: &Arc<Self>, namespace: &Scope) {
+    fn start(self: &Arc<Self>, namespace: &ScopeName) {
         if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
             return;
         }
@@ -131,7 +131,7 @@ impl Admission {
 
     /// Inspects the masters, and admits those that are due. Answers when to do so again; `None`: all that
     /// answered are admitted.
-    async fn advance(&self, namespace: &Scope) -> Option<Duration> {
+    async fn advance(&self, namespace: &ScopeName) -> Option<Duration> {
         let mut before: Inspections = self.nodes.iter().map(|_| None).collect();
         let mut inspected = self.inspect(namespace).await;
         let mut decisions = self.decide(&before, &inspected);
@@ -161,10 +161,10 @@ impl Admission {
         wait.map(|wait| wait.clamp(INTERVAL_MIN, INTERVAL_MAX))
     }
 
-    async fn inspect(&self, namespace: &Scope) -> Inspections {
+    async fn inspect(&self, namespace: &ScopeName) -> Inspections {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| node.store.inspect_master(namespace));
-        let inspected = gather(inspected, self.size, PATIENCE).await;
+        let inspected = fan_out(inspected, self.size, PATIENCE).await;
         let inspected = inspected.into_iter();
         inspected.map(|inspection| inspection?.ok()).collect()
     }
@@ -182,7 +182,7 @@ impl Admission {
     async fn carry_out(
         &self,
         master: usize,
-        namespace: &Scope,
+        namespace: &ScopeName,
         decision: Decision,
         inspected: Option<&Inspection>,
     ) -> Status {
@@ -214,7 +214,7 @@ impl Admission {
     async fn admit(
         &self,
         master: usize,
-        namespace: &Scope,
+        namespace: &ScopeName,
         candidate: &Inspection,
         floor: Option<Token>,
     ) -> Status {
@@ -232,7 +232,7 @@ impl Admission {
         }
     }
 
-    fn progress<T>(&self, namespace: &Scope, access: impl FnOnce(&mut Progress) -> T) -> T {
+    fn progress<T>(&self, namespace: &ScopeName, access: impl FnOnce(&mut Progress) -> T) -> T {
         let mut namespaces = self.namespaces();
         if let Some(progress) = namespaces.get_mut(namespace) {
             return access(progress);
@@ -245,7 +245,7 @@ impl Admission {
         access(namespaces.entry(namespace.clone()).or_insert(progress))
     }
 
-    fn namespaces(&self) -> MutexGuard<'_, HashMap<Scope, Progress>> {
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<ScopeName, Progress>> {
         let namespaces = self.namespaces.lock();
         namespaces.unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,7 +271,7 @@ async fn run(running: Running) {
 /// The task that inspects the masters for a namespace. Its runtime may end before the store does.
 struct Running {
     admission: Weak<Admission>,
-    namespace: Scope,
+    namespace: ScopeName,
 }
 
 impl Drop for Running {

@@ -1,26 +1,26 @@
 //! The Redlock store: a store over many Redis masters, of which a majority decides.
 //!
 //! * `node` is one of the masters, and how it is spared while it does not answer.
-//! * `poll` takes a batch to all of them and counts: each request is a `ballot`, by the rules of
+//! * `poll` takes a batch to all of them and counts: each request is a `tally`, by the rules of
 //!   [`leasehold_core::quorum`].
 //! * `admission` inspects masters that are new or may have forgotten, and admits them.
 //! * `gather` asks all of them something, and waits for the last only for a moment.
 //! * `leftovers` are leases that were lost, and the masters that may have granted them.
-//! * `strays` are leases that were given up before a master answered.
-//! * `panel` passes on what the masters tell; `look` reads records of all of them.
+//! * `orphans` are leases that were given up before a master answered.
+//! * `listener` passes on what the masters tell; `look` reads records of all of them.
 //!
 //! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
 //! asks again with a new lease id.
 
 mod admission;
-mod ballot;
-mod gather;
+mod broadcast;
+mod fan_out;
+mod inspect;
 mod leftovers;
-mod look;
-mod node;
-mod panel;
-mod poll;
-mod strays;
+mod master;
+mod orphans;
+mod quorum_listener;
+mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -32,16 +32,16 @@ use leasehold_core::quorum::Size;
 use leasehold_core::{ClientId, LeaseId, Op, Ttl};
 
 use self::admission::Admission;
-use self::gather::{Patience, gather};
+use self::broadcast::Poll;
+use self::fan_out::{Patience, fan_out};
 use self::leftovers::Leftovers;
-use self::node::Node;
-use self::panel::Panel;
-use self::poll::Poll;
+use self::master::Master;
+use self::quorum_listener::QuorumListener;
 use super::redis::deployment::{Deployment, Masters};
 use super::redis::{self, RedisStore};
 use super::{
-    About, BoxFuture, Entry, Key, Leftover, Listener, OpenOptions, Reply, Request, Space, Store,
-    Wakes,
+    About, BoxFuture, Entry, Key, Keyspace, Leftover, Listener, OpenOptions, Reply, Request, Store,
+    WakeupMode,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -62,13 +62,13 @@ const PATIENCE: Patience = Patience {
 /// under which conditions, stands in `docs/guarantees.md`.
 #[derive(Debug)]
 pub struct RedlockStore {
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<Master>>,
     size: Size,
     longest: Ttl,
     url: String,
     admission: Arc<Admission>,
     leftovers: Leftovers,
-    panels: Mutex<HashMap<ClientId, Arc<Panel>>>,
+    listeners: Mutex<HashMap<ClientId, Arc<QuorumListener>>>,
 }
 
 impl RedlockStore {
@@ -103,7 +103,7 @@ impl RedlockStore {
         })?;
         let default = || Ttl::checked(LONGEST_TTL).unwrap_or(Ttl::MAX);
         let longest = masters.longest_ttl.unwrap_or_else(default);
-        let node = |address| Arc::new(Node::new(RedisStore::one_of_many(address, options)));
+        let node = |address| Arc::new(Master::new(RedisStore::one_of_many(address, options)));
         let nodes: Vec<_> = masters.nodes.into_iter().map(node).collect();
         Ok(Self {
             admission: Arc::new(Admission::new(nodes.clone(), size, longest)),
@@ -112,14 +112,14 @@ impl RedlockStore {
             size,
             longest,
             url,
-            panels: Mutex::default(),
+            listeners: Mutex::default(),
         })
     }
 
     /// Who the masters are, and whether they can be what they are to be.
     async fn meet(&self) -> Result<()> {
         let met = self.nodes.iter().map(|node| node.store.meet());
-        let met = gather(met, self.size, PATIENCE).await;
+        let met = fan_out(met, self.size, PATIENCE).await;
         let mut errors = Vec::new();
         let mut runs = HashMap::new();
         let mut versions = BTreeSet::new();
@@ -156,7 +156,7 @@ impl RedlockStore {
             versions.insert(facts.version);
         }
         if runs.len() < self.size.majority() {
-            return Err(ballot::no_quorum(self.size, &errors, None));
+            return Err(tally::no_quorum(self.size, &errors, None));
         }
         if versions.len() > 1 {
             tracing::warn!(store = %self.url, ?versions, "the masters have different versions");
@@ -168,7 +168,7 @@ impl RedlockStore {
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
-        let mut spaces: Vec<&Space> = batch.iter().map(|request| &request.key.space).collect();
+        let mut spaces: Vec<&Keyspace> = batch.iter().map(|request| &request.key.space).collect();
         spaces.dedup();
         for space in spaces {
             self.admission.open(space.namespace()).await;
@@ -231,8 +231,10 @@ impl RedlockStore {
         self.nodes.iter().map(|node| node.store.calls()).sum()
     }
 
-    fn panels(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Panel>>> {
-        self.panels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn listeners(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<QuorumListener>>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -247,7 +249,7 @@ impl Store for RedlockStore {
         Box::pin(self.apply_batch(batch))
     }
 
-    fn asks_again(&self) -> bool {
+    fn idempotent_acquire(&self) -> bool {
         false
     }
 
@@ -255,46 +257,46 @@ impl Store for RedlockStore {
         self.leftovers.of(lease)
     }
 
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
-        let panel = Arc::new(Panel::new(listener, self.size));
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        let listener = Arc::new(QuorumListener::new(listener, self.size));
         for (place, node) in self.nodes.iter().enumerate() {
-            node.store.listen(space, client, panel.ear(place));
+            node.store.listen(space, client, listener.ear(place));
         }
-        self.panels().insert(client, panel);
+        self.listeners().insert(client, listener);
     }
 
     fn forget(&self, client: ClientId) {
         for node in &self.nodes {
             node.store.forget(client);
         }
-        self.panels().remove(&client);
+        self.listeners().remove(&client);
     }
 
-    fn wakes(&self) -> Wakes {
-        let told = |node: &&Arc<Node>| node.store.wakes() != Wakes::Nothing;
+    fn wakeup_mode(&self) -> WakeupMode {
+        let told = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
         match self.nodes.iter().filter(told).count() >= self.size.majority() {
-            true => Wakes::Changes,
-            false => Wakes::Nothing,
+            true => WakeupMode::Changes,
+            false => WakeupMode::Nothing,
         }
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
-            let found = look::inspect(&self.nodes, self.size, key).await;
+            let found = inspect::inspect(&self.nodes, self.size, key).await;
             found.map_err(|error| error.for_lock(&key.name).at_store(&self.url))
         })
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(async move {
-            let found = look::list(&self.nodes, self.size, space).await;
+            let found = inspect::list(&self.nodes, self.size, space).await;
             found.map_err(|error| error.at_store(&self.url))
         })
     }
 
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

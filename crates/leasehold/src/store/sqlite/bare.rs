@@ -4,7 +4,7 @@ use leasehold_core::{Instant, LeaseId};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::machine::Machine;
+use super::boot::Machine;
 use super::transaction::{self, Failed};
 use super::{change, time};
 use crate::Result;

@@ -6,9 +6,9 @@ use leasehold_core::{ClientId, Instant, Notice, Op, Outcome, Record, StoreTime, 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::fault::Fault;
+use super::error::Fault;
+use super::notify::Outbox;
 use super::records;
-use super::wake::News;
 use crate::store::{About, Key, Reply, Request};
 use crate::{Error, Result};
 
@@ -44,17 +44,17 @@ impl Write {
     }
 
     /// Makes the change and answers each of its requests. Only once it is committed are they true,
-    /// and what is news by then.
+    /// and what is outbox by then.
     pub(super) fn perform(
         &self,
         db: &Connection,
         now: StoreTime,
-        news: &mut News<'_>,
+        outbox: &mut Outbox<'_>,
     ) -> Result<Vec<Reply>, Fault> {
         match &self.change {
             Change::Apply { batch, .. } => batch
                 .iter()
-                .map(|request| match answer(db, request, now, news) {
+                .map(|request| match answer(db, request, now, outbox) {
                     Err(fault @ Fault::Unreadable(_)) => Ok(Reply::Rejected(
                         Error::from(fault).for_lock(&request.key.name),
                     )),
@@ -103,21 +103,21 @@ impl Write {
     }
 }
 
-/// Applies one request and notes what is news for others.
+/// Applies one request and notes what is outbox for others.
 fn answer(
     db: &Connection,
     request: &Request,
     now: StoreTime,
-    news: &mut News<'_>,
+    outbox: &mut Outbox<'_>,
 ) -> Result<Reply, Fault> {
     let (key, mut op) = (&request.key, request.op);
     if let Op::Acquire { wait, .. } = &mut op {
         // Whoever cannot be told does not stand in the way of those who can.
-        *wait &= !news.deaf();
+        *wait &= !outbox.deaf();
     }
-    let outcome = apply(db, key, &op, now, |notice| news.tell(key, notice))?;
+    let outcome = apply(db, key, &op, now, |notice| outbox.tell(key, notice))?;
     if let Outcome::Refused { place: Some(_), .. } = outcome {
-        news.somebody_waits();
+        outbox.somebody_waits();
     }
     Ok(Reply::Applied { outcome, now })
 }
@@ -131,7 +131,7 @@ pub(super) fn apply(
     tell: impl FnMut(&Notice) -> bool,
 ) -> Result<Outcome, Fault> {
     let before = match records::load(db, key) {
-        // An operator who frees a lock by force mends a damaged record: the clock keeps the tokens
+        // An operator who frees a lock by force fixes a damaged record: the clock keeps the tokens
         // growing.
         Err(Fault::Unreadable(_)) if *op == Op::Revoke => None,
         loaded => Some(loaded?),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
 
-use super::fault::{Fault, failure};
+use super::boot::Machine;
+use super::error::{Fault, failure};
 use super::liveness::LivenessLock;
-use super::machine::Machine;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
 use crate::store::survey::FileSystem;
@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn a_log_that_was_written_back_is_used_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("locks.db");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
         let file = File::open(&path, &machine).unwrap();
         let length = || {
@@ -270,9 +270,9 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_survives_a_power_failure() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
-        let file = File::open(&folder.path().join("locks.db"), &machine).unwrap();
+        let file = File::open(&directory.path().join("locks.db"), &machine).unwrap();
         let ask = |pragma: &str| file.db.query_row(pragma, [], |row| row.get::<_, i64>(0));
         // FULL: the log is synced at each commit. No test can cut the power.
         assert_eq!(ask("PRAGMA synchronous"), Ok(2));

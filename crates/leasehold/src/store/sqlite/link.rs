@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use leasehold_core::Instant;
 
-use super::fault::Fault;
+use super::boot::Machine;
+use super::busy;
+use super::error::Fault;
 use super::file::File;
 use super::liveness::LivenessLock;
-use super::machine::Machine;
-use super::patience;
-use super::wake::Listeners;
+use super::notify::Listeners;
 
 /// A path, and the file there as long as it is the one that was opened.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Link {
     path: PathBuf,
     machine: Machine,
     listeners: Arc<Listeners>,
-    /// `None` after a fault that a new connection may mend.
+    /// `None` after a fault that a new connection may fix.
     file: Option<File>,
     /// That of the file until it is open again: this process still holds locks in it.
     liveness: Option<LivenessLock>,
@@ -61,7 +61,7 @@ impl Link {
         self.reopened(until)
     }
 
-    /// Does what may mend a fault for the next request.
+    /// Does what may fix a fault for the next request.
     pub(super) fn look_into(&mut self, fault: &Fault) {
         if fault.wants_reopening()
             && let Some(file) = self.file.take()
@@ -84,7 +84,7 @@ impl Link {
         let file = match file {
             Some(file) => file,
             None => {
-                let opened = patience::retry(until, || File::open(path, machine))?;
+                let opened = busy::retry(until, || File::open(path, machine))?;
                 *liveness = None;
                 file.insert(opened)
             }

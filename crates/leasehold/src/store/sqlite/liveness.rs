@@ -21,7 +21,7 @@ use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::fault::{Fault, failure};
+use super::error::{Fault, failure};
 use super::path;
 use crate::process::Process;
 use crate::{Error, ErrorKind};

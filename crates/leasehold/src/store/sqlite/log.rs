@@ -84,12 +84,12 @@ mod tests {
 
     use super::*;
     use crate::clock::BootClock;
-    use crate::store::sqlite::machine::Machine;
+    use crate::store::sqlite::boot::Machine;
 
     #[test]
     fn a_log_that_a_reader_lets_grow_is_reported_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("locks.db");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
         let file = File::open(&path, &machine).unwrap();
         let setup = "PRAGMA synchronous = OFF; CREATE TABLE filler (x)";

@@ -12,32 +12,32 @@
 //! lost its data: holders learn it at the next request of their store.
 //!
 //! Whoever is refused waits in a queue in the file, and is told when it was granted the lock: over a
-//! socket in the folder `FILE-wake`, if it is another process. Such a socket also shows whether its
+//! socket in the directory `FILE-wake`, if it is another process. Such a socket also shows whether its
 //! process lives, so nobody waits for a waiter that was killed. Where no sockets can be made, those
 //! who wait ask again after a pause.
 
 #[cfg(feature = "__bench")]
 mod bare;
+mod boot;
+mod busy;
 mod change;
-mod fault;
+mod commands;
+mod error;
 mod file;
-mod inbox;
+mod gc;
 mod link;
 #[cfg_attr(not(target_os = "linux"), path = "liveness/none.rs")]
 mod liveness;
 mod log;
-mod machine;
+mod notify;
 mod opened;
 mod path;
-mod patience;
 mod records;
 mod schema;
 mod survey;
-mod sweep;
 mod time;
 mod transaction;
 mod waiters;
-mod wake;
 mod worker;
 
 use std::fmt;
@@ -52,16 +52,16 @@ use leasehold_core::ClientId;
 use leasehold_core::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::boot::Machine;
 use self::change::{Change, Write};
-use self::inbox::{Job, Read};
+use self::commands::{Command, Read};
 use self::link::Link;
-pub use self::machine::Machine;
+use self::notify::{Listeners, Notifier};
 pub(super) use self::survey::survey;
-use self::wake::{Listeners, Ringer};
 use self::worker::Worker;
 use super::{
-    About, BoxFuture, Entry, Key, Listener, OpenOptions, Reply, Request, Space, Store, Wakes,
-    refuse_replicated,
+    About, BoxFuture, Entry, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
+    WakeupMode, refuse_replicated,
 };
 use crate::clock::{BootClock, Clock};
 use crate::process::Process;
@@ -71,8 +71,8 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}/locks.db", folder.path().display());
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let url = format!("sqlite:{}/locks.db", directory.path().display());
 /// let store = leasehold::store::open(&url, &Default::default()).await?;
 /// assert_eq!(store.to_string(), url);
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
@@ -81,7 +81,7 @@ use crate::{Error, ErrorKind, Result};
 /// Dropping it does not block. Its thread finishes what was asked before, then closes the file.
 pub struct SqliteStore {
     path: PathBuf,
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<Command>,
     response_timeout: Duration,
     transactions: Arc<AtomicU64>,
     listeners: Arc<Listeners>,
@@ -131,7 +131,7 @@ impl SqliteStore {
     #[doc(hidden)]
     pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
         let key = key.clone();
-        let job = move |reply| Job::Bare(bare::Bare { key, lease, reply });
+        let job = move |reply| Command::Bare(bare::Bare { key, lease, reply });
         Box::pin(async move { self.ask_one(job).await })
     }
 
@@ -140,7 +140,7 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
-        let (queue, jobs) = mpsc::channel(inbox::QUEUE_MAX);
+        let (queue, jobs) = mpsc::channel(commands::QUEUE_MAX);
         let store = Self {
             path,
             queue,
@@ -158,11 +158,11 @@ impl SqliteStore {
         thread::Builder::new()
             .name("leasehold-sqlite".into())
             .spawn(move || {
-                let ringer = Ringer::new(&path, Arc::clone(&listeners));
+                let notifier = Notifier::new(&path, Arc::clone(&listeners));
                 match Link::open(path, machine, listeners, until) {
                     Ok(link) => {
                         if opened.send(Ok(())).is_ok() {
-                            Worker::new(link, ringer, jobs, patience, transactions).run();
+                            Worker::new(link, notifier, jobs, patience, transactions).run();
                         }
                     }
                     Err(fault) => {
@@ -185,7 +185,7 @@ impl SqliteStore {
     }
 
     /// Asks the thread and waits for its answer.
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
         // Its thread is in the other process.
         self.process.check().map_err(|error| error.at_store(self))?;
         let (reply, answer) = oneshot::channel();
@@ -200,7 +200,10 @@ impl SqliteStore {
             .map_err(|error| error.at_store(self))
     }
 
-    async fn ask_one<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
+    async fn ask_one<T>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
+    ) -> Result<T> {
         let answer = self.ask(job).await?;
         answer.map_err(|error| error.at_store(self))
     }
@@ -232,7 +235,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn listen(&self, _space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         self.listeners.add(client, listener);
     }
 
@@ -240,20 +243,20 @@ impl Store for SqliteStore {
         self.listeners.remove(client);
     }
 
-    fn wakes(&self) -> Wakes {
-        self.listeners.wakes()
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.listeners.wakeup_mode()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         let key = key.clone();
-        let job = |reply| Job::Read(Read::Inspect { key, reply });
+        let job = |reply| Command::Read(Read::Inspect { key, reply });
         Box::pin(self.ask_one(job))
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let space = space.clone();
         let job = |reply| {
-            Job::Read(Read::List {
+            Command::Read(Read::List {
                 space,
                 after: String::new(),
                 found: Vec::new(),
@@ -265,7 +268,7 @@ impl Store for SqliteStore {
 
     fn announce<'a>(
         &'a self,
-        _space: &'a Space,
+        _space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,
@@ -293,7 +296,7 @@ impl Drop for SqliteStore {
 }
 
 /// The URL of a store as its `Display` shows it.
-pub(super) fn shown(url: &str) -> Result<String> {
+pub(super) fn redacted_url(url: &str) -> Result<String> {
     Ok(Shown(&path::parse(url)?).to_string())
 }
 
@@ -321,8 +324,8 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-fn write(change: Change) -> Job {
-    Job::Write(Write {
+fn write(change: Change) -> Command {
+    Command::Write(Write {
         since: BootClock.now(),
         change,
     })

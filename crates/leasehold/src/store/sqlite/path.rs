@@ -31,7 +31,7 @@ pub(super) fn parse(url: &str) -> Result<PathBuf> {
 }
 
 /// The path from the root: the file is opened again if it was replaced, and the program may have
-/// changed its folder by then.
+/// changed its directory by then.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(wrong("the path of the file must not contain a zero byte"));
@@ -40,7 +40,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
 }
 
-/// Makes the folder and an empty file if they are missing, for nobody but this user, and refuses
+/// Makes the directory and an empty file if they are missing, for nobody but this user, and refuses
 /// what cannot be a store.
 ///
 /// No file that exists is opened here: closing it would take away the locks that another
@@ -49,7 +49,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 pub(super) fn prepare(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
-            return Err(wrong("it is a folder; name a file in it"));
+            return Err(wrong("it is a directory; name a file in it"));
         }
         Ok(meta) if !meta.is_file() => {
             return Err(wrong("it is not a regular file; choose another path"));
@@ -89,16 +89,16 @@ pub(super) fn identity(_path: &Path) -> Option<(u64, u64)> {
 }
 
 fn create_folder(path: &Path) -> Result<()> {
-    let Some(folder) = path.parent() else {
+    let Some(directory) = path.parent() else {
         return Ok(());
     };
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|error| {
+    builder.create(directory).map_err(|error| {
         wrong(format!(
-            "its folder cannot be created ({}); create it or choose another path",
+            "its directory cannot be created ({}); create it or choose another path",
             error.kind()
         ))
         .with_source(error)
@@ -120,7 +120,7 @@ fn create_file(path: &Path) -> Result<()> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(wrong(format!(
-            "the file cannot be created ({}); make its folder writable for this user or choose \
+            "the file cannot be created ({}); make its directory writable for this user or choose \
              another path",
             error.kind()
         ))
@@ -145,7 +145,7 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     if is_mount(path) {
         return Err(wrong(
             "the file is a mount by itself, and programs that reach it another way do not exclude \
-             those that use this one; mount its folder instead of the file",
+             those that use this one; mount its directory instead of the file",
         ));
     }
     Ok(())

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Hold, LeaseId, Name, Queue, Record, StoreTime, Token};
+use leasehold_core::{ClientId, LeaseId, Name, Queue, Record, RecordHolder, StoreTime, Token};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, params};
 
-use super::fault::Fault;
+use super::error::Fault;
 use super::waiters;
 use crate::Error;
-use crate::store::{About, Entry, Key, Space};
+use crate::store::{About, Entry, Key, Keyspace};
 
 /// How many entries one look takes at most, so that a long list holds nobody up.
 const PAGE: u32 = 1_000;
@@ -121,7 +121,7 @@ pub(super) struct Page {
 /// The page that starts after a name.
 pub(super) fn list(
     db: &Connection,
-    space: &Space,
+    space: &Keyspace,
     after: &str,
     now: StoreTime,
 ) -> Result<Page, Fault> {
@@ -211,13 +211,13 @@ fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault
     }))
 }
 
-fn hold(row: &Row<'_>) -> Result<Option<Hold>, Fault> {
+fn hold(row: &Row<'_>) -> Result<Option<RecordHolder>, Fault> {
     let Some(client) = get::<Option<String>>(row, "client")? else {
         return Ok(None);
     };
     let count: u32 = get(row, "count")?;
     let expires_at = unsigned(row, "expires_at")?.ok_or(Fault::Unreadable("expires_at"))?;
-    Ok(Some(Hold {
+    Ok(Some(RecordHolder {
         lease: LeaseId {
             client: client.parse().map_err(|_| Fault::Unreadable("client"))?,
             number: get::<i64>(row, "number")?.cast_unsigned(),

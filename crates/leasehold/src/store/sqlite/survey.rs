@@ -18,8 +18,8 @@ use crate::store::{OpenOptions, Store};
 pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result<FileFacts> {
     let file = path::parse(url)?;
     let exists = file.exists();
-    let folder = nearest_folder(&file);
-    let place = if exists { &file } else { &folder };
+    let directory = nearest_folder(&file);
+    let place = if exists { &file } else { &directory };
     let file_system = path::file_system(place);
     let network = matches!(file_system, FileSystem::Network(_));
     // Before it is opened: whoever closes it last removes the log.
@@ -32,8 +32,8 @@ pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result
     Ok(FileFacts {
         exists,
         mode: exists.then(|| mode(&file)).flatten(),
-        folder_writable: writable(&folder),
-        free: free(&folder),
+        folder_writable: writable(&directory),
+        free: free(&directory),
         file_system,
         log,
         other_boot_id: *opened.as_ref().unwrap_or(&false),
@@ -58,10 +58,10 @@ async fn opened(url: &str, options: &OpenOptions) -> Result<bool> {
     Ok(boot_id.is_ok_and(|boot_id| boot_id != here))
 }
 
-/// The folder of a file, or the one in which it would be made.
+/// The directory of a file, or the one in which it would be made.
 fn nearest_folder(file: &Path) -> PathBuf {
-    let mut folders = file.ancestors().skip(1);
-    let there = folders.find(|folder| folder.is_dir());
+    let mut directories = file.ancestors().skip(1);
+    let there = directories.find(|directory| directory.is_dir());
     there.unwrap_or(Path::new("/")).to_owned()
 }
 
@@ -78,19 +78,19 @@ fn mode(_file: &Path) -> Option<u32> {
 }
 
 #[cfg(unix)]
-fn writable(folder: &Path) -> bool {
+fn writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
-    access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 #[cfg(not(unix))]
-fn writable(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|meta| !meta.permissions().readonly())
+fn writable(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|meta| !meta.permissions().readonly())
 }
 
 #[cfg(unix)]
-fn free(folder: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(folder).ok()?;
+fn free(directory: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(directory).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

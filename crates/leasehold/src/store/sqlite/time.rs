@@ -16,8 +16,8 @@
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ffi, params};
 
-use super::fault::{Fault, failure};
-use super::machine::Machine;
+use super::boot::Machine;
+use super::error::{Fault, failure};
 
 /// How far `high` is written ahead, in microseconds: 10 s.
 pub(super) const AHEAD: i64 = 10_000_000;

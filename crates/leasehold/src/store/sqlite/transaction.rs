@@ -3,8 +3,8 @@
 use leasehold_core::Instant;
 use rusqlite::Connection;
 
-use super::fault::Fault;
-use super::patience;
+use super::busy;
+use super::error::Fault;
 
 /// Why a transaction failed.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) fn run<T>(
     until: Instant,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Failed> {
-    patience::retry(until, || execute(db, "BEGIN IMMEDIATE")).map_err(Failed::certain)?;
+    busy::retry(until, || execute(db, "BEGIN IMMEDIATE")).map_err(Failed::certain)?;
     match work(db) {
         Ok(value) => match execute(db, "COMMIT") {
             Ok(()) => Ok(value),
@@ -72,16 +72,16 @@ mod tests {
 
     use super::*;
     use crate::clock::BootClock;
+    use crate::store::sqlite::boot::Machine;
     use crate::store::sqlite::file::File;
-    use crate::store::sqlite::machine::Machine;
     use crate::{Error, ErrorKind};
 
     /// A limit on the pages of the file is the only full disk that every machine has.
     #[test]
     fn a_full_disk_undoes_the_transaction_and_is_told() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
-        let file = File::open(&folder.path().join("locks.db"), &machine).unwrap();
+        let file = File::open(&directory.path().join("locks.db"), &machine).unwrap();
         let db = &file.db;
         let pages = |limit: u32| {
             let limit = format!("PRAGMA max_page_count = {limit}");

@@ -3,7 +3,7 @@
 use leasehold_core::{LeaseId, Queue, TokenCount, Ttl, Waiter};
 use rusqlite::{Connection, params};
 
-use super::fault::Fault;
+use super::error::Fault;
 use super::records::{columns, get};
 use crate::store::Key;
 

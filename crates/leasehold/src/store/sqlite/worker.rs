@@ -11,15 +11,15 @@ use leasehold_core::{Instant, StoreTime};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
-use super::fault::Fault;
+use super::busy::{self, Turn};
+use super::commands::{Command, Commands, Read};
+use super::error::Fault;
 use super::file::File;
-use super::inbox::{Inbox, Job, Read};
+use super::gc::GarbageCollector;
 use super::link::Link;
 use super::log::LogMonitor;
-use super::patience::{self, Turn};
-use super::sweep::Sweeper;
+use super::notify::Notifier;
 use super::transaction::{self, Failed};
-use super::wake::Ringer;
 use super::{records, time};
 use crate::clock::{BootClock, Clock as _};
 use crate::store::Reply;
@@ -29,9 +29,9 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Worker {
     link: Link,
-    ringer: Ringer,
-    inbox: Inbox,
-    sweeper: Sweeper,
+    notifier: Notifier,
+    inbox: Commands,
+    sweeper: GarbageCollector,
     log: LogMonitor,
     /// How long a question waits for other processes.
     patience: Duration,
@@ -42,16 +42,16 @@ impl Worker {
     /// A worker that answers what comes through `queue` and counts its transactions.
     pub(super) fn new(
         link: Link,
-        ringer: Ringer,
-        queue: mpsc::Receiver<Job>,
+        notifier: Notifier,
+        queue: mpsc::Receiver<Command>,
         patience: Duration,
         transactions: Arc<AtomicU64>,
     ) -> Self {
         Self {
             link,
-            ringer,
-            inbox: Inbox::new(queue),
-            sweeper: Sweeper::new(),
+            notifier,
+            inbox: Commands::new(queue),
+            sweeper: GarbageCollector::new(),
             log: LogMonitor::default(),
             patience,
             transactions,
@@ -106,21 +106,21 @@ impl Worker {
     /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
         let file = self.link.get(until).map_err(Failed::certain)?;
-        let mut news = self.ringer.news(&file.path);
+        let mut outbox = self.notifier.outbox(&file.path);
         let answers = transaction::run(&file.db, until, |db| {
             // More may have come while it waited for others.
             self.inbox.take_ready();
             let now = time::tick(db, &file.machine)?;
             let mut answers = Vec::with_capacity(self.inbox.writes().len());
             for write in self.inbox.writes() {
-                answers.push(write.perform(db, now, &mut news)?);
+                answers.push(write.perform(db, now, &mut outbox)?);
             }
             let ops = u32::try_from(self.inbox.ops()).unwrap_or(u32::MAX);
             self.sweeper.wrote(ops, db, now)?;
-            news.prepare();
+            outbox.prepare();
             Ok(answers)
         })?;
-        news.send();
+        outbox.send();
         self.log.committed(file);
         self.transactions.fetch_add(1, Ordering::Relaxed);
         Ok(answers)
@@ -164,7 +164,7 @@ impl Worker {
     fn look<T>(&mut self, see: impl Fn(&Connection, StoreTime) -> Result<T, Fault>) -> Result<T> {
         let until = BootClock.now().after(self.patience);
         let seen = self.link.get(until).and_then(|File { db, machine, .. }| {
-            patience::retry(until, || see(db, time::now(db, machine)?))
+            busy::retry(until, || see(db, time::now(db, machine)?))
         });
         seen.map_err(|fault| self.look_into(fault))
     }

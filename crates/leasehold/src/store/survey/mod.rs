@@ -12,7 +12,7 @@ pub(crate) use self::servers::{
     ClockFacts, ClusterFacts, Fields, Lack, Member, Need, NodeFacts, Rights, Seen, Servers,
     Topology, Watch,
 };
-use super::{OpenOptions, Space};
+use super::{Keyspace, OpenOptions};
 use crate::{Durability, Result};
 
 /// What was seen of a store.
@@ -36,7 +36,7 @@ pub(crate) enum Survey {
 pub(crate) async fn survey(
     url: &str,
     options: &OpenOptions,
-    space: &Space,
+    space: &Keyspace,
     durability: Durability,
 ) -> Result<Survey> {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {

@@ -6,8 +6,8 @@ use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, Mutex, Owner};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, fresh_name};
-use crate::tap::Valve;
+use crate::fixture::{Fixture, fresh_name};
+use crate::recording_store::Valve;
 use crate::waiters::{SOON, in_line, poll_once, soon};
 
 /// A client that hands its leases off however long that takes.
@@ -27,12 +27,15 @@ async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<G
     (soon(next).await, waiters)
 }
 
-pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
-    let (client, tap) = bed.tapped(patient()).await;
+pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(fixture: Fixture) {
+    let (client, recorder) = fixture.tapped(patient()).await;
     let mutex = client.mutex(fresh_name("handoff")).unwrap();
     let (mut guard, waiters) = followed(&mutex, &[&mutex; 20]).await;
-    assert_eq!(tap.verbs(), [vec!["acquire"], vec!["release", "acquire"]]);
-    tap.clear();
+    assert_eq!(
+        recorder.verbs(),
+        [vec!["acquire"], vec!["release", "acquire"]]
+    );
+    recorder.clear();
     for waiter in waiters {
         let (lease, token) = (guard.lease_id(), guard.token());
         guard.release().await.unwrap();
@@ -41,7 +44,7 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
         assert!(guard.token() > token);
         assert!(guard.state().is_held());
     }
-    assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+    assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
     // What the store believes is the same all the time.
     let holder = mutex.holder().await.unwrap().unwrap();
     assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
@@ -50,7 +53,7 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
         "the block was used up"
     );
     guard.release().await.unwrap();
-    assert_eq!(tap.verbs(), [["release"]]);
+    assert_eq!(recorder.verbs(), [["release"]]);
     assert!(!mutex.is_locked().await.unwrap());
     // A token that was never given out is smaller than the next lease's, too.
     let next = mutex.lock().await.unwrap();
@@ -58,62 +61,62 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(bed: Bed) {
 }
 
 /// Release and question travel together, so who waits elsewhere comes first.
-pub(super) async fn after_so_many_times_the_process_queues_up_again(bed: Bed) {
+pub(super) async fn after_so_many_times_the_process_queues_up_again(fixture: Fixture) {
     let name = fresh_name("turns");
-    let (client, tap) = bed.tapped(patient().handoff_max(3)).await;
-    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.tapped(patient().handoff_max(3)).await;
+    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let rival = rival.mutex(&name).unwrap();
     let (mut guard, mut waiters) = followed(&mutex, &[&mutex; 9]).await;
     for round in 1..=2 {
         let competing = in_line(&rival);
         rival_tap.until_queued(round).await;
-        tap.clear();
+        recorder.clear();
         for _ in 0..3 {
             guard.release().await.unwrap();
             guard = soon(waiters.remove(0)).await;
         }
-        assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+        assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
         let token = guard.token();
         guard.release().await.unwrap();
         let competitor = soon(competing).await;
         assert!(competitor.token() > token);
-        assert_eq!(tap.verbs(), [["release", "acquire"]]);
+        assert_eq!(recorder.verbs(), [["release", "acquire"]]);
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
         let token = competitor.token();
         competitor.release().await.unwrap();
         guard = soon(waiters.remove(0)).await;
         assert!(guard.token() > token);
         // It was told; the follow-up question was the only one.
-        assert_eq!(tap.questions(), 1);
+        assert_eq!(recorder.questions(), 1);
     }
     drop((guard, waiters));
 }
 
-pub(super) async fn it_can_be_switched_off(bed: Bed) {
+pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
     let off = [
         patient().handoff_max(0),
         Client::builder().handoff_time(Duration::ZERO),
     ];
     for builder in off {
-        let (client, tap) = bed.tapped(builder).await;
+        let (client, recorder) = fixture.tapped(builder).await;
         let mutex = client.mutex(fresh_name("off")).unwrap();
         let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
         for waiter in waiters {
-            tap.clear();
+            recorder.clear();
             let (lease, token) = (guard.lease_id(), guard.token());
             guard.release().await.unwrap();
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(tap.verbs(), [["release", "acquire"]]);
+            assert_eq!(recorder.verbs(), [["release", "acquire"]]);
         }
         guard.release().await.unwrap();
     }
 }
 
-pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed) {
-    let (client, tap) = bed.tapped(patient()).await;
+pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(fixture: Fixture) {
+    let (client, recorder) = fixture.tapped(patient()).await;
     let ttl = Duration::from_secs(20);
     let renewed = client.mutex(fresh_name("alike")).unwrap();
     let fixed = renewed.lease(ttl).unwrap();
@@ -127,15 +130,15 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed
     ];
     for (first, second) in pairs {
         let (guard, waiters) = followed(first, &[second, first]).await;
-        tap.clear();
+        recorder.clear();
         let (lease, token) = (guard.lease_id(), guard.token());
         guard.release().await.unwrap();
         for (waiter, batches) in waiters.into_iter().zip(1..) {
             let guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(tap.verbs().len(), batches);
-            assert_eq!(tap.verbs()[batches - 1], ["release", "acquire"]);
+            assert_eq!(recorder.verbs().len(), batches);
+            assert_eq!(recorder.verbs()[batches - 1], ["release", "acquire"]);
             guard.release().await.unwrap();
         }
     }
@@ -147,7 +150,7 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed
     let inner = fixed.lock().await.unwrap();
     let lease = outer.lease_id();
     assert_eq!(inner.lease_id(), lease);
-    tap.clear();
+    recorder.clear();
     outer.release().await.unwrap();
     inner.release().await.unwrap();
     for waiter in waiters {
@@ -155,8 +158,8 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed
     }
 }
 
-pub(super) async fn a_lease_goes_on_after_its_last_hold(bed: Bed) {
-    let client = bed.client_with(patient()).await;
+pub(super) async fn a_lease_goes_on_after_its_last_hold(fixture: Fixture) {
+    let client = fixture.client_with(patient()).await;
     let stranger = client.mutex(fresh_name("last")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
     let count = async || stranger.holder().await.unwrap().unwrap().count;
@@ -199,19 +202,19 @@ pub(super) async fn a_lease_goes_on_after_its_last_hold(bed: Bed) {
 }
 
 /// A task of the owner is about to enter, and has its turn when the lease is another's.
-pub(super) async fn a_lease_that_went_on_is_not_entered_again(bed: Bed) {
-    let (client, tap) = bed.tapped(patient()).await;
+pub(super) async fn a_lease_that_went_on_is_not_entered_again(fixture: Fixture) {
+    let (client, recorder) = fixture.tapped(patient()).await;
     let stranger = client.mutex(fresh_name("late")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
     // One enters; its question is on the way. Another waits for that.
-    tap.set(Valve::ClosedBefore);
+    recorder.set(Valve::ClosedBefore);
     let entering = in_line(&owned);
-    tap.until_stopped().await;
+    recorder.until_stopped().await;
     let mutex = owned.clone();
     let mut late = Box::pin(async move { mutex.lock().await.unwrap() });
     assert!(poll_once(&mut late).is_pending());
-    tap.set(Valve::Open);
+    recorder.set(Valve::Open);
     let inner = soon(entering).await;
     assert_eq!(inner.lease_id(), outer.lease_id());
     inner.release().await.unwrap();
@@ -230,10 +233,10 @@ pub(super) async fn a_lease_that_went_on_is_not_entered_again(bed: Bed) {
 }
 
 /// The lease is deleted while it is on its way through the tasks of a process.
-pub(super) async fn a_forced_release_ends_the_chain(bed: Bed) {
+pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
     let name = fresh_name("chain");
-    let client = bed.client_with(patient()).await;
-    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let client = fixture.client_with(patient()).await;
+    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let (guard, mut waiters) = followed(&mutex, &[&mutex; 4]).await;
     guard.release().await.unwrap();

@@ -7,17 +7,17 @@ use std::time::Duration;
 use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
-use crate::bed::{Bed, fresh_name};
-use crate::stage::poll_once;
+use crate::fixture::{Fixture, fresh_name};
+use crate::harness::poll_once;
 
 const SOON: Duration = Duration::from_secs(10);
 
 /// 32 tasks on two clients add to a number that only the lock protects.
-pub(super) async fn tasks_on_two_clients_exclude_each_other(bed: Bed) {
+pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
     let name = fresh_name("counter");
     let inside = Arc::new(AtomicBool::new(false));
     let sum = Arc::new(AtomicU64::new(0));
-    let clients = [bed.client().await, bed.client().await];
+    let clients = [fixture.client().await, fixture.client().await];
     let mut tasks = Vec::new();
     for task in 0..32 {
         let mutex = clients[task % 2].mutex(&name).unwrap();
@@ -40,8 +40,8 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(bed: Bed) {
     assert_eq!(sum.load(Ordering::SeqCst), 32 * 5);
 }
 
-pub(super) async fn a_refusal_tells_the_time_left(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("left")).unwrap();
+pub(super) async fn a_refusal_tells_the_time_left(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("left")).unwrap();
     assert_eq!(mutex.time_left().await.unwrap(), None);
     let ttl = Duration::from_secs(20);
     let guard = mutex.ttl(ttl).unwrap().lock().await.unwrap();
@@ -55,8 +55,8 @@ pub(super) async fn a_refusal_tells_the_time_left(bed: Bed) {
     assert!(!mutex.is_locked().await.unwrap());
 }
 
-pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(bed: Bed) {
-    let client = bed.client().await;
+pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture: Fixture) {
+    let client = fixture.client().await;
     let (owner, name) = (Owner::new(), fresh_name("again"));
     let mutex = client.mutex(&name).unwrap().owned_by(&owner);
     let count = async || mutex.holder().await.unwrap().map(|info| info.count);
@@ -77,14 +77,19 @@ pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(bed: Bed
     assert_eq!(count().await, None);
 
     // The owner of another client is another owner.
-    let other = bed.client().await.mutex(&name).unwrap().owned_by(&owner);
+    let other = fixture
+        .client()
+        .await
+        .mutex(&name)
+        .unwrap()
+        .owned_by(&owner);
     let guard = mutex.lock().await.unwrap();
     assert!(other.try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
 }
 
-pub(super) async fn tasks_of_one_owner_meet_in_one_lease(bed: Bed) {
-    let client = bed.client().await;
+pub(super) async fn tasks_of_one_owner_meet_in_one_lease(fixture: Fixture) {
+    let client = fixture.client().await;
     let mutex = client
         .mutex(fresh_name("meet"))
         .unwrap()
@@ -105,8 +110,12 @@ pub(super) async fn tasks_of_one_owner_meet_in_one_lease(bed: Bed) {
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
 }
 
-pub(super) async fn without_an_owner_nobody_enters_again(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("stranger")).unwrap();
+pub(super) async fn without_an_owner_nobody_enters_again(fixture: Fixture) {
+    let mutex = fixture
+        .client()
+        .await
+        .mutex(fresh_name("stranger"))
+        .unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(mutex.try_lock().await.unwrap().is_none());
     let scoped = Owner::new()
@@ -117,8 +126,8 @@ pub(super) async fn without_an_owner_nobody_enters_again(bed: Bed) {
 }
 
 /// Drop, then ask: the release travels first, so the question is not refused.
-pub(super) async fn a_drop_releases_before_the_next_question(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("drop")).unwrap();
+pub(super) async fn a_drop_releases_before_the_next_question(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("drop")).unwrap();
     for _ in 0..50 {
         let guard = mutex.try_lock().await.unwrap();
         assert!(guard.is_some());
@@ -126,9 +135,9 @@ pub(super) async fn a_drop_releases_before_the_next_question(bed: Bed) {
     }
 }
 
-pub(super) async fn a_stale_guard_does_nothing_to_the_new_holder(bed: Bed) {
+pub(super) async fn a_stale_guard_does_nothing_to_the_new_holder(fixture: Fixture) {
     let name = fresh_name("stale");
-    let (old, new) = (bed.client().await, bed.client().await);
+    let (old, new) = (fixture.client().await, fixture.client().await);
     let short = Duration::from_millis(150);
     let stale = old
         .mutex(&name)
@@ -147,9 +156,9 @@ pub(super) async fn a_stale_guard_does_nothing_to_the_new_holder(bed: Bed) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn a_forced_release_makes_the_holder_lost(bed: Bed) {
+pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
     let name = fresh_name("force");
-    let (holder, operator) = (bed.client().await, bed.client().await);
+    let (holder, operator) = (fixture.client().await, fixture.client().await);
     let ttl = Duration::from_millis(600);
     let mutex = holder.mutex(&name).unwrap().ttl(ttl).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -162,8 +171,8 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(bed: Bed) {
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-pub(super) async fn run_releases_after_a_value_and_after_a_panic(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("run")).unwrap();
+pub(super) async fn run_releases_after_a_value_and_after_a_panic(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("run")).unwrap();
     let token = mutex.run(async |lease| lease.token()).await.unwrap();
     assert!(!mutex.is_locked().await.unwrap());
 
@@ -178,14 +187,14 @@ pub(super) async fn run_releases_after_a_value_and_after_a_panic(bed: Bed) {
     again.release().await.unwrap();
 }
 
-pub(super) async fn run_drops_the_work_when_the_lease_is_lost(bed: Bed) {
+pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) {
     struct Dropped(Arc<AtomicBool>);
     impl Drop for Dropped {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
-    let mutex = bed.client().await.mutex(fresh_name("cut")).unwrap();
+    let mutex = fixture.client().await.mutex(fresh_name("cut")).unwrap();
     let dropped = Arc::new(AtomicBool::new(false));
     let mark = Dropped(Arc::clone(&dropped));
     let short = mutex.lease(Duration::from_millis(150)).unwrap();
@@ -200,8 +209,8 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(bed: Bed) {
     assert!(dropped.load(Ordering::SeqCst));
 }
 
-pub(super) async fn shutdown_releases_everything(bed: Bed) {
-    let (client, other) = (bed.client().await, bed.client().await);
+pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
     let names: Vec<_> = (0..20).map(|_| fresh_name("shutdown")).collect();
     let mut guards = Vec::new();
     for name in &names {
@@ -215,8 +224,8 @@ pub(super) async fn shutdown_releases_everything(bed: Bed) {
     }
 }
 
-pub(super) async fn shutdown_ends_all_waiting(bed: Bed) {
-    let (client, other) = (bed.client().await, bed.client().await);
+pub(super) async fn shutdown_ends_all_waiting(fixture: Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
     let name = fresh_name("shutdown");
     let mutex = client.mutex(&name).unwrap();
     let guard = other.mutex(&name).unwrap().lock().await.unwrap();
@@ -240,10 +249,10 @@ pub(super) async fn shutdown_ends_all_waiting(bed: Bed) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(bed: Bed) {
+pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture) {
     let ttl = Duration::from_secs(3);
-    let client = bed.client_with(Client::builder().ttl(ttl)).await;
-    let other = bed.client().await;
+    let client = fixture.client_with(Client::builder().ttl(ttl)).await;
+    let other = fixture.client().await;
     let name = fresh_name("long");
     let mutex = client.mutex(&name).unwrap();
     assert_eq!(

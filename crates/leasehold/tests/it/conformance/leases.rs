@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, Owner, State};
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Long enough that a busy machine does not lose a renewed lease.
 const TTL: Duration = Duration::from_secs(4);
 
-pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("fixed")).unwrap();
+pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("fixed")).unwrap();
     let (begun, asked) = (Instant::now(), BootClock.now());
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
     assert!(
@@ -33,8 +33,8 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(bed: Bed) {
     drop(guard);
 }
 
-pub(super) async fn a_renewed_lease_outlives_five_ttls(bed: Bed) {
-    let (client, other) = (bed.client().await, bed.client().await);
+pub(super) async fn a_renewed_lease_outlives_five_ttls(fixture: Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
     let name = fresh_name("renewed");
     let mutex = client.mutex(&name).unwrap().ttl(TTL).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -48,8 +48,10 @@ pub(super) async fn a_renewed_lease_outlives_five_ttls(bed: Bed) {
 }
 
 /// Re-entry with another kind of lease than the first: each hold keeps its own promise.
-pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
-    let client = bed.client_with(leasehold::Client::builder().ttl(TTL)).await;
+pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixture) {
+    let client = fixture
+        .client_with(leasehold::Client::builder().ttl(TTL))
+        .await;
     let renewed = client
         .mutex(fresh_name("mixed"))
         .unwrap()
@@ -85,8 +87,8 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(bed: Bed) {
     outer.release().await.unwrap();
 }
 
-pub(super) async fn ensure_renews_or_says_why_not(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("ensure")).unwrap();
+pub(super) async fn ensure_renews_or_says_why_not(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("ensure")).unwrap();
     let guard = mutex.lock().await.unwrap();
     guard.ensure(Duration::from_secs(1)).await.unwrap();
     let before = guard.deadline();
@@ -108,8 +110,8 @@ pub(super) async fn ensure_renews_or_says_why_not(bed: Bed) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn ttls_outside_the_bounds_are_refused(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("bounds")).unwrap();
+pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("bounds")).unwrap();
     let day = Duration::from_secs(24 * 60 * 60);
     for bad in [
         Duration::ZERO,
@@ -127,8 +129,8 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(bed: Bed) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn the_states_are_told_one_after_the_other(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("states")).unwrap();
+pub(super) async fn the_states_are_told_one_after_the_other(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("states")).unwrap();
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
     let token = guard.cancellation_token();
     let mut states = guard.states();

@@ -10,9 +10,9 @@ use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
+use crate::recording_store::{RecordingStore, Valve};
 use crate::remains::{listens, nothing_is_left, queue_length};
-use crate::tap::{Tap, Valve};
 use crate::waiters::{SOON, begun, in_line, poll_once, soon};
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -41,14 +41,14 @@ async fn all_are_served(waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
     }
 }
 
-pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(bed: Bed) {
+pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(fixture: Fixture) {
     let name = fresh_name("middle");
-    let (client, tap) = bed.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.tapped(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
-    let elsewhere = bed.client().await.mutex(&name).unwrap();
+    let elsewhere = fixture.client().await.mutex(&name).unwrap();
     for holder in [&mutex, &elsewhere] {
         let guard = holder.lock().await.unwrap();
-        tap.clear();
+        recorder.clear();
         let mut waiters = Vec::new();
         let mut limited = Vec::new();
         for _ in 0..3 {
@@ -60,23 +60,23 @@ pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(bed: Bed) 
             assert!(soon(limited).await.is_none());
         }
         assert!(begun.elapsed() < SHORT + Duration::from_secs(5));
-        assert!(tap.questions() <= 1, "{:?}", tap.verbs());
+        assert!(recorder.questions() <= 1, "{:?}", recorder.verbs());
         guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(&bed, &name, &[&client]).await;
+        nothing_is_left(&fixture, &name, &[&client]).await;
     }
 }
 
-pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(bed: Bed) {
+pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(fixture: Fixture) {
     let name = fresh_name("place");
-    let holder = bed.client().await.mutex(&name).unwrap();
-    let (client, tap) = bed.tapped(Client::builder()).await;
-    let (rival, rival_tap) = bed.tapped(Client::builder()).await;
+    let holder = fixture.client().await.mutex(&name).unwrap();
+    let (client, recorder) = fixture.tapped(Client::builder()).await;
+    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let guard = holder.lock().await.unwrap();
     let limited = briefly_in_line(&mutex);
     let waiter = in_line(&mutex);
-    tap.until_queued(1).await;
+    recorder.until_queued(1).await;
     let competing = in_line(&rival.mutex(&name).unwrap());
     rival_tap.until_queued(1).await;
     assert!(soon(limited).await.is_none());
@@ -88,72 +88,72 @@ pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(bed: Bed) {
     let second = soon(competing).await;
     assert!(second.token() > token);
     second.release().await.unwrap();
-    nothing_is_left(&bed, &name, &[&client, &rival]).await;
+    nothing_is_left(&fixture, &name, &[&client, &rival]).await;
 }
 
 /// A lock that another client holds, and a client that waits for it.
-struct Scene {
+struct Scenario {
     name: String,
     guard: Guard,
     client: Client,
-    tap: Arc<Tap>,
+    recorder: Arc<RecordingStore>,
     mutex: Mutex,
 }
 
-impl Scene {
-    async fn set(bed: &Bed) -> Self {
-        let name = fresh_name("scene");
-        let holder = bed.client().await.mutex(&name).unwrap();
-        let (client, tap) = bed.tapped(Client::builder()).await;
+impl Scenario {
+    async fn set(fixture: &Fixture) -> Self {
+        let name = fresh_name("scenario");
+        let holder = fixture.client().await.mutex(&name).unwrap();
+        let (client, recorder) = fixture.tapped(Client::builder()).await;
         let mutex = client.mutex(&name).unwrap();
         let guard = holder.lock().await.unwrap();
         Self {
             name,
             guard,
             client,
-            tap,
+            recorder,
             mutex,
         }
     }
 
     /// Those who are left are served, and then nothing is left.
-    async fn finish(self, bed: &Bed, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
+    async fn finish(self, fixture: &Fixture, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
         self.guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(bed, &self.name, &[&self.client]).await;
+        nothing_is_left(fixture, &self.name, &[&self.client]).await;
     }
 }
 
-pub(super) async fn a_waiter_that_is_cancelled_anywhere_disturbs_nobody(bed: Bed) {
+pub(super) async fn a_waiter_that_is_cancelled_anywhere_disturbs_nobody(fixture: Fixture) {
     // At the front, while its question is on its way there or back.
     for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
         for behind in [0, 3] {
-            let scene = Scene::set(&bed).await;
-            scene.tap.set(valve);
-            let front = in_line(&scene.mutex);
-            let waiters: Vec<_> = (0..behind).map(|_| in_line(&scene.mutex)).collect();
-            scene.tap.until_stopped().await;
+            let scenario = Scenario::set(&fixture).await;
+            scenario.recorder.set(valve);
+            let front = in_line(&scenario.mutex);
+            let waiters: Vec<_> = (0..behind).map(|_| in_line(&scenario.mutex)).collect();
+            scenario.recorder.until_stopped().await;
             cancel(front).await;
-            scene.tap.set(Valve::Open);
-            scene.finish(&bed, waiters).await;
+            scenario.recorder.set(Valve::Open);
+            scenario.finish(&fixture, waiters).await;
         }
     }
     // At the front, with a place in the queue, and anywhere behind.
     for place in 0..4 {
-        let scene = Scene::set(&bed).await;
-        let mut waiters: Vec<_> = (0..4).map(|_| in_line(&scene.mutex)).collect();
-        scene.tap.until_queued(1).await;
+        let scenario = Scenario::set(&fixture).await;
+        let mut waiters: Vec<_> = (0..4).map(|_| in_line(&scenario.mutex)).collect();
+        scenario.recorder.until_queued(1).await;
         cancel(waiters.remove(place)).await;
-        scene.finish(&bed, waiters).await;
+        scenario.finish(&fixture, waiters).await;
     }
     // All of them.
-    let scene = Scene::set(&bed).await;
-    let waiters: Vec<_> = (0..4).map(|_| in_line(&scene.mutex)).collect();
-    scene.tap.until_queued(1).await;
+    let scenario = Scenario::set(&fixture).await;
+    let waiters: Vec<_> = (0..4).map(|_| in_line(&scenario.mutex)).collect();
+    scenario.recorder.until_queued(1).await;
     for waiter in waiters {
         cancel(waiter).await;
     }
-    scene.finish(&bed, []).await;
+    scenario.finish(&fixture, []).await;
 }
 
 /// A waiter in line that runs only when the test lets it.
@@ -165,9 +165,9 @@ fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
 }
 
 /// The lease, or the right to ask for one, was given to a task that never takes it.
-pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(bed: Bed) {
+pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(fixture: Fixture) {
     let name = fresh_name("turn");
-    let (client, tap) = bed.tapped(Client::builder().handoff_time(SOON)).await;
+    let (client, recorder) = fixture.tapped(Client::builder().handoff_time(SOON)).await;
     let mutex = client.mutex(&name).unwrap();
     for behind in [0, 2] {
         // The right to ask, with the question under way already.
@@ -177,7 +177,7 @@ pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(be
         guard.release().await.unwrap();
         drop(sleeper);
         all_are_served(waiters).await;
-        nothing_is_left(&bed, &name, &[&client]).await;
+        nothing_is_left(&fixture, &name, &[&client]).await;
 
         // The lease itself.
         let guard = mutex.lock().await.unwrap();
@@ -187,37 +187,41 @@ pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(be
         guard.release().await.unwrap();
         let next = soon(next).await;
         let lease = next.lease_id();
-        tap.clear();
+        recorder.clear();
         next.release().await.unwrap();
-        assert!(tap.verbs().is_empty(), "not handed off: {:?}", tap.verbs());
+        assert!(
+            recorder.verbs().is_empty(),
+            "not handed off: {:?}",
+            recorder.verbs()
+        );
         drop(sleepers);
         for waiter in waiters {
             let guard = soon(waiter).await;
             assert_eq!(guard.lease_id(), lease);
             guard.release().await.unwrap();
         }
-        nothing_is_left(&bed, &name, &[&client]).await;
+        nothing_is_left(&fixture, &name, &[&client]).await;
     }
 }
 
 /// Half of all waiters of four clients give up, some while the lock is held, some as it goes from
 /// one to the next.
-pub(super) async fn storms_of_cancellations_leave_nothing_behind(bed: Bed) {
+pub(super) async fn storms_of_cancellations_leave_nothing_behind(fixture: Fixture) {
     const CLIENTS: usize = 4;
     const TASKS: usize = 50;
     let name = fresh_name("storm");
-    let store = bed.store().await;
-    let holder = bed.client().await.mutex(&name).unwrap();
+    let store = fixture.store().await;
+    let holder = fixture.client().await.mutex(&name).unwrap();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(bed.tapped(Client::builder()).await);
+        clients.push(fixture.tapped(Client::builder()).await);
     }
     for round in 0..6 {
         let guard = holder.lock().await.unwrap();
         let served = Arc::new(AtomicUsize::new(0));
         let (mut stayers, mut leavers) = (Vec::new(), Vec::new());
-        for (client, tap) in &clients {
-            tap.clear();
+        for (client, recorder) in &clients {
+            recorder.clear();
             for _ in 0..TASKS / 2 {
                 stayers.push(counted(client.mutex(&name).unwrap(), &served));
                 leavers.push(counted(client.mutex(&name).unwrap(), &served));
@@ -246,13 +250,16 @@ pub(super) async fn storms_of_cancellations_leave_nothing_behind(bed: Bed) {
         }
         assert!(served.load(Ordering::SeqCst) >= CLIENTS * TASKS - gone);
         let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
-        nothing_is_left(&bed, &name, &clients).await;
+        nothing_is_left(&fixture, &name, &clients).await;
     }
-    let ids: Vec<_> = clients.iter().map(|(_, tap)| tap.client()).collect();
-    let memory = matches!(bed, Bed::Memory(_));
-    assert!(ids.iter().all(|id| memory || listens(&bed, *id)));
+    let ids: Vec<_> = clients
+        .iter()
+        .map(|(_, recorder)| recorder.client())
+        .collect();
+    let memory = matches!(fixture, Fixture::Memory(_));
+    assert!(ids.iter().all(|id| memory || listens(&fixture, *id)));
     drop(clients);
-    eventually_async(SOON, async || !ids.iter().any(|id| listens(&bed, *id))).await;
+    eventually_async(SOON, async || !ids.iter().any(|id| listens(&fixture, *id))).await;
 }
 
 /// A waiter that holds the lock for a moment and counts itself.
@@ -276,16 +283,16 @@ async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
 }
 
 /// Its tasks are cancelled, the client is dropped: as if it had never been there.
-pub(super) async fn a_client_that_is_gone_is_not_waited_for(bed: Bed) {
+pub(super) async fn a_client_that_is_gone_is_not_waited_for(fixture: Fixture) {
     let name = fresh_name("gone");
-    let holder = bed.client().await.mutex(&name).unwrap();
+    let holder = fixture.client().await.mutex(&name).unwrap();
     let guard = holder.lock().await.unwrap();
-    let (gone, tap) = bed.tapped(Client::builder()).await;
+    let (gone, recorder) = fixture.tapped(Client::builder()).await;
     let waiters = [(); 3].map(|()| in_line(&gone.mutex(&name).unwrap()));
-    tap.until_queued(1).await;
-    let (other, tap) = bed.tapped(Client::builder()).await;
+    recorder.until_queued(1).await;
+    let (other, recorder) = fixture.tapped(Client::builder()).await;
     let waiter = in_line(&other.mutex(&name).unwrap());
-    tap.until_queued(1).await;
+    recorder.until_queued(1).await;
     drop(gone);
     for waiter in waiters {
         cancel(waiter).await;
@@ -295,23 +302,23 @@ pub(super) async fn a_client_that_is_gone_is_not_waited_for(bed: Bed) {
     soon(waiter).await.release().await.unwrap();
     // Without the time that a client is given to take its grant.
     assert!(begun.elapsed() < Duration::from_secs(2));
-    nothing_is_left(&bed, &name, &[&other]).await;
+    nothing_is_left(&fixture, &name, &[&other]).await;
 }
 
 /// A client that is shut down releases what it holds, and its own waiters do not stand in the way of
 /// others.
-pub(super) async fn a_shutdown_lets_the_others_go_on(bed: Bed) {
+pub(super) async fn a_shutdown_lets_the_others_go_on(fixture: Fixture) {
     let name = fresh_name("shutdown");
-    let client = bed.client().await;
+    let client = fixture.client().await;
     let mutex = client.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut own = [(); 3].map(|()| Box::pin(mutex.lock()));
     for waiter in &mut own {
         assert!(poll_once(waiter).is_pending());
     }
-    let (other, tap) = bed.tapped(Client::builder()).await;
+    let (other, recorder) = fixture.tapped(Client::builder()).await;
     let competing = in_line(&other.mutex(&name).unwrap());
-    tap.until_queued(1).await;
+    recorder.until_queued(1).await;
     client.shutdown(SOON).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Cause::Released));
     let competitor = soon(competing).await;
@@ -321,5 +328,5 @@ pub(super) async fn a_shutdown_lets_the_others_go_on(bed: Bed) {
         assert_eq!(error.kind(), ErrorKind::ShutDown);
     }
     competitor.release().await.unwrap();
-    nothing_is_left(&bed, &name, &[&client, &other]).await;
+    nothing_is_left(&fixture, &name, &[&client, &other]).await;
 }

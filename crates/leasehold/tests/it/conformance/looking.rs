@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 use leasehold::Client;
 use leasehold_testkit::eventually_async;
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 const SOON: Duration = Duration::from_secs(10);
 
-pub(super) async fn a_holder_is_described(bed: Bed) {
+pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let begun = SystemTime::now();
     let builder = Client::builder().program("report.sh").label("nightly");
-    let client = bed.client_with(builder).await;
+    let client = fixture.client_with(builder).await;
     let mutex = client.mutex(fresh_name("described")).unwrap();
     let guard = mutex.lock().await.unwrap();
     let holder = async || mutex.holder().await.unwrap().unwrap();
@@ -37,9 +37,9 @@ pub(super) async fn a_holder_is_described(bed: Bed) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn held_locks_are_listed_by_name(bed: Bed) {
+pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
     let namespace = fresh_name("list").replace('/', "-");
-    let client = bed
+    let client = fixture
         .client_with(Client::builder().namespace(namespace))
         .await;
     assert!(client.locks().await.unwrap().is_empty());
@@ -57,7 +57,7 @@ pub(super) async fn held_locks_are_listed_by_name(bed: Bed) {
     assert!(client.locks().await.unwrap().is_empty());
 }
 
-pub(super) async fn spaces_know_nothing_of_each_other(bed: Bed) {
+pub(super) async fn spaces_know_nothing_of_each_other(fixture: Fixture) {
     let name = fresh_name("space");
     let builders = [
         Client::builder(),
@@ -66,7 +66,7 @@ pub(super) async fn spaces_know_nothing_of_each_other(bed: Bed) {
     ];
     let mut guards = Vec::new();
     for builder in builders {
-        let client = bed.client_with(builder).await;
+        let client = fixture.client_with(builder).await;
         let mutex = client.mutex(&name).unwrap();
         guards.push(mutex.try_lock().await.unwrap().unwrap());
         let listed = client.locks().await.unwrap();

@@ -15,7 +15,7 @@ mod threads;
 mod trying;
 mod waiting;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 macro_rules! conformance {
     (everywhere $everywhere:tt one_place $one_place:tt) => {
@@ -48,7 +48,7 @@ macro_rules! conformance {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $behaviour() {
-                    $module::$behaviour(Bed::$store()).await;
+                    $module::$behaviour(Fixture::$store()).await;
                 }
             )+
         }

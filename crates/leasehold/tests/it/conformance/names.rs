@@ -2,10 +2,12 @@
 
 use leasehold::{Client, ErrorKind};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
-pub(super) async fn what_may_be_a_name_is_locked_and_listed(bed: Bed) {
-    let client = bed.client_with(Client::builder().namespace("names")).await;
+pub(super) async fn what_may_be_a_name_is_locked_and_listed(fixture: Fixture) {
+    let client = fixture
+        .client_with(Client::builder().namespace("names"))
+        .await;
     let long = "n".repeat(512);
     let names = [
         "orders/42",
@@ -28,8 +30,8 @@ pub(super) async fn what_may_be_a_name_is_locked_and_listed(bed: Bed) {
     }
 }
 
-pub(super) async fn what_may_not_be_a_name_is_refused_before_the_store(bed: Bed) {
-    let client = bed.client().await;
+pub(super) async fn what_may_not_be_a_name_is_refused_before_the_store(fixture: Fixture) {
+    let client = fixture.client().await;
     let long = "n".repeat(513);
     for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {
         let error = client.mutex(name).unwrap_err();

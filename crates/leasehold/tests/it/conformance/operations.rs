@@ -2,17 +2,17 @@
 
 use std::num::NonZeroU32;
 
-use leasehold::store::{Key, Reply, Request, Space, Store};
+use leasehold::store::{Key, Keyspace, Reply, Request, Store};
 use leasehold_core::{
-    ClientId, LeaseId, Loss, Name, Op, Outcome, Scope, StoreTime, Token, TokenCount, Ttl,
+    ClientId, LeaseId, Loss, Name, Op, Outcome, ScopeName, StoreTime, Token, TokenCount, Ttl,
 };
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 fn key() -> Key {
-    let scope = |text| Scope::parse(text).unwrap();
+    let scope = |text| ScopeName::parse(text).unwrap();
     let name = Name::parse(&fresh_name("op")).unwrap();
-    Space::new(scope("leasehold"), scope("default")).key(name)
+    Keyspace::new(scope("leasehold"), scope("default")).key(name)
 }
 
 fn lease(number: u64) -> LeaseId {
@@ -79,8 +79,8 @@ fn first_token(outcome: Outcome) -> Token {
     }
 }
 
-pub(super) async fn the_same_operation_twice_equals_once(bed: Bed) {
-    let (store, key) = (bed.store().await, key());
+pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
+    let (store, key) = (fixture.store().await, key());
     let count = async || {
         let entry = store.inspect(&key).await.unwrap();
         entry.map(|entry| entry.count)
@@ -103,8 +103,8 @@ pub(super) async fn the_same_operation_twice_equals_once(bed: Bed) {
     assert_eq!(count().await, None);
 }
 
-pub(super) async fn a_stranger_changes_nothing(bed: Bed) {
-    let (store, key) = (bed.store().await, key());
+pub(super) async fn a_stranger_changes_nothing(fixture: Fixture) {
+    let (store, key) = (fixture.store().await, key());
     apply(&*store, &key, &[acquire(1, 2)]).await;
     let strange = [acquire(2, 1), renew(2), release(2, 0), release(2, 1)];
     let answers = apply(&*store, &key, &strange).await;
@@ -117,8 +117,8 @@ pub(super) async fn a_stranger_changes_nothing(bed: Bed) {
     assert_eq!((entry.lease, entry.count), (lease(1), 2));
 }
 
-pub(super) async fn a_batch_is_answered_in_its_order(bed: Bed) {
-    let store = bed.store().await;
+pub(super) async fn a_batch_is_answered_in_its_order(fixture: Fixture) {
+    let store = fixture.store().await;
     let keys: Vec<_> = (0..300).map(|_| key()).collect();
     let batch = keys.iter().flat_map(|key| {
         [acquire(1, 1), acquire(2, 1), release(1, 0), Op::Revoke].map(|op| Request {
@@ -143,11 +143,13 @@ pub(super) async fn a_batch_is_answered_in_its_order(bed: Bed) {
     }
 }
 
-pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_client(bed: Bed) {
+pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_client(
+    fixture: Fixture,
+) {
     let key = key();
     let mut last = None;
     for restart in 0..10 {
-        let store = bed.store().await;
+        let store = fixture.store().await;
         for round in 0..10 {
             let numbers = (0..100).map(|number| restart * 1_000 + round * 100 + number);
             let ops: Vec<_> = numbers

@@ -10,8 +10,8 @@ use std::task::Poll;
 use leasehold::{Client, Guard, LeaseId, Mutex, Result};
 use leasehold_core::Op;
 
-use crate::bed::{Bed, fresh_name};
-use crate::tap::Tap;
+use crate::fixture::{Fixture, fresh_name};
+use crate::recording_store::RecordingStore;
 use crate::waiters::{in_line, poll_once, soon};
 
 /// How many acquisitions are watched.
@@ -55,8 +55,8 @@ impl Turnstile {
 }
 
 /// 50 tasks take the lock over and over. They are served in the order in which they came, each time.
-pub(super) async fn tasks_of_a_client_are_served_in_the_order_they_came(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("order")).unwrap();
+pub(super) async fn tasks_of_a_client_are_served_in_the_order_they_came(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("order")).unwrap();
     let turnstile = Arc::new(Turnstile::default());
     let tasks = (0..50).map(|_| {
         let (mutex, turnstile) = (mutex.clone(), Arc::clone(&turnstile));
@@ -72,15 +72,15 @@ pub(super) async fn tasks_of_a_client_are_served_in_the_order_they_came(bed: Bed
     assert_eq!(turnstile.served.load(Ordering::SeqCst), ACQUISITIONS);
 }
 
-pub(super) async fn clients_are_served_in_the_order_of_the_queue(bed: Bed) {
+pub(super) async fn clients_are_served_in_the_order_of_the_queue(fixture: Fixture) {
     let name = fresh_name("queue");
-    let holder = bed.client().await.mutex(&name).unwrap();
+    let holder = fixture.client().await.mutex(&name).unwrap();
     let mut last = holder.lock().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
-        let (client, tap) = bed.tapped(Client::builder()).await;
+        let (client, recorder) = fixture.tapped(Client::builder()).await;
         waiters.push(in_line(&client.mutex(&name).unwrap()));
-        tap.until_queued(1).await;
+        recorder.until_queued(1).await;
     }
     for _ in 0..5 {
         let next = waiters.remove(0);
@@ -95,16 +95,16 @@ pub(super) async fn clients_are_served_in_the_order_of_the_queue(bed: Bed) {
 
 /// Eight clients take the lock over and over. Nobody is served before one who was told its place in
 /// the queue before the other asked.
-pub(super) async fn nobody_overtakes_the_queue(bed: Bed) {
-    let acquisitions = match bed {
-        Bed::Memory(_) => ACQUISITIONS,
+pub(super) async fn nobody_overtakes_the_queue(fixture: Fixture) {
+    let acquisitions = match fixture {
+        Fixture::Memory(_) => ACQUISITIONS,
         _ => ACQUISITIONS_AFAR,
     };
     let name = fresh_name("fifo");
     let served = Arc::new(StdMutex::new(Vec::new()));
     let (mut taps, mut tasks) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let (client, tap) = bed.tapped(Client::builder()).await;
+        let (client, recorder) = fixture.tapped(Client::builder()).await;
         let (mutex, served) = (client.mutex(&name).unwrap(), Arc::clone(&served));
         tasks.push(tokio::spawn(async move {
             for _ in 0..acquisitions / 8 {
@@ -116,7 +116,7 @@ pub(super) async fn nobody_overtakes_the_queue(bed: Bed) {
                 guard.release().await.unwrap();
             }
         }));
-        taps.push(tap);
+        taps.push(recorder);
     }
     for task in tasks {
         task.await.unwrap();
@@ -132,9 +132,9 @@ pub(super) async fn nobody_overtakes_the_queue(bed: Bed) {
 /// When a lease asked first, and when it was first told its place, if it was.
 type Asked = HashMap<LeaseId, (u64, Option<u64>)>;
 
-fn asked(taps: &[Arc<Tap>]) -> Asked {
+fn asked(taps: &[Arc<RecordingStore>]) -> Asked {
     let mut asked = Asked::new();
-    for batch in taps.iter().flat_map(|tap| tap.batches()) {
+    for batch in taps.iter().flat_map(|recorder| recorder.batches()) {
         for op in &batch.ops {
             if let Op::Acquire { lease, .. } = op {
                 asked.entry(*lease).or_insert((batch.came, None));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 use leasehold::blocking::{Client, ClientBuilder};
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 /// Runs blocking code on a plain thread, as a program without a runtime would.
 async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -20,14 +20,14 @@ async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     }
 }
 
-fn connect(bed: &Bed, builder: ClientBuilder) -> Client {
-    let url = bed.url().unwrap_or_else(|| "memory:".to_owned());
+fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
+    let url = fixture.url().unwrap_or_else(|| "memory:".to_owned());
     builder.connect(&url).unwrap()
 }
 
-pub(super) async fn threads_enter_again_and_exclude_each_other(bed: Bed) {
+pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture) {
     on_thread(move || {
-        let client = connect(&bed, Client::builder());
+        let client = connect(&fixture, Client::builder());
         let mutex = client.mutex(fresh_name("thread")).unwrap();
         let outer = mutex.lock().unwrap();
         let inner = mutex.lock().unwrap();
@@ -61,10 +61,10 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(bed: Bed) {
     .await;
 }
 
-pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(bed: Bed) {
+pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture) {
     on_thread(move || {
         let ttl = Duration::from_secs(4);
-        let client = connect(&bed, Client::builder().ttl(ttl));
+        let client = connect(&fixture, Client::builder().ttl(ttl));
         let guard = client.mutex(fresh_name("busy")).unwrap().lock().unwrap();
         let begun = Instant::now();
         // Busy with something that is not the library's: no call of ours drives the renewal.
@@ -77,9 +77,9 @@ pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(bed: Bed) {
     .await;
 }
 
-pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(bed: Bed) {
+pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(fixture: Fixture) {
     let error = Client::connect("memory:").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(error.to_string().contains("async runtime"), "{error}");
-    drop(bed);
+    drop(fixture);
 }

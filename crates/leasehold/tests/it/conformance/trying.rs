@@ -2,18 +2,18 @@
 
 use leasehold::Client;
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 use crate::waiters::{in_line, poll_once, soon};
 
-pub(super) async fn a_free_lock_is_taken(bed: Bed) {
-    let (client, tap) = bed.tapped(Client::builder()).await;
+pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
+    let (client, recorder) = fixture.tapped(Client::builder()).await;
     let name = fresh_name("free");
     let mutex = client.mutex(&name).unwrap();
     let first = mutex.try_lock().await.unwrap().unwrap();
     first.release().await.unwrap();
-    assert_eq!(tap.verbs(), [["acquire"], ["release"]]);
+    assert_eq!(recorder.verbs(), [["acquire"], ["release"]]);
     // Also after others waited, here and elsewhere.
-    let other = bed.client().await.mutex(&name).unwrap();
+    let other = fixture.client().await.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
     let waiters = [in_line(&mutex), in_line(&other)];
     guard.release().await.unwrap();
@@ -26,36 +26,36 @@ pub(super) async fn a_free_lock_is_taken(bed: Bed) {
     last.release().await.unwrap();
 }
 
-pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(bed: Bed) {
-    let (client, tap) = bed.tapped(Client::builder()).await;
+pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(fixture: Fixture) {
+    let (client, recorder) = fixture.tapped(Client::builder()).await;
     let mutex = client.mutex(fresh_name("own")).unwrap();
     let guard = mutex.lock().await.unwrap();
     let waiters = [in_line(&mutex), in_line(&mutex)];
-    tap.clear();
+    recorder.clear();
     for _ in 0..100 {
         assert!(mutex.try_lock().await.unwrap().is_none());
     }
-    assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+    assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
     guard.release().await.unwrap();
     for waiter in waiters {
         let guard = soon(waiter).await;
-        tap.clear();
+        recorder.clear();
         assert!(mutex.try_lock().await.unwrap().is_none());
-        assert!(tap.verbs().is_empty(), "{:?}", tap.verbs());
+        assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
         guard.release().await.unwrap();
     }
 }
 
 /// The lock is free at many moments, but never for one who does not wait.
-pub(super) async fn nobody_who_waits_is_overtaken(bed: Bed) {
+pub(super) async fn nobody_who_waits_is_overtaken(fixture: Fixture) {
     let name = fresh_name("barge");
-    let stranger = bed.client().await;
-    let (holder, holder_tap) = bed.tapped(Client::builder()).await;
-    let (waiter, waiter_tap) = bed.tapped(Client::builder()).await;
+    let stranger = fixture.client().await;
+    let (holder, holder_tap) = fixture.tapped(Client::builder()).await;
+    let (waiter, waiter_tap) = fixture.tapped(Client::builder()).await;
     // On their own, beside each other, and beside one who waits.
     let barging = [&stranger, &stranger, &waiter].map(|client| client.mutex(&name).unwrap());
     let sides = [(holder, holder_tap), (waiter, waiter_tap)];
-    let sides = sides.map(|(client, tap)| (client.mutex(&name).unwrap(), tap));
+    let sides = sides.map(|(client, recorder)| (client.mutex(&name).unwrap(), recorder));
     let mut guard = sides[0].0.lock().await.unwrap();
     let barging = barging.map(|mutex| {
         tokio::spawn(async move {
@@ -69,9 +69,9 @@ pub(super) async fn nobody_who_waits_is_overtaken(bed: Bed) {
     });
     // Two who wait in turn: whenever one releases, the other is in the queue.
     for round in 1..=100 {
-        let (mutex, tap) = &sides[round % 2];
+        let (mutex, recorder) = &sides[round % 2];
         let waiting = in_line(mutex);
-        tap.until_queued(round.div_ceil(2)).await;
+        recorder.until_queued(round.div_ceil(2)).await;
         guard.release().await.unwrap();
         guard = soon(waiting).await;
         assert!(barging.iter().all(|task| !task.is_finished()), "{round}");
@@ -84,8 +84,8 @@ pub(super) async fn nobody_who_waits_is_overtaken(bed: Bed) {
 }
 
 /// A task that is next in line may not have had its turn yet when another comes and tries.
-pub(super) async fn nobody_whose_turn_comes_is_overtaken(bed: Bed) {
-    let client = bed.client().await;
+pub(super) async fn nobody_whose_turn_comes_is_overtaken(fixture: Fixture) {
+    let client = fixture.client().await;
     let mutex = client.mutex(fresh_name("turn")).unwrap();
     let guard = mutex.lock().await.unwrap();
     // In line, but it does not run until the test lets it.

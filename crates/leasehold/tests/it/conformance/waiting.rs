@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Guard, Mutex};
 use leasehold_testkit::eventually_async;
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 use crate::waiters::{SOON, in_line, poll_once, soon};
 
 /// How long the holders have it that never release.
@@ -13,10 +13,14 @@ const LEASE: Duration = Duration::from_millis(400);
 
 /// A waiter of the holder's own client and one of another client both get the lock, one after the
 /// other, after `free` has done its part.
-async fn both_are_served(bed: Bed, lease: Option<Duration>, free: impl AsyncFn(Guard, Mutex)) {
+async fn both_are_served(
+    fixture: Fixture,
+    lease: Option<Duration>,
+    free: impl AsyncFn(Guard, Mutex),
+) {
     let name = fresh_name("served");
-    let holder = bed.client().await.mutex(&name).unwrap();
-    let (other, tap) = bed.tapped(Client::builder()).await;
+    let holder = fixture.client().await.mutex(&name).unwrap();
+    let (other, recorder) = fixture.tapped(Client::builder()).await;
     let other = other.mutex(&name).unwrap();
     let guard = match lease {
         Some(lease) => holder.lease(lease).unwrap().lock().await.unwrap(),
@@ -33,7 +37,7 @@ async fn both_are_served(bed: Bed, lease: Option<Duration>, free: impl AsyncFn(G
             token
         })
     });
-    tap.until_queued(1).await;
+    recorder.until_queued(1).await;
     free(guard, other).await;
     let mut tokens = vec![token];
     for waiter in waiters {
@@ -44,19 +48,22 @@ async fn both_are_served(bed: Bed, lease: Option<Duration>, free: impl AsyncFn(G
     eventually_async(SOON, async || !holder.is_locked().await.unwrap()).await;
 }
 
-pub(super) async fn waiters_get_the_lock_after_a_release(bed: Bed) {
-    both_are_served(bed, None, async |guard, _| guard.release().await.unwrap()).await;
+pub(super) async fn waiters_get_the_lock_after_a_release(fixture: Fixture) {
+    both_are_served(fixture, None, async |guard, _| {
+        guard.release().await.unwrap()
+    })
+    .await;
 }
 
-pub(super) async fn waiters_get_the_lock_after_a_drop(bed: Bed) {
-    both_are_served(bed, None, async |guard, _| drop(guard)).await;
+pub(super) async fn waiters_get_the_lock_after_a_drop(fixture: Fixture) {
+    both_are_served(fixture, None, async |guard, _| drop(guard)).await;
 }
 
 /// The guard lives on: nobody waits for it.
-pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(bed: Bed) {
+pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(fixture: Fixture) {
     let begun = Instant::now();
     let guard = std::sync::Mutex::new(None);
-    both_are_served(bed, Some(LEASE), async |held, _| {
+    both_are_served(fixture, Some(LEASE), async |held, _| {
         *guard.lock().unwrap() = Some(held);
     })
     .await;
@@ -65,9 +72,9 @@ pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(bed: Bed) {
 }
 
 /// The guard lives on: nobody waits for it.
-pub(super) async fn waiters_get_the_lock_after_a_forced_release(bed: Bed) {
+pub(super) async fn waiters_get_the_lock_after_a_forced_release(fixture: Fixture) {
     let guard = std::sync::Mutex::new(None);
-    both_are_served(bed, None, async |held, operator| {
+    both_are_served(fixture, None, async |held, operator| {
         let cut_off = operator.force_release().await.unwrap().unwrap();
         assert_eq!(cut_off.lease, held.lease_id());
         *guard.lock().unwrap() = Some(held);
@@ -77,9 +84,9 @@ pub(super) async fn waiters_get_the_lock_after_a_forced_release(bed: Bed) {
 }
 
 /// The holder's process is gone without a word: its lease is the backstop.
-pub(super) async fn a_waiter_gets_the_lock_of_a_dead_holder(bed: Bed) {
+pub(super) async fn a_waiter_gets_the_lock_of_a_dead_holder(fixture: Fixture) {
     let name = fresh_name("dead");
-    let (first, second) = (bed.client().await, bed.client().await);
+    let (first, second) = (fixture.client().await, fixture.client().await);
     let mutex = first.mutex(&name).unwrap().lease(LEASE).unwrap();
     let begun = Instant::now();
     // Leaked: nobody releases it, and a fixed lease is not renewed.
@@ -92,8 +99,8 @@ pub(super) async fn a_waiter_gets_the_lock_of_a_dead_holder(bed: Bed) {
     next.release().await.unwrap();
 }
 
-pub(super) async fn a_timeout_ends_the_waiting(bed: Bed) {
-    let mutex = bed.client().await.mutex(fresh_name("timeout")).unwrap();
+pub(super) async fn a_timeout_ends_the_waiting(fixture: Fixture) {
+    let mutex = fixture.client().await.mutex(fresh_name("timeout")).unwrap();
     let guard = mutex.lock().await.unwrap();
     let begun = Instant::now();
     let timeout = Duration::from_millis(200);
@@ -109,8 +116,8 @@ pub(super) async fn a_timeout_ends_the_waiting(bed: Bed) {
 
 /// A future that was polled and is not polled any more, as in a loop that looks at something else
 /// meanwhile, keeps nobody else of its client waiting.
-pub(super) async fn a_waiter_that_is_not_polled_stops_nobody(bed: Bed) {
-    let (client, other) = (bed.client().await, bed.client().await);
+pub(super) async fn a_waiter_that_is_not_polled_stops_nobody(fixture: Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
     let name = fresh_name("wanted");
     let held = other.mutex(&name).unwrap().lock().await.unwrap();
     let mine = client.mutex(fresh_name("mine")).unwrap();

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::{Entry, Key, Reply, Request, Space, Store, Wakes};
+use leasehold::store::{Entry, Key, Keyspace, Reply, Request, Store, WakeupMode};
 use leasehold_core::mutex::{self, Record};
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, Scope, StoreTime, TokenCount, Ttl};
+use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl};
 use leasehold_sim::history::{Histories, Shape};
 use leasehold_sim::judge::{Judge, Seen};
 use leasehold_sim::seed;
 
-use super::ears::Ears;
+use super::event_logs::EventLogs;
 
 /// How many names share a batch at most.
 const NAMES_MAX: usize = 32;
@@ -113,7 +113,7 @@ impl Subject<'_> {
 struct Player<'a> {
     subject: Subject<'a>,
     names: Vec<Played>,
-    ears: Ears<'a>,
+    event_logs: EventLogs<'a>,
     now: Option<StoreTime>,
     /// How far the clock was moved since the last answer, in microseconds.
     moved: i64,
@@ -131,12 +131,12 @@ struct Played {
 
 impl<'a> Player<'a> {
     fn new(subject: Subject<'a>, histories: &Histories) -> Self {
-        let space = Space::new(scope("differential"), scope("default"));
+        let space = Keyspace::new(scope("differential"), scope("default"));
         // A name that no earlier run has used, also when a seed is played again.
         let run = fastrand::u64(..);
-        let ears = Ears::new(subject.store, &space, histories, subject.patience);
+        let event_logs = EventLogs::new(subject.store, &space, histories, subject.patience);
         // The last ones are for the farewell.
-        let names = histories.names + ears.clients().count();
+        let names = histories.names + event_logs.clients().count();
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
@@ -145,7 +145,7 @@ impl<'a> Player<'a> {
         Self {
             subject,
             names: names.collect(),
-            ears,
+            event_logs,
             now: None,
             moved: 0,
             took: Duration::ZERO,
@@ -207,7 +207,7 @@ impl<'a> Player<'a> {
             wait,
         };
         let nobody = ClientId::from_random([0; 16]);
-        let told = self.ears.clients().zip(names..);
+        let told = self.event_logs.clients().zip(names..);
         let told = told.map(|(client, name)| {
             let ops = [ask(nobody, false), ask(client, true), Op::Revoke];
             ops.map(|op| (name, op))
@@ -238,11 +238,11 @@ impl<'a> Player<'a> {
         for ((name, op), reply) in played {
             self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
-        let wakes = self.subject.store.wakes();
-        if wakes != Wakes::Grants {
+        let wakes = self.subject.store.wakeup_mode();
+        if wakes != WakeupMode::Grants {
             return Err((batch[0].0, format!("those who wait: {wakes}")));
         }
-        self.ears.compare().await.map_err(|(key, what)| {
+        self.event_logs.compare().await.map_err(|(key, what)| {
             let name = self.names.iter().position(|played| played.key == key);
             (name.unwrap_or_default(), what)
         })
@@ -256,7 +256,7 @@ impl<'a> Player<'a> {
         let played = &mut self.names[name];
         let mut told = Vec::new();
         let expected = mutex::apply(&mut played.record, op, now, |notice| {
-            let reached = self.ears.expect(&played.key, notice);
+            let reached = self.event_logs.expect(&played.key, notice);
             told.extend(reached.then_some(*notice));
             reached
         });
@@ -272,7 +272,7 @@ impl<'a> Player<'a> {
             told: &told,
             now,
         };
-        let reaches = |client| self.ears.clients().any(|other| other == client);
+        let reaches = |client| self.event_logs.clients().any(|other| other == client);
         let judged = played.judge.see(seen, reaches);
         judged.map_err(|violation| violation.to_string())
     }
@@ -346,6 +346,6 @@ fn alike(answered: Outcome, expected: Outcome, slack: Duration) -> bool {
     }
 }
 
-fn scope(text: &str) -> Scope {
-    Scope::parse(text).unwrap()
+fn scope(text: &str) -> ScopeName {
+    ScopeName::parse(text).unwrap()
 }

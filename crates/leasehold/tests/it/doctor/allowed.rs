@@ -19,12 +19,12 @@ async fn client(url: &str) -> Client {
 }
 
 /// A lock that is held, and somebody else who waits for it.
-struct Scene {
+struct Scenario {
     guard: Guard,
     waiter: tokio::task::JoinHandle<Guard>,
 }
 
-impl Scene {
+impl Scenario {
     async fn new([a, b]: &[Client; 2], name: &str) -> Self {
         let guard = a.mutex(name).unwrap().lock().await.unwrap();
         let waiter = in_line(&b.mutex(name).unwrap());
@@ -93,12 +93,12 @@ async fn the_rights_for_a_cluster_are_enough() {
 
     let clients = [client(&url).await, client(&url).await];
     for at in 0..6 {
-        let scene = Scene::new(&clients, &format!("allowed/{at}")).await;
-        scene.ends(&clients).await;
+        let scenario = Scenario::new(&clients, &format!("allowed/{at}")).await;
+        scenario.ends(&clients).await;
     }
     let slot = |name: &str| cluster.slot_of(&format!("leasehold:{{default:{name}}}"));
     // All its keys have gone, and the owner sends on whoever asks for them: behind ASKING.
-    let scene = Scene::new(&clients, "moves").await;
+    let scenario = Scenario::new(&clients, "moves").await;
     let moves = slot("moves");
     let moving = cluster.begin_to_move(moves, (cluster.master_of(moves) + 1) % 3);
     while moving.move_keys(1) > 0 {}
@@ -111,15 +111,15 @@ async fn the_rights_for_a_cluster_are_enough() {
             .unwrap()
     );
     tokio::task::block_in_place(|| moving.end());
-    scene.ends(&clients).await;
+    scenario.ends(&clients).await;
 
-    let scene = Scene::new(&clients, "fails over").await;
+    let scenario = Scenario::new(&clients, "fails over").await;
     let master = cluster.master_of(slot("fails over"));
     tokio::task::block_in_place(|| {
         cluster.fail_over(cluster.replica_of(master));
         cluster.settled();
     });
-    scene.ends(&clients).await;
+    scenario.ends(&clients).await;
     is_enough(cluster.nodes());
 }
 
@@ -134,12 +134,12 @@ async fn the_rights_for_a_set_are_enough() {
     allow_line(set.servers(), &line(&set.url()));
 
     let clients = [client(&url).await, client(&url).await];
-    let scene = Scene::new(&clients, "before").await;
-    scene.ends(&clients).await;
-    let scene = Scene::new(&clients, "over").await;
+    let scenario = Scenario::new(&clients, "before").await;
+    scenario.ends(&clients).await;
+    let scenario = Scenario::new(&clients, "over").await;
     set.until_in_sync();
     let old = set.order_failover();
     set.master_after(old);
-    scene.ends(&clients).await;
+    scenario.ends(&clients).await;
     is_enough(set.servers());
 }

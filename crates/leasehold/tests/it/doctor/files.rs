@@ -35,7 +35,7 @@ async fn a_file_is_looked_at_as_it_is() {
     let report = examine(&url).await;
     let finding = found(&report, "rights");
     assert_eq!(finding.severity, Severity::Warning);
-    assert!(finding.mend.as_deref().unwrap().starts_with("chmod o-w "));
+    assert!(finding.fix.as_deref().unwrap().starts_with("chmod o-w "));
     guard.release().await.unwrap();
 
     let other = folder.path().join("other.db");
@@ -91,8 +91,8 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
     let report = examine(&url).await;
     let finding = found(&report, "log");
     assert_eq!(finding.severity, Severity::Warning);
-    let mend = finding.mend.as_deref().unwrap();
-    assert!(mend.contains("fuser"), "{mend}");
+    let fix = finding.fix.as_deref().unwrap();
+    assert!(fix.contains("fuser"), "{fix}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

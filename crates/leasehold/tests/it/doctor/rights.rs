@@ -55,7 +55,7 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     for (check, right) in [("version", "+info"), ("persistence", "+config|get")] {
         let finding = found(&report, check);
         assert_eq!(finding.severity, Severity::Note);
-        assert!(finding.mend.as_deref().unwrap().contains(right));
+        assert!(finding.fix.as_deref().unwrap().contains(right));
     }
     server.cli(&[
         "ACL",
@@ -86,17 +86,17 @@ async fn one_right_less_is_found_and_is_needed() {
         let report = examine_allowed(&server).await;
         let finding = found(&report, "rights");
         assert!(finding.severity > Severity::Ok, "{right}: {report:#?}");
-        let mend = finding.mend.as_deref().unwrap();
-        assert!(mend.contains(right), "{right}: {mend}");
+        let fix = finding.fix.as_deref().unwrap();
+        assert!(fix.contains(right), "{right}: {fix}");
         // A free lock is granted without reading it; renewing fails, see `redis::rights`.
         if finding.severity == Severity::Danger && right != "+hget" {
             assert!(!is_granted(&server).await, "{right}");
         }
         allow(&server, "");
-        let words: Vec<_> = mend.split(' ').collect();
+        let words: Vec<_> = fix.split(' ').collect();
         server.cli(&words);
         let finding = found(&examine_allowed(&server).await, "rights").severity;
-        assert_eq!(finding, Severity::Ok, "{mend}");
+        assert_eq!(finding, Severity::Ok, "{fix}");
         assert!(is_granted(&server).await, "{right}");
         server.cli(&["FLUSHALL"]);
     }
@@ -154,9 +154,9 @@ async fn who_wants_replicas_to_acknowledge_needs_another_right() {
         let report = replicated().examine(&url).await.unwrap();
         let finding = found(&report, "rights");
         assert_eq!(finding.severity, severity, "{report:#?}");
-        let mend = finding.mend.as_deref();
+        let fix = finding.fix.as_deref();
         assert_eq!(
-            mend.is_some_and(|mend| mend.ends_with(" +wait")),
+            fix.is_some_and(|fix| fix.ends_with(" +wait")),
             line == &plain
         );
         // Whoever wants none does not need it.

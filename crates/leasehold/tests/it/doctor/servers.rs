@@ -5,7 +5,7 @@ use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
 use super::{SOON, examine, found, healthy, in_step, only};
-use crate::bed::fresh_name;
+use crate::fixture::fresh_name;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_server_is_healthy_and_nothing_is_left() {
@@ -40,7 +40,7 @@ async fn locks_that_are_held_stay_held() {
     guard.release().await.unwrap();
 }
 
-/// Settings, and what is found by which check. The last is what mends it.
+/// Settings, and what is found by which check. The last is what fixes it.
 type Case = (
     &'static [(&'static str, &'static str)],
     &'static str,
@@ -73,11 +73,11 @@ const CASES: [Case; 9] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_locks() {
     let server = healthy().start();
-    for (settings, check, severity, mend) in CASES {
+    for (settings, check, severity, fix) in CASES {
         let before = set(&server, settings);
         let report = examine(&server.url()).await;
-        let helps = only(&report, check, severity).mend.as_deref().unwrap();
-        assert!(helps.contains(mend), "{helps}");
+        let helps = only(&report, check, severity).fix.as_deref().unwrap();
+        assert!(helps.contains(fix), "{helps}");
         for ((name, _), value) in settings.iter().zip(before) {
             server.cli(&["CONFIG", "SET", name, &value]);
         }
@@ -103,7 +103,7 @@ async fn settings_that_refuse_writes() {
         assert_eq!(found(&report, "writes").severity, Severity::Danger);
         let finding = found(&report, check);
         assert_eq!(finding.severity, severity, "{report:#?}");
-        assert!(finding.mend.as_deref().unwrap().contains(setting.0));
+        assert!(finding.fix.as_deref().unwrap().contains(setting.0));
     }
 }
 
@@ -172,13 +172,7 @@ async fn a_node_of_a_cluster() {
     let server = healthy().config("cluster-enabled yes").start();
     let report = examine(&server.url()).await;
     let finding = only(&report, "mode", Severity::Danger);
-    assert!(
-        finding
-            .mend
-            .as_deref()
-            .unwrap()
-            .contains("redis+cluster://")
-    );
+    assert!(finding.fix.as_deref().unwrap().contains("redis+cluster://"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,8 +41,8 @@ async fn a_sentinel_set() {
     let report = short.examine(&set.url()).await.unwrap();
     let failover = found(&report, "failover");
     assert_eq!(failover.severity, Severity::Warning);
-    let mend = failover.mend.as_deref().unwrap();
-    assert!(mend.contains("down-after-milliseconds 2000"), "{mend}");
+    let fix = failover.fix.as_deref().unwrap();
+    assert!(fix.contains("down-after-milliseconds 2000"), "{fix}");
 
     let all = set.url();
     let (_, rest) = all.split_once("://").unwrap();
@@ -80,7 +80,7 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
     let finding = only(&report, "mode", Severity::Danger);
     assert!(
         finding
-            .mend
+            .fix
             .as_deref()
             .unwrap()
             .contains("redis+sentinel://")
@@ -119,8 +119,8 @@ async fn a_cluster() {
     let report = examine(&cluster.url()).await;
     let failover = found(&report, "failover");
     assert_eq!(failover.severity, Severity::Warning);
-    let mend = failover.mend.as_deref().unwrap();
-    assert!(mend.contains("cluster-node-timeout 8000"), "{mend}");
+    let fix = failover.fix.as_deref().unwrap();
+    assert!(fix.contains("cluster-node-timeout 8000"), "{fix}");
 
     let single = RedisServer::start();
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());

@@ -8,27 +8,27 @@ use leasehold_testkit::RedisServer;
 
 use super::causes::{Why, lost};
 use super::judge::Held;
-use super::scene::{Scene, Waiter};
+use super::scenario::{Scenario, Waiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
 /// A holder, a waiter, and when the lease was granted.
-struct Stage {
-    scene: Scene,
+struct Harness {
+    scenario: Scenario,
     held: Held,
     waiter: Waiter,
     begun: Instant,
 }
 
-impl Stage {
+impl Harness {
     async fn set() -> Self {
-        let scene = Scene::with(RedisServer::options(), TTL).await;
+        let scenario = Scenario::with(RedisServer::options(), TTL).await;
         let begun = BootClock.now();
-        let held = scene.holds(&scene.a).await;
-        let waiter = scene.queues(&scene.b).await;
+        let held = scenario.holds(&scenario.a).await;
+        let waiter = scenario.queues(&scenario.b).await;
         Self {
-            scene,
+            scenario,
             held,
             waiter,
             begun,
@@ -43,77 +43,77 @@ impl Stage {
     /// Stops the server from one second to another.
     async fn stop(&self, from: u32, to: u32) {
         self.at(from).await;
-        self.scene.server.stop();
+        self.scenario.server.stop();
         self.at(to).await;
-        self.scene.server.cont();
+        self.scenario.server.cont();
     }
 
     /// Releases the lock, and the other has it.
     async fn end(self) {
         assert!(self.waiter.waits() && self.held.writes());
-        self.scene.is_recorded(&self.held, 1);
+        self.scenario.is_recorded(&self.held, 1);
         self.held.release().await.unwrap();
         let (next, _) = self.waiter.served().await;
         assert!(next.writes());
         next.release().await.unwrap();
-        self.scene.ends_clean().await;
+        self.scenario.ends_clean().await;
     }
 }
 
 /// Over the time of a renewal, which is answered late enough.
 async fn of_1_s() {
-    let stage = Stage::set().await;
+    let harness = Harness::set().await;
     // A renewal is due at 10 s, and has 2 s.
     let stop = async {
         BootClock
-            .sleep_until(stage.begun.after(SECOND * 19 / 2))
+            .sleep_until(harness.begun.after(SECOND * 19 / 2))
             .await;
-        stage.scene.server.stop();
+        harness.scenario.server.stop();
         tokio::time::sleep(SECOND).await;
-        stage.scene.server.cont();
+        harness.scenario.server.cont();
     };
-    tokio::join!(stop, stage.held.is_never_in_doubt(SECOND * 12));
-    stage.end().await;
+    tokio::join!(stop, harness.held.is_never_in_doubt(SECOND * 12));
+    harness.end().await;
 }
 
 /// The first renewal fails, and the second is in time.
 async fn of_12_s() {
-    let stage = Stage::set().await;
+    let harness = Harness::set().await;
     let jeopardy = async {
-        stage.held.until_in_doubt().await;
-        BootClock.now().since(stage.begun)
+        harness.held.until_in_doubt().await;
+        BootClock.now().since(harness.begun)
     };
-    let (jeopardy, ()) = tokio::join!(jeopardy, stage.stop(5, 17));
+    let (jeopardy, ()) = tokio::join!(jeopardy, harness.stop(5, 17));
     assert!(
         (SECOND * 10..SECOND * 13).contains(&jeopardy),
         "{jeopardy:?}"
     );
-    stage.held.until(|state| state.is_held()).await;
-    stage.held.stays_held(SECOND * 5).await;
-    stage.end().await;
+    harness.held.until(|state| state.is_held()).await;
+    harness.held.stays_held(SECOND * 5).await;
+    harness.end().await;
 }
 
 /// The holder is told with a third of the ttl left, and the lease ends while the server stands.
 async fn of_40_s() {
-    let stage = Stage::set().await;
-    let told = stage.held.told();
+    let harness = Harness::set().await;
+    let told = harness.held.told();
     let loss = async {
-        stage.held.until(|state| state.is_lost()).await;
-        BootClock.now().since(stage.begun)
+        harness.held.until(|state| state.is_lost()).await;
+        BootClock.now().since(harness.begun)
     };
-    let (loss, ()) = tokio::join!(loss, stage.stop(1, 41));
+    let (loss, ()) = tokio::join!(loss, harness.stop(1, 41));
     assert!((SECOND * 19..SECOND * 21).contains(&loss), "{loss:?}");
-    lost(stage.held.state(), &[Why::Unreachable]);
-    let (next, at) = stage.waiter.served().await;
+    lost(harness.held.state(), &[Why::Unreachable]);
+    let (next, at) = harness.waiter.served().await;
     told.before(at).await;
-    assert!(next.writes() && !stage.held.writes());
-    let error = stage.held.release().await.unwrap_err();
+    assert!(next.writes() && !harness.held.writes());
+    let error = harness.held.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     // What the holder had sent meanwhile has run by now.
     next.stays_held(SECOND).await;
-    stage.scene.is_recorded(&next, 1);
+    harness.scenario.is_recorded(&next, 1);
     next.release().await.unwrap();
-    stage.scene.ends_clean().await;
+    harness.scenario.ends_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,25 +7,25 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold_testkit::{RedisServer, Way, eventually_async};
 
 use super::causes::{Why, lost};
-use super::scene::{Scene, TTL};
+use super::scenario::{Scenario, TTL};
 use crate::waiters::SOON;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const HOUR_MS: i64 = 3_600_000;
 
-async fn scene() -> Scene {
-    Scene::with(RedisServer::options().clock_shim(), TTL).await
+async fn scenario() -> Scenario {
+    Scenario::with(RedisServer::options().clock_shim(), TTL).await
 }
 
 /// The store ends leases early. The holder is told when it asks or hears, the resource refuses it
 /// until then.
 async fn forwards_by_an_hour() {
-    let scene = scene().await;
-    scene.judge.store_forgets();
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
+    let scenario = scenario().await;
+    scenario.judge.store_forgets();
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
     let stepped = BootClock.now();
-    scene.server.step_clock(HOUR_MS);
+    scenario.server.step_clock(HOUR_MS);
     let state = held.until(|state| state.is_lost()).await;
     lost(state, &[Why::Gone, Why::TakenOver]);
     let told = BootClock.now().since(stepped);
@@ -34,63 +34,63 @@ async fn forwards_by_an_hour() {
     assert!(next.writes() && !held.writes());
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.stays_held(TTL).await;
-    scene.is_recorded(&next, 1);
+    scenario.is_recorded(&next, 1);
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Nobody is granted anything early, and a release lets the next one in as ever.
 async fn back_by_an_hour_under_a_holder() {
-    let scene = scene().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
-    scene.server.step_clock(-HOUR_MS);
+    let scenario = scenario().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
+    scenario.server.step_clock(-HOUR_MS);
     held.stays_held(TTL * 3 / 2).await;
     assert!(waiter.waits());
-    scene.is_recorded(&held, 1);
+    scenario.is_recorded(&held, 1);
     held.release().await.unwrap();
     let (next, _) = waiter.served().await;
     assert!(next.writes());
-    assert!(scene.left() <= TTL, "{:?}", scene.left());
+    assert!(scenario.left() <= TTL, "{:?}", scenario.left());
     next.stays_held(TTL).await;
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// The lock of a holder that dies stays for as much longer as the clock was set back. Force frees it.
 async fn back_by_an_hour_under_a_holder_that_dies() {
-    let scene = scene().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
-    scene.server.step_clock(-HOUR_MS);
-    scene.proxy.swallow(Way::Both);
+    let scenario = scenario().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
+    scenario.server.step_clock(-HOUR_MS);
+    scenario.proxy.swallow(Way::Both);
     let state = held.until(|state| state.is_lost()).await;
     lost(state, &[Why::Unreachable]);
     tokio::time::sleep(TTL).await;
     assert!(waiter.waits());
-    let left = scene.left();
+    let left = scenario.left();
     assert!((HOUR - TTL..HOUR + TTL).contains(&left), "{left:?}");
-    let cut_off = scene.lock(&scene.b).force_release().await.unwrap();
+    let cut_off = scenario.lock(&scenario.b).force_release().await.unwrap();
     assert_eq!(cut_off.unwrap().lease, held.lease_id());
     let (next, _) = waiter.served().await;
     assert!(next.writes() && !held.writes());
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Back and forth while the lock changes hands: the tokens grow all the same.
 async fn back_and_forth_between_grants() {
-    let scene = scene().await;
+    let scenario = scenario().await;
     for step in [-HOUR_MS, 2 * HOUR_MS, -HOUR_MS, -HOUR_MS, HOUR_MS] {
-        for client in [&scene.a, &scene.b] {
-            let held = scene.holds(client).await;
+        for client in [&scenario.a, &scenario.b] {
+            let held = scenario.holds(client).await;
             assert!(held.writes());
             held.release().await.unwrap();
         }
-        scene.server.step_clock(step);
+        scenario.server.step_clock(step);
     }
-    eventually_async(SOON, async || scene.record().is_empty()).await;
-    scene.ends_clean().await;
+    eventually_async(SOON, async || scenario.record().is_empty()).await;
+    scenario.ends_clean().await;
 }
 
 schedules! {

@@ -8,7 +8,7 @@ use leasehold_testkit::{RedisServer, Restart, eventually_async};
 use super::causes::{Why, in_jeopardy, lost};
 use super::judge::{Held, all_stay_held};
 use super::play::{all_hold, play};
-use super::scene::{Scene, holds_each};
+use super::scenario::{Scenario, holds_each};
 use crate::waiters::SOON;
 
 const COUNT: usize = 2_000;
@@ -17,9 +17,9 @@ const COUNT: usize = 2_000;
 const TTL: Duration = Duration::from_secs(6);
 
 /// How many leases the store has, and those of no hold or several among them.
-fn records(scene: &Scene) -> (usize, usize) {
-    let keys = scene.server.cli(&["KEYS", "leasehold:{*}"]);
-    let count = |key: &str| scene.server.cli(&["HVALS", key]);
+fn records(scenario: &Scenario) -> (usize, usize) {
+    let keys = scenario.server.cli(&["KEYS", "leasehold:{*}"]);
+    let count = |key: &str| scenario.server.cli(&["HVALS", key]);
     let odd = keys.lines().filter(|key| count(key) != "1");
     (keys.lines().count(), odd.count())
 }
@@ -37,20 +37,20 @@ fn many_leases() {
 
 async fn in_time_and_too_late() {
     let options = RedisServer::options().append_only();
-    let mut scene = Scene::with(options, TTL).await;
-    let all = holds_each(&scene.a, COUNT, TTL).await;
-    assert_eq!(records(&scene), (COUNT, 0));
-    scene.server.kill9();
+    let mut scenario = Scenario::with(options, TTL).await;
+    let all = holds_each(&scenario.a, COUNT, TTL).await;
+    assert_eq!(records(&scenario), (COUNT, 0));
+    scenario.server.kill9();
     for held in &all {
         let state = held.until_in_doubt().await;
         in_jeopardy(state, &[Why::Unreachable]);
     }
-    scene.server.restart(Restart::Kept);
+    scenario.server.restart(Restart::Kept);
     all_held(&all).await;
     all_stay_held(&all, TTL / 2).await;
-    assert_eq!(records(&scene), (COUNT, 0));
+    assert_eq!(records(&scenario), (COUNT, 0));
 
-    scene.server.kill9();
+    scenario.server.kill9();
     for held in &all {
         lost(
             held.until(|state| state.is_lost()).await,
@@ -60,14 +60,14 @@ async fn in_time_and_too_late() {
     let told = BootClock.now();
     // All were told before the store could pass on any of them.
     assert!(all.iter().all(|held| told < held.deadline()));
-    scene.server.restart(Restart::Kept);
+    scenario.server.restart(Restart::Kept);
     let last = all.last().unwrap().token();
     // None comes back, and the store ends them.
-    eventually_async(SOON, async || records(&scene).0 == 0).await;
+    eventually_async(SOON, async || records(&scenario).0 == 0).await;
     assert!(all.iter().all(|held| held.state().is_lost()));
-    let next = holds_each(&scene.b, COUNT, TTL).await;
+    let next = holds_each(&scenario.b, COUNT, TTL).await;
     assert!(next.iter().all(|held| held.token() > last));
     drop(all);
     all_stay_held(&next, TTL / 6).await;
-    assert_eq!(records(&scene), (COUNT, 0));
+    assert_eq!(records(&scenario), (COUNT, 0));
 }

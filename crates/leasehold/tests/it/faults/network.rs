@@ -7,41 +7,41 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold_testkit::{RedisServer, Way, eventually_async};
 
 use super::causes::{Why, in_jeopardy, lost};
-use super::scene::{Scene, TTL};
+use super::scenario::{Scenario, TTL};
 use crate::waiters::SOON;
 
 const MILLIS: Duration = Duration::from_millis(1);
 
 /// Both clients do their turns, however long each message takes.
 async fn latency_and_jitter() {
-    let scene = Scene::set().await;
-    scene.proxy.delay(Way::Both, MILLIS * 25..=MILLIS * 75);
+    let scenario = Scenario::set().await;
+    scenario.proxy.delay(Way::Both, MILLIS * 25..=MILLIS * 75);
     for _ in 0..5 {
-        let held = scene.holds(&scene.a).await;
-        let waiter = scene.queues(&scene.b).await;
+        let held = scenario.holds(&scenario.a).await;
+        let waiter = scenario.queues(&scenario.b).await;
         assert!(held.writes());
         held.release().await.unwrap();
         let (held, _) = waiter.served().await;
-        let waiter = scene.queues(&scene.a).await;
+        let waiter = scenario.queues(&scenario.a).await;
         assert!(held.writes());
         held.release().await.unwrap();
         let (held, _) = waiter.served().await;
         held.release().await.unwrap();
     }
-    assert_eq!(scene.judge.grants(), 15);
-    let held = scene.holds(&scene.a).await;
+    assert_eq!(scenario.judge.grants(), 15);
+    let held = scenario.holds(&scenario.a).await;
     held.stays_held(TTL * 3 / 2).await;
-    scene.is_recorded(&held, 1);
+    scenario.is_recorded(&held, 1);
     held.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// The process runs, and its renewal was sent.
 async fn a_silence_is_not_taken_for_a_pause_of_ones_own() {
     // Longer than the others, so that a busy machine does not pause it.
-    let scene = Scene::with(RedisServer::options(), TTL * 4).await;
-    let held = scene.holds(&scene.a).await;
-    scene.proxy.hold(Way::Both);
+    let scenario = Scenario::with(RedisServer::options(), TTL * 4).await;
+    let held = scenario.holds(&scenario.a).await;
+    scenario.proxy.hold(Way::Both);
     let mut states = held.states();
     while let Some(state) = states.next().await {
         match state {
@@ -54,13 +54,13 @@ async fn a_silence_is_not_taken_for_a_pause_of_ones_own() {
 
 /// Shorter than the time for an answer: nobody notices anything.
 async fn short_stalls() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.a).await;
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.a).await;
     let stalls = async {
         for way in [Way::There, Way::Back, Way::Both].into_iter().cycle() {
-            scene.proxy.hold(way);
+            scenario.proxy.hold(way);
             tokio::time::sleep(MILLIS * 60).await;
-            scene.proxy.go_on();
+            scenario.proxy.go_on();
             tokio::time::sleep(MILLIS * 20).await;
         }
     };
@@ -68,19 +68,19 @@ async fn short_stalls() {
         () = stalls => {}
         () = held.stays_held(TTL * 3 / 2) => {}
     }
-    scene.proxy.go_on();
+    scenario.proxy.go_on();
     held.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Neither side is told that the other is gone. The holder learns by its own clock, the next has the
 /// lock when the store has ended the lease.
 async fn half_open(way: Way) {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
     let told = held.told();
-    scene.proxy.swallow(way);
+    scenario.proxy.swallow(way);
     held.until_in_doubt().await;
     held.until(|state| state.is_lost()).await;
     lost(held.state(), &[Why::Unreachable]);
@@ -88,14 +88,14 @@ async fn half_open(way: Way) {
     told.before(at).await;
     assert!(next.writes() && !held.writes());
     // A new connection works, the old ones never again.
-    scene.proxy.go_on();
+    scenario.proxy.go_on();
     drop(held);
-    let waiter = scene.queues(&scene.a).await;
+    let waiter = scenario.queues(&scenario.a).await;
     next.stays_held(TTL / 2).await;
     next.release().await.unwrap();
     let (last, _) = waiter.served().await;
     last.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 async fn a_holder_on_a_half_open_connection() {
@@ -113,73 +113,73 @@ async fn a_holder_whose_answers_are_swallowed() {
 /// The store grants the lock to a waiter that does not hear it. The next has it when the time to
 /// accept it is over; the deaf one has it when it has asked again.
 async fn a_waiter_on_a_half_open_connection() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.b).await;
-    let deaf = scene.queues(&scene.a).await;
-    let next = scene.queues(&scene.another().await).await;
-    scene.proxy.swallow(Way::Both);
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.b).await;
+    let deaf = scenario.queues(&scenario.a).await;
+    let next = scenario.queues(&scenario.another().await).await;
+    scenario.proxy.swallow(Way::Both);
     let released = BootClock.now();
     held.release().await.unwrap();
     let (next, at) = next.served().await;
     let took = at.since(released);
     assert!(took < TTL * 3 / 2, "{took:?}");
-    scene.proxy.go_on();
-    eventually_async(SOON, async || scene.queue() == 1).await;
+    scenario.proxy.go_on();
+    eventually_async(SOON, async || scenario.queue() == 1).await;
     assert!(deaf.waits());
     next.release().await.unwrap();
     let (deaf, _) = deaf.served().await;
     assert!(deaf.writes());
     deaf.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// The grant arrives when it is over, and another has the lock.
 async fn a_grant_that_is_told_late() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.b).await;
-    let late = scene.queues(&scene.a).await;
-    let next = scene.queues(&scene.another().await).await;
-    scene.proxy.hold(Way::Back);
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.b).await;
+    let late = scenario.queues(&scenario.a).await;
+    let next = scenario.queues(&scenario.another().await).await;
+    scenario.proxy.hold(Way::Back);
     held.release().await.unwrap();
     let (next, _) = next.served().await;
-    scene.proxy.go_on();
+    scenario.proxy.go_on();
     next.stays_held(TTL / 2).await;
     assert!(late.waits());
-    scene.is_recorded(&next, 1);
+    scenario.is_recorded(&next, 1);
     next.release().await.unwrap();
     let (late, _) = late.served().await;
     assert!(late.writes());
     late.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// The grant arrives just in time: what is left of it is known.
 async fn a_grant_that_is_told_in_time() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.b).await;
-    let late = scene.queues(&scene.a).await;
-    scene.proxy.hold(Way::Back);
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.b).await;
+    let late = scenario.queues(&scenario.a).await;
+    scenario.proxy.hold(Way::Back);
     let released = BootClock.now();
     held.release().await.unwrap();
     tokio::time::sleep(TTL / 4).await;
-    scene.proxy.go_on();
+    scenario.proxy.go_on();
     let (late, at) = late.served().await;
     let took = at.since(released);
     assert!(took >= TTL / 4, "{took:?}");
     assert!(late.writes());
     late.stays_held(TTL).await;
     late.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Nobody is reached any more, which is known at once.
 async fn a_connection_that_is_cut_and_no_new_one() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
     let told = held.told();
-    scene.proxy.refuse();
-    scene.proxy.cut();
+    scenario.proxy.refuse();
+    scenario.proxy.cut();
     let state = held.until_in_doubt().await;
     in_jeopardy(state, &[Why::Unreachable]);
     lost(
@@ -190,25 +190,25 @@ async fn a_connection_that_is_cut_and_no_new_one() {
     told.before(at).await;
     assert!(next.writes() && !held.writes());
     next.release().await.unwrap();
-    scene.proxy.go_on();
-    scene.ends_clean().await;
+    scenario.proxy.go_on();
+    scenario.ends_clean().await;
 }
 
 /// Wherever a connection breaks, each question is asked once.
 async fn a_connection_that_is_cut_at_every_byte() {
-    let scene = Scene::set().await;
+    let scenario = Scenario::set().await;
     for way in [Way::There, Way::Back] {
         for bytes in (1..900).step_by(23) {
-            scene.proxy.cut_after(way, bytes);
-            let held = scene.holds(&scene.a).await;
-            scene.is_recorded(&held, 1);
+            scenario.proxy.cut_after(way, bytes);
+            let held = scenario.holds(&scenario.a).await;
+            scenario.is_recorded(&held, 1);
             assert!(held.writes());
             // Its answer may be what is cut off. Then it is told once more.
             let _ = held.release().await;
-            eventually_async(SOON, async || scene.record().is_empty()).await;
+            eventually_async(SOON, async || scenario.record().is_empty()).await;
         }
     }
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 schedules! {

@@ -5,39 +5,44 @@ use leasehold_testkit::{RedisServer, Then, eventually_async};
 
 use super::causes::{Why, in_jeopardy};
 use super::play::{Schedule, all_hold, play};
-use super::scene::{Scene, TTL};
+use super::scenario::{Scenario, TTL};
 use crate::waiters::SOON;
 
 const THEN: [Then; 2] = [Then::Silent, Then::Cut];
 
 async fn of_an_acquire() {
     for then in THEN {
-        let scene = Scene::set().await;
-        scene.proxy.lose_replies("acquire", 2, then);
-        let held = scene.holds(&scene.a).await;
-        assert_eq!(scene.proxy.tally().replies_lost, 2);
+        let scenario = Scenario::set().await;
+        scenario.proxy.lose_replies("acquire", 2, then);
+        let held = scenario.holds(&scenario.a).await;
+        assert_eq!(scenario.proxy.tally().replies_lost, 2);
         // Three questions ran, and they were one.
-        scene.is_recorded(&held, 1);
-        let counter = scene.server.cli(&["GET", &scene.key(":token")]);
+        scenario.is_recorded(&held, 1);
+        let counter = scenario.server.cli(&["GET", &scenario.key(":token")]);
         assert_eq!(counter, held.token().to_string());
         assert!(held.writes());
         held.stays_held(TTL).await;
         held.release().await.unwrap();
-        assert_eq!(scene.record(), "");
-        scene.ends_clean().await;
+        assert_eq!(scenario.record(), "");
+        scenario.ends_clean().await;
     }
 }
 
 /// Who asks only once asks a second time if nobody answered.
 async fn of_a_question_that_does_not_wait() {
     for then in THEN {
-        let scene = Scene::set().await;
-        scene.proxy.lose_replies("acquire", 1, then);
-        let guard = scene.lock(&scene.a).try_lock().await.unwrap().unwrap();
-        let held = scene.judge.granted(guard);
-        scene.is_recorded(&held, 1);
+        let scenario = Scenario::set().await;
+        scenario.proxy.lose_replies("acquire", 1, then);
+        let guard = scenario
+            .lock(&scenario.a)
+            .try_lock()
+            .await
+            .unwrap()
+            .unwrap();
+        let held = scenario.judge.granted(guard);
+        scenario.is_recorded(&held, 1);
         held.release().await.unwrap();
-        scene.ends_clean().await;
+        scenario.ends_clean().await;
     }
 }
 
@@ -47,98 +52,98 @@ async fn of_a_renewal() {
 
 async fn of_one_renewal(then: Then) {
     // The second renewal must be answered in time, also on a busy machine.
-    let scene = Scene::with(RedisServer::options(), TTL * 2).await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
-    scene.proxy.lose_replies(&scene.renewals(), 1, then);
+    let scenario = Scenario::with(RedisServer::options(), TTL * 2).await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
+    scenario.proxy.lose_replies(&scenario.renewals(), 1, then);
     held.until_in_doubt().await;
     held.until(|state| state.is_held()).await;
-    assert_eq!(scene.proxy.tally().replies_lost, 1);
+    assert_eq!(scenario.proxy.tally().replies_lost, 1);
     held.stays_held(TTL).await;
-    scene.is_recorded(&held, 1);
+    scenario.is_recorded(&held, 1);
     assert!(waiter.waits() && held.writes());
     held.release().await.unwrap();
     let (next, _) = waiter.served().await;
     assert!(next.writes());
     drop(next);
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// The store has renewed all the time; the holder does not know.
 async fn of_all_renewals() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
     let told = held.told();
-    scene
+    scenario
         .proxy
-        .lose_replies(&scene.renewals(), usize::MAX, Then::Cut);
+        .lose_replies(&scenario.renewals(), usize::MAX, Then::Cut);
     in_jeopardy(held.until_in_doubt().await, &[Why::Unreachable]);
     held.until(|state| state.is_lost()).await;
-    assert!(scene.left() > TTL / 3, "{:?}", scene.left());
+    assert!(scenario.left() > TTL / 3, "{:?}", scenario.left());
     let (next, at) = waiter.served().await;
     told.before(at).await;
     assert!(next.writes() && !held.writes());
     drop(next);
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 async fn of_a_release() {
     for then in THEN {
-        let scene = Scene::set().await;
-        let held = scene.holds(&scene.a).await;
-        let waiter = scene.queues(&scene.b).await;
-        scene.proxy.lose_replies("release", 2, then);
+        let scenario = Scenario::set().await;
+        let held = scenario.holds(&scenario.a).await;
+        let waiter = scenario.queues(&scenario.b).await;
+        scenario.proxy.lose_replies("release", 2, then);
         let error = held.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         // It ran, and what is repeated of it harms nobody.
         let (next, _) = waiter.served().await;
-        eventually_async(SOON, async || scene.proxy.tally().replies_lost == 2).await;
+        eventually_async(SOON, async || scenario.proxy.tally().replies_lost == 2).await;
         next.stays_held(TTL).await;
-        scene.is_recorded(&next, 1);
+        scenario.is_recorded(&next, 1);
         next.release().await.unwrap();
-        scene.ends_clean().await;
+        scenario.ends_clean().await;
     }
 }
 
 async fn of_a_re_entry() {
     for then in THEN {
-        let scene = Scene::set().await;
-        let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
-        let outer = scene.judge.granted(mutex.lock().await.unwrap());
-        scene.proxy.lose_replies("enter", 1, then);
+        let scenario = Scenario::set().await;
+        let mutex = scenario.lock(&scenario.a).owned_by(&Owner::new());
+        let outer = scenario.judge.granted(mutex.lock().await.unwrap());
+        scenario.proxy.lose_replies("enter", 1, then);
         let error = mutex.lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(scene.proxy.tally().replies_lost, 1);
+        assert_eq!(scenario.proxy.tally().replies_lost, 1);
         // It is left again, as nobody got it.
-        scene.until_recorded(&outer, 1).await;
+        scenario.until_recorded(&outer, 1).await;
         outer.until(|state| state.is_held()).await;
         let inner = mutex.lock().await.unwrap();
         assert_eq!(inner.token(), outer.token());
-        scene.is_recorded(&outer, 2);
+        scenario.is_recorded(&outer, 2);
         inner.release().await.unwrap();
-        scene.is_recorded(&outer, 1);
+        scenario.is_recorded(&outer, 1);
         outer.release().await.unwrap();
-        assert_eq!(scene.record(), "");
-        scene.ends_clean().await;
+        assert_eq!(scenario.record(), "");
+        scenario.ends_clean().await;
     }
 }
 
 async fn of_an_inner_release() {
     for then in THEN {
-        let scene = Scene::set().await;
-        let mutex = scene.lock(&scene.a).owned_by(&Owner::new());
-        let outer = scene.judge.granted(mutex.lock().await.unwrap());
+        let scenario = Scenario::set().await;
+        let mutex = scenario.lock(&scenario.a).owned_by(&Owner::new());
+        let outer = scenario.judge.granted(mutex.lock().await.unwrap());
         let inner = mutex.lock().await.unwrap();
-        scene.proxy.lose_replies("release", 1, then);
+        scenario.proxy.lose_replies("release", 1, then);
         let error = inner.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        scene.until_recorded(&outer, 1).await;
+        scenario.until_recorded(&outer, 1).await;
         outer.until(|state| state.is_held()).await;
         outer.stays_held(TTL).await;
-        scene.is_recorded(&outer, 1);
+        scenario.is_recorded(&outer, 1);
         outer.release().await.unwrap();
-        scene.ends_clean().await;
+        scenario.ends_clean().await;
     }
 }
 

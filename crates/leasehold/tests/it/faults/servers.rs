@@ -9,106 +9,106 @@ use tokio::task::JoinHandle;
 
 use super::causes::{Why, in_jeopardy, lost};
 use super::judge::all_stay_held;
-use super::scene::{Scene, TTL, holds_each};
+use super::scenario::{Scenario, TTL, holds_each};
 use crate::waiters::{SOON, soon};
 
 const MILLIS: Duration = Duration::from_millis(1);
 
 /// What was acknowledged is still there, and the holder has its lease.
 async fn killed_and_back_with_its_data() {
-    let mut scene = Scene::with(RedisServer::options().append_only(), TTL).await;
+    let mut scenario = Scenario::with(RedisServer::options().append_only(), TTL).await;
     for _ in 0..2 {
-        let held = scene.holds(&scene.a).await;
-        let waiter = scene.queues(&scene.b).await;
-        scene.server.kill9();
+        let held = scenario.holds(&scenario.a).await;
+        let waiter = scenario.queues(&scenario.b).await;
+        scenario.server.kill9();
         let state = held.until_in_doubt().await;
         in_jeopardy(state, &[Why::Unreachable]);
-        scene.server.restart(Restart::Kept);
+        scenario.server.restart(Restart::Kept);
         held.until(|state| state.is_held()).await;
         held.stays_held(TTL).await;
-        scene.is_recorded(&held, 1);
+        scenario.is_recorded(&held, 1);
         assert!(waiter.waits() && held.writes());
         held.release().await.unwrap();
         let (next, _) = waiter.served().await;
         assert!(next.writes());
         next.release().await.unwrap();
     }
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Two holders, until the first is told. The resource keeps them apart.
 async fn killed_and_back_without_its_data() {
     let options = RedisServer::options().append_only();
-    let mut scene = Scene::with(options, TTL).await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
-    scene.judge.store_forgets();
-    scene.server.kill9();
+    let mut scenario = Scenario::with(options, TTL).await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
+    scenario.judge.store_forgets();
+    scenario.server.kill9();
     let state = held.until_in_doubt().await;
     in_jeopardy(state, &[Why::Unreachable]);
-    scene.server.restart(Restart::Empty);
+    scenario.server.restart(Restart::Empty);
     let (next, _) = waiter.served().await;
     assert!(next.writes() && !held.writes());
     let state = held.until(|state| state.is_lost()).await;
     lost(state, &[Why::Gone, Why::TakenOver]);
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.stays_held(TTL).await;
-    scene.is_recorded(&next, 1);
+    scenario.is_recorded(&next, 1);
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Dead for longer than the holder may wait.
 async fn killed_and_back_too_late() {
-    let mut scene = Scene::with(RedisServer::options().append_only(), TTL).await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
+    let mut scenario = Scenario::with(RedisServer::options().append_only(), TTL).await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
     let told = held.told();
-    scene.server.kill9();
+    scenario.server.kill9();
     let state = held.until(|state| state.is_lost()).await;
     lost(state, &[Why::Unreachable]);
-    scene.server.restart(Restart::Kept);
-    scene.is_recorded(&held, 1);
+    scenario.server.restart(Restart::Kept);
+    scenario.is_recorded(&held, 1);
     let (next, at) = waiter.served().await;
     told.before(at).await;
     assert!(next.writes() && !held.writes());
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 async fn a_pause_of_all_writes() {
-    let scene = Scene::set().await;
-    let held = scene.holds(&scene.a).await;
-    let waiter = scene.queues(&scene.b).await;
-    scene.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let scenario = Scenario::set().await;
+    let held = scenario.holds(&scenario.a).await;
+    let waiter = scenario.queues(&scenario.b).await;
+    scenario.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     held.until_in_doubt().await;
-    scene.server.cli(&["CLIENT", "UNPAUSE"]);
+    scenario.server.cli(&["CLIENT", "UNPAUSE"]);
     held.until(|state| state.is_held()).await;
     held.stays_held(TTL).await;
     let told = held.told();
-    scene.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    scenario.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let state = held.until(|state| state.is_lost()).await;
     lost(state, &[Why::Unreachable]);
-    eventually_async(SOON, async || scene.left().is_zero()).await;
+    eventually_async(SOON, async || scenario.left().is_zero()).await;
     assert!(waiter.waits());
-    scene.server.cli(&["CLIENT", "UNPAUSE"]);
+    scenario.server.cli(&["CLIENT", "UNPAUSE"]);
     let (next, at) = waiter.served().await;
     told.before(at).await;
     assert!(next.writes() && !held.writes());
     next.release().await.unwrap();
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Nobody keeps a connection for long. All have their turns, and nobody loses what he holds.
 async fn client_kill_in_a_loop() {
-    let scene = Scene::set().await;
-    let kept = holds_each(&scene.a, 3, TTL).await;
+    let scenario = Scenario::set().await;
+    let kept = holds_each(&scenario.a, 3, TTL).await;
     let end = BootClock.now().after(TTL);
-    let third = scene.another().await;
-    let clients = [&scene.a, &scene.a, &scene.b, &third];
-    let workers = clients.map(|client| works(&scene, client, end));
+    let third = scenario.another().await;
+    let clients = [&scenario.a, &scenario.a, &scenario.b, &third];
+    let workers = clients.map(|client| works(&scenario, client, end));
     for n in (0..5).cycle() {
-        scene.server.cli(&["CLIENT", "KILL", "USER", "default"]);
+        scenario.server.cli(&["CLIENT", "KILL", "USER", "default"]);
         tokio::time::sleep(MILLIS * (20 + 7 * n)).await;
         if BootClock.now() > end {
             break;
@@ -118,18 +118,18 @@ async fn client_kill_in_a_loop() {
     for worker in workers {
         turns += soon(worker).await;
     }
-    assert_eq!(turns, scene.judge.grants());
+    assert_eq!(turns, scenario.judge.grants());
     assert!(turns > 20, "{turns}");
     for held in kept {
         held.until(|state| state.is_held()).await;
         held.release().await.unwrap();
     }
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 /// Takes the lock, writes and releases it again and again. Answers how often.
-fn works(scene: &Scene, client: &Client, end: Instant) -> JoinHandle<usize> {
-    let (mutex, judge) = (scene.lock(client), scene.judge.clone());
+fn works(scenario: &Scenario, client: &Client, end: Instant) -> JoinHandle<usize> {
+    let (mutex, judge) = (scenario.lock(client), scenario.judge.clone());
     tokio::spawn(async move {
         let mut turns = 0;
         while BootClock.now() < end {
@@ -148,11 +148,11 @@ fn works(scene: &Scene, client: &Client, end: Instant) -> JoinHandle<usize> {
 
 /// A server that has forgotten the scripts is told them again.
 async fn script_flush_during_renewals() {
-    let scene = Scene::set().await;
-    let all = holds_each(&scene.a, 20, TTL / 2).await;
+    let scenario = Scenario::set().await;
+    let all = holds_each(&scenario.a, 20, TTL / 2).await;
     let flush = async {
         loop {
-            scene.server.cli(&["SCRIPT", "FLUSH"]);
+            scenario.server.cli(&["SCRIPT", "FLUSH"]);
             tokio::time::sleep(MILLIS * 3).await;
         }
     };
@@ -163,7 +163,7 @@ async fn script_flush_during_renewals() {
     for held in all {
         held.release().await.unwrap();
     }
-    scene.ends_clean().await;
+    scenario.ends_clean().await;
 }
 
 schedules! {

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::http;
 use super::resources::{Wrote, write};
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 use crate::processes::child::{Child, serve};
 
 /// Of the holder that stands still: so long its successor has to wait.
@@ -26,26 +26,26 @@ macro_rules! this_test {
 /// The holder that was stopped writes after its successor and is refused. `read` looks at what is
 /// written.
 async fn is_refused(test: &str, kind: &str, place: &str, read: impl AsyncFn() -> String) {
-    is_refused_on(Bed::redis(), test, kind, place, read).await;
+    is_refused_on(Fixture::redis(), test, kind, place, read).await;
 }
 
 /// The same with the lock in a store.
 async fn is_refused_on(
-    bed: Bed,
+    fixture: Fixture,
     test: &str,
     kind: &str,
     place: &str,
     read: impl AsyncFn() -> String,
 ) {
     let name = fresh_name("fence");
-    let child = Child::start_with_ttl(test, &bed, &name, TTL);
+    let child = Child::start_with_ttl(test, &fixture, &name, TTL);
     let early = child.locks();
     child.tell(&format!("write {kind} {place} early"));
     assert_eq!(child.says("wrote"), Wrote::Done.to_string());
     assert_eq!(read().await, "early");
 
     child.stop();
-    let client = bed.client_with(Client::builder()).await;
+    let client = fixture.client_with(Client::builder()).await;
     let guard = client.mutex(&name).unwrap().lock().await.unwrap();
     let token = guard.token();
     assert!(token.get() > early);
@@ -83,9 +83,9 @@ async fn with_a_lock_over_many_masters() {
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
     let test = this_test!(with_a_lock_over_many_masters);
-    for bed in [Bed::redlock3(), Bed::redlock5()] {
+    for fixture in [Fixture::redlock3(), Fixture::redlock5()] {
         server.cli(&["FLUSHALL"]);
-        is_refused_on(bed, test, "redis", &server.url(), read).await;
+        is_refused_on(fixture, test, "redis", &server.url(), read).await;
     }
 }
 

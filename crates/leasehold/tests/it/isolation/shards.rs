@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
-    About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Shard, Space, Store, Wakes,
+    About, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard, Store,
+    WakeupMode,
 };
 use leasehold::{Error, ErrorKind, Result};
 use leasehold_core::{ClientId, Instant, LeaseId, Loss, Op, Outcome, Token};
@@ -162,7 +163,7 @@ impl Store for Shards {
         Shard(u32::from(is_bad(key)))
     }
 
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         self.inner.listen(space, client, listener);
     }
 
@@ -170,21 +171,21 @@ impl Store for Shards {
         self.inner.forget(client);
     }
 
-    fn wakes(&self) -> Wakes {
-        self.inner.wakes()
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.inner.wakeup_mode()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         self.inner.inspect(key)
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         self.inner.list(space)
     }
 
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

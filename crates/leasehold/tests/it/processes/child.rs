@@ -15,9 +15,9 @@ use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc as async_mpsc;
 
-use crate::bed::Bed;
 use crate::fence;
-use crate::tap::Tap;
+use crate::fixture::Fixture;
+use crate::recording_store::RecordingStore;
 use crate::waiters::{SOON, begun, in_line};
 
 /// What tells a child where the lock is: its store's URL, a blank and its name.
@@ -37,17 +37,17 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts the test of this name anew, as a child.
-    pub(crate) fn start(test: &str, bed: &Bed, name: &str) -> Self {
-        Self::spawn(test, bed, name, None)
+    pub(crate) fn start(test: &str, fixture: &Fixture, name: &str) -> Self {
+        Self::spawn(test, fixture, name, None)
     }
 
     /// As [`Child::start`], with leases of this ttl.
-    pub(crate) fn start_with_ttl(test: &str, bed: &Bed, name: &str, ttl: Duration) -> Self {
-        Self::spawn(test, bed, name, Some(ttl))
+    pub(crate) fn start_with_ttl(test: &str, fixture: &Fixture, name: &str, ttl: Duration) -> Self {
+        Self::spawn(test, fixture, name, Some(ttl))
     }
 
-    fn spawn(test: &str, bed: &Bed, name: &str, ttl: Option<Duration>) -> Self {
-        let url = bed.url().expect("a store that processes share");
+    fn spawn(test: &str, fixture: &Fixture, name: &str, ttl: Option<Duration>) -> Self {
+        let url = fixture.url().expect("a store that processes share");
         let mut process = Command::new(std::env::current_exe().unwrap());
         process
             .args(["--exact", test, "--nocapture", "--test-threads", "1"])
@@ -171,13 +171,13 @@ pub(crate) fn serve() -> bool {
             Ok(millis) => Client::builder().ttl(Duration::from_millis(millis.parse().unwrap())),
             Err(_) => Client::builder(),
         };
-        let (client, tap) = Bed::Other(url.to_owned()).tapped(builder).await;
-        obey(&client.mutex(name).unwrap(), &tap).await;
+        let (client, recorder) = Fixture::Other(url.to_owned()).tapped(builder).await;
+        obey(&client.mutex(name).unwrap(), &recorder).await;
     });
     true
 }
 
-async fn obey(mutex: &Mutex, tap: &Arc<Tap>) {
+async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>) {
     let (tell, mut orders) = async_mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for order in std::io::stdin().lines().map_while(Result::ok) {
@@ -188,7 +188,7 @@ async fn obey(mutex: &Mutex, tap: &Arc<Tap>) {
     while let Some(order) = orders.recv().await {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
-            ["lock"] => guard = Some(lock(mutex, tap).await),
+            ["lock"] => guard = Some(lock(mutex, recorder).await),
             ["release"] => {
                 let outcome = guard.take().unwrap().release().await;
                 say(&format!(
@@ -203,7 +203,7 @@ async fn obey(mutex: &Mutex, tap: &Arc<Tap>) {
                 say(&format!("wrote {wrote}"));
             }
             ["crowd", count, journal] => {
-                crowd(mutex, tap, count.parse().unwrap(), Path::new(journal)).await;
+                crowd(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
             }
             _ => panic!("{order}"),
         }
@@ -211,18 +211,18 @@ async fn obey(mutex: &Mutex, tap: &Arc<Tap>) {
 }
 
 /// Takes the lock; says when it waits, and when it holds.
-async fn lock(mutex: &Mutex, tap: &Arc<Tap>) -> Guard {
-    tap.clear();
+async fn lock(mutex: &Mutex, recorder: &Arc<RecordingStore>) -> Guard {
+    recorder.clear();
     let mut locking = pin!(mutex.lock());
-    let guard = with_notice(tap, locking.as_mut()).await.unwrap();
+    let guard = with_notice(recorder, locking.as_mut()).await.unwrap();
     say(&format!("holds {}", guard.token()));
     guard
 }
 
 /// Says when the lock is waited for, while it is.
-async fn with_notice<T>(tap: &Arc<Tap>, locking: impl Future<Output = T>) -> T {
+async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Output = T>) -> T {
     let queued = async {
-        tap.until_queued(1).await;
+        recorder.until_queued(1).await;
         say("queued");
         std::future::pending::<()>().await;
     };
@@ -235,8 +235,8 @@ async fn with_notice<T>(tap: &Arc<Tap>, locking: impl Future<Output = T>) -> T {
 
 /// So many tasks that each take the lock once and write into the journal that they hold it. Says
 /// when they all wait, and when all are done.
-async fn crowd(mutex: &Mutex, tap: &Arc<Tap>, count: usize, journal: &Path) {
-    tap.clear();
+async fn crowd(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
+    recorder.clear();
     let waiters: Vec<_> = (0..count).map(|_| in_line(mutex)).collect();
     let journal = journal.to_owned();
     let all = begun(async move {
@@ -254,7 +254,7 @@ async fn crowd(mutex: &Mutex, tap: &Arc<Tap>, count: usize, journal: &Path) {
             guard.release().await.unwrap();
         }
     });
-    with_notice(tap, all).await.unwrap();
+    with_notice(recorder, all).await.unwrap();
     say("done");
 }
 

@@ -8,7 +8,7 @@ use leasehold::Client;
 use tempfile::TempDir;
 
 use super::child::{Child, serve};
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 use crate::remains::nothing_is_left;
 
 const PROCESSES: usize = 4;
@@ -17,19 +17,19 @@ const WAITERS_EACH: usize = 250;
 /// Far longer than it takes, on a busy machine, too.
 const DONE: Duration = Duration::from_secs(60);
 
-fn all_are_served_once(test: &str, bed: impl FnOnce() -> Bed) {
+fn all_are_served_once(test: &str, fixture: impl FnOnce() -> Fixture) {
     if serve() {
         return;
     }
-    let bed = bed();
+    let fixture = fixture();
     let name = fresh_name("crowd");
     let folder = TempDir::new().unwrap();
     let journal = folder.path().join("journal");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let client = bed.client_with(Client::builder()).await;
+        let client = fixture.client_with(Client::builder()).await;
         let guard = client.mutex(&name).unwrap().lock().await.unwrap();
-        let children = [(); PROCESSES].map(|()| Child::start(test, &bed, &name));
+        let children = [(); PROCESSES].map(|()| Child::start(test, &fixture, &name));
         for child in &children {
             child.tell(&format!("crowd {WAITERS_EACH} {}", journal.display()));
         }
@@ -40,7 +40,7 @@ fn all_are_served_once(test: &str, bed: impl FnOnce() -> Bed) {
         for child in &children {
             child.says_within("done", DONE);
         }
-        nothing_is_left(&bed, &name, &[&client]).await;
+        nothing_is_left(&fixture, &name, &[&client]).await;
     });
     judge(&fs::read_to_string(journal).unwrap());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::child::{Child, serve, within};
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 /// Less than the time that a waiter has to take its grant: nobody waited for that.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -17,18 +17,18 @@ const ACCEPTANCE: Duration = Duration::from_secs(3);
 const SPARE: Duration = Duration::from_secs(4);
 
 /// Processes that want one lock, and an operator.
-struct Scene {
+struct Scenario {
     runtime: tokio::runtime::Runtime,
     operator: leasehold::Mutex,
     children: Vec<Child>,
 }
 
-impl Scene {
-    fn set(test: &str, bed: &Bed, children: usize) -> Self {
+impl Scenario {
+    fn set(test: &str, fixture: &Fixture, children: usize) -> Self {
         let name = fresh_name("deaths");
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let operator = runtime.block_on(async { bed.client().await.mutex(&name).unwrap() });
-        let children = (0..children).map(|_| Child::start(test, bed, &name));
+        let operator = runtime.block_on(async { fixture.client().await.mutex(&name).unwrap() });
+        let children = (0..children).map(|_| Child::start(test, fixture, &name));
         Self {
             children: children.collect(),
             operator,
@@ -56,24 +56,24 @@ fn holds_next(child: &Child, last: u64, span: Duration) -> u64 {
 
 /// Each way in which a lock comes free lets the next process in: a release, the death of the holder,
 /// an operator.
-fn the_next_is_served(test: &str, bed: impl FnOnce() -> Bed) {
+fn the_next_is_served(test: &str, fixture: impl FnOnce() -> Fixture) {
     if serve() {
         return;
     }
-    let bed = bed();
-    let mut scene = Scene::set(test, &bed, 5);
-    let mut last = scene.queue_up();
-    scene.children[0].releases();
-    last = holds_next(&scene.children[1], last, AT_ONCE);
-    scene.children[2].still_waits();
+    let fixture = fixture();
+    let mut scenario = Scenario::set(test, &fixture, 5);
+    let mut last = scenario.queue_up();
+    scenario.children[0].releases();
+    last = holds_next(&scenario.children[1], last, AT_ONCE);
+    scenario.children[2].still_waits();
 
     // It has not renewed yet, so its time is that of a waiter that was granted the lock.
-    scene.children.remove(1).kill();
-    let children = &scene.children;
+    scenario.children.remove(1).kill();
+    let children = &scenario.children;
     last = holds_next(&children[1], last, ACCEPTANCE + SPARE);
     children[2].still_waits();
 
-    let freed = scene.runtime.block_on(scene.operator.force_release());
+    let freed = scenario.runtime.block_on(scenario.operator.force_release());
     assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), last);
     last = holds_next(&children[2], last, AT_ONCE);
     children[1].tell("release");
@@ -83,22 +83,22 @@ fn the_next_is_served(test: &str, bed: impl FnOnce() -> Bed) {
     children[2].releases();
     holds_next(&children[3], last, AT_ONCE);
     children[3].releases();
-    let locked = scene.runtime.block_on(scene.operator.is_locked());
+    let locked = scenario.runtime.block_on(scenario.operator.is_locked());
     assert!(!locked.unwrap());
 }
 
 /// A waiter that was killed is passed over; one that is stopped costs the others three seconds, and
 /// is not deceived when it goes on.
-fn waiters_that_die_or_stand_still_are_passed_over(test: &str, bed: impl FnOnce() -> Bed) {
+fn waiters_that_die_or_stand_still_are_passed_over(test: &str, fixture: impl FnOnce() -> Fixture) {
     if serve() {
         return;
     }
-    let bed = bed();
-    let mut scene = Scene::set(test, &bed, 5);
-    let first = scene.queue_up();
-    scene.children.remove(1).kill();
-    scene.children.remove(1).kill();
-    let [holder, stopped, last] = &scene.children[..] else {
+    let fixture = fixture();
+    let mut scenario = Scenario::set(test, &fixture, 5);
+    let first = scenario.queue_up();
+    scenario.children.remove(1).kill();
+    scenario.children.remove(1).kill();
+    let [holder, stopped, last] = &scenario.children[..] else {
         unreachable!();
     };
     stopped.signal(Signal::STOP);
@@ -115,21 +115,21 @@ fn waiters_that_die_or_stand_still_are_passed_over(test: &str, bed: impl FnOnce(
     let third = stopped.holds(AT_ONCE + SPARE);
     assert!(third > second);
     stopped.releases();
-    let locked = scene.runtime.block_on(scene.operator.is_locked());
+    let locked = scenario.runtime.block_on(scenario.operator.is_locked());
     assert!(!locked.unwrap());
 }
 
 /// Nobody waits for those whose connection is gone.
-fn a_waiter_that_was_killed_costs_nothing(test: &str, bed: impl FnOnce() -> Bed) {
+fn a_waiter_that_was_killed_costs_nothing(test: &str, fixture: impl FnOnce() -> Fixture) {
     if serve() {
         return;
     }
-    let bed = bed();
-    let mut scene = Scene::set(test, &bed, 4);
-    let first = scene.queue_up();
-    scene.children.remove(1).kill();
-    scene.children.remove(1).kill();
-    let [holder, last] = &scene.children[..] else {
+    let fixture = fixture();
+    let mut scenario = Scenario::set(test, &fixture, 4);
+    let first = scenario.queue_up();
+    scenario.children.remove(1).kill();
+    scenario.children.remove(1).kill();
+    let [holder, last] = &scenario.children[..] else {
         unreachable!();
     };
     holder.releases();

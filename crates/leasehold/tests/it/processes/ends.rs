@@ -7,7 +7,7 @@ use leasehold::Client;
 use leasehold_testkit::RunToEnd as _;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 use crate::remains::nothing_is_left;
 
 /// What tells a child where the locks are, and how to end: the URL, the name and the way.
@@ -23,14 +23,14 @@ const WAYS: [&str; 6] = [
     "a blocking client was dropped before its guard",
 ];
 
-fn whoever_returns_from_main_leaves_nothing_held(test: &str, bed: impl FnOnce() -> Bed) {
+fn whoever_returns_from_main_leaves_nothing_held(test: &str, fixture: impl FnOnce() -> Fixture) {
     if let Ok(place) = std::env::var(PLACE) {
         let mut words = place.splitn(3, ' ');
         let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
         return end(&url, &name, &way);
     }
-    let bed = bed();
-    let url = bed.url().expect("a store that processes share");
+    let fixture = fixture();
+    let url = fixture.url().expect("a store that processes share");
     for way in WAYS {
         for threads in ["one", "many"] {
             let name = fresh_name("ends");
@@ -41,12 +41,12 @@ fn whoever_returns_from_main_leaves_nothing_held(test: &str, bed: impl FnOnce() 
             assert!(child.status.success(), "{way}: {child:?}");
             let runtime = Runtime::new().unwrap();
             runtime.block_on(async {
-                let client = bed.client_with(Client::builder()).await;
+                let client = fixture.client_with(Client::builder()).await;
                 for name in [name.clone(), format!("{name}/other")] {
                     let mutex = client.mutex(&name).unwrap();
                     assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
                 }
-                nothing_is_left(&bed, &name, &[&client]).await;
+                nothing_is_left(&fixture, &name, &[&client]).await;
             });
         }
     }

@@ -19,21 +19,21 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::bed::{Bed, fresh_name};
+use crate::fixture::{Fixture, fresh_name};
 
 /// SQLite keeps what locks a process has in memory. A fork has a copy of that, and not the locks: others would
 /// delete the log that it writes to.
 fn a_forked_child_connects_anew_if_its_parent_has_not_the_file_open(
     test: &str,
-    bed: impl FnOnce() -> Bed,
+    fixture: impl FnOnce() -> Fixture,
 ) {
     if let Ok(url) = std::env::var(PLACE) {
         return fork_and_connect(&url);
     }
-    let bed = bed();
+    let fixture = fixture();
     let process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-        .env(PLACE, bed.url().expect("a store that processes share"))
+        .env(PLACE, fixture.url().expect("a store that processes share"))
         .output()
         .unwrap();
     assert!(process.status.success(), "{process:?}");
@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The ways in which a child ends.
 const WAYS: [&str; 4] = ["drops", "exits", "blocking-drops", "blocking-exits"];
 
-fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, bed: impl FnOnce() -> Bed) {
+fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, fixture: impl FnOnce() -> Fixture) {
     if let Ok(place) = std::env::var(PLACE) {
         let mut words = place.splitn(3, ' ');
         let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
@@ -57,8 +57,8 @@ fn a_forked_child_leaves_the_locks_to_its_parent(test: &str, bed: impl FnOnce() 
             None => fork_async(&url, &name, &way),
         };
     }
-    let bed = bed();
-    let url = bed.url().expect("a store that processes share");
+    let fixture = fixture();
+    let url = fixture.url().expect("a store that processes share");
     for way in WAYS {
         let name = fresh_name("fork");
         let process = Command::new(std::env::current_exe().unwrap())
@@ -84,14 +84,16 @@ fn fork_async(url: &str, name: &str, way: &str) {
         (other.mutex(name).unwrap(), waited_for.lock().await.unwrap())
     });
     let mut own = Some(runtime.block_on(async {
-        let (client, tap) = Bed::Other(url.to_owned()).tapped(Client::builder()).await;
+        let (client, recorder) = Fixture::Other(url.to_owned())
+            .tapped(Client::builder())
+            .await;
         let mutex = client.mutex(name).unwrap();
         let guard = mutex.lock().await.unwrap();
         let waits = client.mutex(waited_for.name()).unwrap();
         let mut waiter = Box::pin(async move { waits.lock().await.unwrap() });
         tokio::select! {
             _ = waiter.as_mut() => unreachable!("another holds it"),
-            () = tap.until_queued(1) => {}
+            () = recorder.until_queued(1) => {}
         }
         (waiter, guard, mutex, client)
     }));

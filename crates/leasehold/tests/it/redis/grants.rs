@@ -4,7 +4,7 @@ use leasehold::store::Event;
 use leasehold_core::Notice;
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::ear::{Asker, lasting, wait};
+use super::event_log::{Asker, lasting, wait};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,10 +37,10 @@ async fn a_release_grants_to_the_head_and_tells_it() {
     assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
     for asker in [a, b, c] {
         asker.settle().await;
-        let grants = asker.ear.take().into_iter();
+        let grants = asker.event_log.take().into_iter();
         assert_eq!(
             grants
-                .filter(|event| matches!(event, Event::Told(_, Notice::Granted(_))))
+                .filter(|event| matches!(event, Event::Notice(_, Notice::Granted(_))))
                 .count(),
             0
         );
@@ -67,11 +67,11 @@ async fn nobody_overtakes_the_queue() {
     c.take("a", 3).await;
     assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
     c.settle().await;
-    let told = c.ear.take();
+    let told = c.event_log.take();
     assert!(
         !told
             .iter()
-            .any(|event| matches!(event, Event::Told(_, Notice::Granted(_)))),
+            .any(|event| matches!(event, Event::Notice(_, Notice::Granted(_)))),
         "{told:?}"
     );
 }
@@ -223,8 +223,10 @@ async fn a_head_that_is_gone_is_passed_over_at_once() {
     drop(dropped);
     forgotten.store.forget(forgotten.lease(0).client);
     // Its listener is gone, and the next batch of its connection notices.
-    let Asker { store, ear, .. } = deaf;
-    drop(ear);
+    let Asker {
+        store, event_log, ..
+    } = deaf;
+    drop(event_log);
     let other = Asker::on(&store, 14);
     other.settle().await;
     eventually_async(SOON, async || subscribers(&server) == 3).await;
@@ -263,7 +265,7 @@ async fn a_subscription_to_all_channels_does_not_make_killed_waiters_alive() {
     // The next living waiter looks after the grant.
     let (lease, ttl) = (c.lease(1), ttl(3_000));
     let next = Notice::Next { lease, ttl };
-    c.hears(&Event::Told(key("a"), next)).await;
+    c.hears(&Event::Notice(key("a"), next)).await;
     assert_eq!(c.wait("a", 1).await, 0);
     b.release("a", 1).await;
     c.granted("a", 1).await;
@@ -381,7 +383,7 @@ async fn what_others_say_on_the_channel_is_ignored() {
         assert_eq!(heard, "1");
     }
     b.settle().await;
-    assert_eq!(b.ear.take(), []);
+    assert_eq!(b.event_log.take(), []);
     a.release("a", 1).await;
     b.granted("a", 1).await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{About, Space};
-use leasehold_core::{ClientId, Scope};
+use leasehold::store::{About, Keyspace};
+use leasehold_core::{ClientId, ScopeName};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::*;
@@ -83,8 +83,8 @@ async fn a_space_is_listed_by_name_and_without_what_is_not_ours() {
     ];
     let mut batch: Vec<_> = names.iter().map(|name| acquire(name, 1)).collect();
     for scope in ["u", "tt"] {
-        let tenant = Scope::parse(scope).unwrap();
-        let other = Space::new(space().namespace().clone(), tenant);
+        let tenant = ScopeName::parse(scope).unwrap();
+        let other = Keyspace::new(space().namespace().clone(), tenant);
         batch.push(Request {
             key: other.key(Name::parse("elsewhere").unwrap()),
             ..acquire("a", 1)

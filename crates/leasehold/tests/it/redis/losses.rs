@@ -3,7 +3,7 @@
 use leasehold::store::Event;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::ear::{Asker, lasting, watched};
+use super::event_log::{Asker, lasting, watched};
 use super::*;
 
 const RECORD: &str = "app:{t:a}";
@@ -135,7 +135,7 @@ async fn with_a_server_that_can_watch_one_key_only() {
     server.cli(&["DEL", RECORD, "app:{t:b}", "app:{t:c}"]);
     let mut told = Vec::new();
     eventually_async(SOON, async || {
-        told.extend(a.ear.take());
+        told.extend(a.event_log.take());
         told.contains(&Event::Changed(key("c")))
     })
     .await;
@@ -173,7 +173,7 @@ async fn what_one_does_oneself_is_no_news() {
     b.take("a", 1).await;
     b.release("a", 1).await;
     a.settle().await;
-    assert_eq!(a.ear.take(), []);
+    assert_eq!(a.event_log.take(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -264,7 +264,7 @@ async fn a_connection_that_is_lost_while_idle_is_told_once() {
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     a.hears_of_interruption().await;
     assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);
-    assert_eq!(a.ear.take(), []);
+    assert_eq!(a.event_log.take(), []);
     // The new connection watches, too.
     server.cli(&["DEL", RECORD]);
     a.hears(&changed()).await;
@@ -287,7 +287,7 @@ async fn an_answer_that_comes_too_late_is_an_interruption() {
     a.hears_of_interruption().await;
     server.cli(&["CLIENT", "UNPAUSE"]);
     assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);
-    assert_eq!(a.ear.take(), []);
+    assert_eq!(a.event_log.take(), []);
     server.cli(&["DEL", RECORD]);
     a.hears(&changed()).await;
 }

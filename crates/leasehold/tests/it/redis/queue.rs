@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold_testkit::RedisServer;
 
-use super::ear::{Asker, lasting, wait};
+use super::event_log::{Asker, lasting, wait};
 use super::*;
 
 const RECORD: &str = "app:{t:a}";

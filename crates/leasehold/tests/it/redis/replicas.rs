@@ -4,7 +4,7 @@ use leasehold::store::{self, Event, MemoryStore, OpenOptions};
 use leasehold::{Cause, Client, Durability, ErrorKind, Guard, State};
 use leasehold_testkit::{RedisServer, SentinelSet, eventually, eventually_async};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 use crate::waiters::soon;
 
@@ -239,15 +239,24 @@ async fn its_own_changes_are_no_news() {
     let own = |request| asker.own(durable(request, by("1", PATIENT)));
     for _ in 0..5 {
         asker.ask(own(acquire("a", 1))).await;
-        eventually_async(SOON, async || super::ear::watched(&copied.master) == 1).await;
+        eventually_async(SOON, async || {
+            super::event_log::watched(&copied.master) == 1
+        })
+        .await;
         asker.ask(own(renew("a", 1))).await;
-        eventually_async(SOON, async || super::ear::watched(&copied.master) == 1).await;
+        eventually_async(SOON, async || {
+            super::event_log::watched(&copied.master) == 1
+        })
+        .await;
         asker.ask(own(release("a", 1, 0))).await;
         asker.settle().await;
     }
-    assert_eq!(asker.ear.take(), []);
+    assert_eq!(asker.event_log.take(), []);
     asker.ask(own(acquire("a", 1))).await;
-    eventually_async(SOON, async || super::ear::watched(&copied.master) == 1).await;
+    eventually_async(SOON, async || {
+        super::event_log::watched(&copied.master) == 1
+    })
+    .await;
     copied.master.cli(&["DEL", "app:{t:a}"]);
     asker.hears(&Event::Changed(key("a"))).await;
     // Once is enough, for one who listens over two connections.
@@ -256,9 +265,9 @@ async fn its_own_changes_are_no_news() {
     asker.ask(own(release("b", 1, 0))).await;
     asker.granted("b", 2).await;
     asker.settle().await;
-    let heard = asker.ear.take();
+    let heard = asker.event_log.take();
     assert!(
-        !heard.iter().any(|event| matches!(event, Event::Told(..))),
+        !heard.iter().any(|event| matches!(event, Event::Notice(..))),
         "{heard:?}"
     );
 }

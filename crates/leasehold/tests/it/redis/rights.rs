@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::ear::{Asker, wait};
+use super::event_log::{Asker, wait};
 use super::*;
 
 /// What the head of the script says it needs.

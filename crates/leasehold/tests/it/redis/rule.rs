@@ -8,7 +8,7 @@ use leasehold_core::Notice;
 use leasehold_core::mutex::{self, Record};
 use leasehold_testkit::RedisServer;
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 /// How far apart the server's readings of its clock in one script may be, when the machine is busy.
@@ -24,11 +24,11 @@ const EDGE: Duration = Duration::from_millis(50);
 async fn the_script_is_the_rule() {
     let server = RedisServer::options().clock_shim().start();
     let store = open(&server.url()).await;
-    let mut ears = Vec::new();
+    let mut event_logs = Vec::new();
     for client in CLIENTS.filter(|client| hears(*client)) {
         let asker = Asker::connect(&server.url(), client).await;
         asker.settle().await;
-        ears.push(asker);
+        event_logs.push(asker);
     }
     let mut seen = Seen::default();
     for seed in 0..60 {
@@ -39,7 +39,7 @@ async fn the_script_is_the_rule() {
             told: Vec::new(),
         };
         let compared = history.play(&server, &*store, &mut seen).await;
-        for asker in &ears {
+        for asker in &event_logs {
             // If it ends on an edge, the rest of its batch told what nobody compares.
             let settle = compared.then_some(&history.told);
             heard(asker, settle, seed).await;
@@ -160,15 +160,15 @@ impl History {
 async fn heard(asker: &Asker, told: Option<&Vec<(Key, Notice)>>, seed: u64) {
     // What was published before this answer was heard before it.
     asker.settle().await;
-    let mut heard = asker.ear.take();
+    let mut heard = asker.event_log.take();
     // Hints that a lock is lost.
-    heard.retain(|event| matches!(event, Event::Told(..)));
+    heard.retain(|event| matches!(event, Event::Notice(..)));
     let Some(told) = told else {
         return;
     };
     let own = |(_, notice): &&(Key, Notice)| notice.lease().client == asker.lease(0).client;
     let told = told.iter().filter(own);
-    let told = told.map(|(key, notice)| Event::Told(key.clone(), *notice));
+    let told = told.map(|(key, notice)| Event::Notice(key.clone(), *notice));
     assert_eq!(heard, told.collect::<Vec<_>>(), "seed {seed}");
 }
 

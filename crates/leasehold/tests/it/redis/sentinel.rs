@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::store::Store;
 use leasehold_testkit::{RedisServer, SentinelSet};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 /// What a failover may take on a slow machine.

@@ -1,9 +1,9 @@
 //! How those are woken who were refused, where a server or a user's rights leave less than all.
 
-use leasehold::store::{Event, Wakes};
+use leasehold::store::{Event, WakeupMode};
 use leasehold_testkit::{RedisOptions, RedisServer, eventually, eventually_async};
 
-use super::ear::{Asker, wait, watched};
+use super::event_log::{Asker, wait, watched};
 use super::*;
 
 /// Longer than a store that can tell of changes waits until it does.
@@ -31,7 +31,7 @@ async fn alice(server: &RedisServer, client: u8) -> Asker {
 /// Two who want one lock: the queue serves them.
 async fn check_grants(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakes(), Wakes::Grants);
+    assert_eq!(b.store.wakeup_mode(), WakeupMode::Grants);
     a.take("a", 1).await;
     assert_eq!(b.wait("a", 1).await, 0);
     a.release("a", 1).await;
@@ -42,7 +42,7 @@ async fn check_grants(server: &RedisServer) {
 /// Who is refused does not stand in the queue, and is told when the lock is free.
 async fn check_changes(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakes(), Wakes::Changes);
+    assert_eq!(b.store.wakeup_mode(), WakeupMode::Changes);
     a.take("a", 1).await;
     assert_not_queued(&b).await;
     a.release("a", 1).await;
@@ -51,12 +51,12 @@ async fn check_changes(server: &RedisServer) {
     assert_not_queued(&a).await;
     // The hint comes for every change, so whoever comes too late asks again, and is told again.
     eventually_async(SOON, async || watched(server) == 2).await;
-    a.ear.take();
+    a.event_log.take();
     b.ask(renew("a", 2)).await;
     a.hears(&Event::Changed(key("a"))).await;
     assert_not_queued(&a).await;
     eventually_async(SOON, async || watched(server) == 2).await;
-    a.ear.take();
+    a.event_log.take();
     b.release("a", 2).await;
     a.hears(&Event::Changed(key("a"))).await;
     drop((a, b));
@@ -67,12 +67,12 @@ async fn check_changes(server: &RedisServer) {
 /// Who is refused hears nothing.
 async fn check_nothing(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakes(), Wakes::Nothing);
+    assert_eq!(b.store.wakeup_mode(), WakeupMode::Nothing);
     a.take("a", 1).await;
     assert_not_queued(&b).await;
     a.release("a", 1).await;
     works(&*b.store).await;
-    assert_eq!(b.ear.take(), []);
+    assert_eq!(b.event_log.take(), []);
     check_losses(server, false).await;
 }
 
@@ -86,7 +86,7 @@ async fn check_losses(server: &RedisServer, told: bool) {
     } else {
         server.cli(&["DEL", "app:{t:lost}"]);
         tokio::time::sleep(QUIET).await;
-        assert_eq!((watched(server), a.ear.take()), (0, vec![]));
+        assert_eq!((watched(server), a.event_log.take()), (0, vec![]));
     }
 }
 
@@ -212,16 +212,16 @@ async fn the_old_protocol_forgets_clients_too() {
 async fn rights_that_are_taken_away_and_given_back_are_noticed() {
     let server = server(RedisServer::options(), EVERYTHING);
     let a = alice(&server, 1).await;
-    assert_eq!(a.store.wakes(), Wakes::Grants);
+    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
     // The server cuts those who listen to what they may not.
     server.cli(&["ACL", "SETUSER", "alice", "resetchannels"]);
     a.hears_of_interruption().await;
     a.settle().await;
-    assert_eq!(a.store.wakes(), Wakes::Changes);
+    assert_eq!(a.store.wakeup_mode(), WakeupMode::Changes);
     // What was refused for want of a right is tried again with each batch.
     server.cli(&["ACL", "SETUSER", "alice", "&app:*"]);
     works(&*a.store).await;
-    assert_eq!(a.store.wakes(), Wakes::Grants);
+    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
     check_grants(&server).await;
 }
 
@@ -251,7 +251,7 @@ async fn a_server_that_is_busy_is_asked_again() {
         server.cli(&["SCRIPT", "KILL"]);
     });
     works(&*a.store).await;
-    assert_eq!(a.store.wakes(), Wakes::Grants);
+    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
     check_grants(&server).await;
     check_losses(&server, true).await;
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
-use leasehold::store::{Event, Listener, Reach, Wakes};
+use leasehold::store::{Event, EventScope, Listener, WakeupMode};
 use leasehold_core::Notice;
 use leasehold_testkit::eventually;
 
-use super::ear::{Asker, wait};
+use super::event_log::{Asker, wait};
 use super::*;
 
 fn bells(place: &Place) -> Vec<String> {
@@ -181,7 +181,10 @@ async fn the_file_may_be_reached_through_a_link() {
     let holder = Asker::on(&third, 13).await;
     holder.take("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, Some(0));
-    assert_eq!(waiter.hears(1).await, [Event::Interrupted(Reach::Store)]);
+    assert_eq!(
+        waiter.hears(1).await,
+        [Event::Interrupted(EventScope::Store)]
+    );
     holder.release("a", 1).await;
     waiter.granted("a", 1).await;
 }
@@ -260,8 +263,8 @@ async fn a_link_in_the_place_of_a_socket_changes_nothing_elsewhere() {
     let planter = LinkPlanter::start(folder(&place), target.clone());
     for turn in 0..1_000 {
         let client = client((turn % 100) as u8 + 100);
-        let ear: Arc<dyn Listener> = Arc::new(SlowEar::deaf());
-        store.listen(&space("main"), client, Arc::downgrade(&ear));
+        let event_log: Arc<dyn Listener> = Arc::new(SlowEar::deaf());
+        store.listen(&space("main"), client, Arc::downgrade(&event_log));
         outcome(&*store, renew("nothing", lease(0), LONG)).await;
         store.forget(client);
         let mode = fs::metadata(&target).unwrap().permissions().mode() & 0o777;
@@ -277,7 +280,7 @@ async fn a_link_in_the_place_of_the_folder_is_refused() {
     let elsewhere = TempDir::new().unwrap();
     symlink(elsewhere.path(), folder(&place)).unwrap();
     let poor = Asker::on(&store, 11).await;
-    assert_eq!(store.wakes(), Wakes::Nothing);
+    assert_eq!(store.wakeup_mode(), WakeupMode::Nothing);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     poor.take("a", 1).await;
     assert_eq!(poor.wait("a", 2).await, None);
@@ -320,7 +323,7 @@ impl SlowEar {
 }
 
 impl Listener for SlowEar {
-    fn hear(&self, event: Event) {
+    fn notify(&self, event: Event) {
         // If the test has seen enough, nothing more matters.
         let _ = self.heard.send(event);
     }
@@ -334,8 +337,8 @@ async fn who_is_too_slow_to_hear_everything_is_told_so() {
     let (one, other) = (place.open().await, place.open().await);
     let (holder, me) = (Asker::on(&one, 11).await, client(12));
     let (heard, events) = mpsc::sync_channel(0);
-    let ear: Arc<dyn Listener> = Arc::new(SlowEar { heard });
-    other.listen(&space("main"), me, Arc::downgrade(&ear));
+    let event_log: Arc<dyn Listener> = Arc::new(SlowEar { heard });
+    other.listen(&space("main"), me, Arc::downgrade(&event_log));
     let names: Vec<_> = (0..100).map(|number| format!("n{number}")).collect();
     for (number, name) in (0..).zip(&names) {
         holder.take(name, number).await;
@@ -350,7 +353,7 @@ async fn who_is_too_slow_to_hear_everything_is_told_so() {
     let mut granted = 0;
     loop {
         match events.recv_timeout(SOON).unwrap() {
-            Event::Told(_, Notice::Granted(_)) => granted += 1,
+            Event::Notice(_, Notice::Granted(_)) => granted += 1,
             Event::Interrupted(_) => break,
             other => panic!("{other:?}"),
         }
@@ -368,7 +371,7 @@ async fn the_path_of_the_file_may_be_long() {
     let open = async || store::open(&url, &OpenOptions::default()).await.unwrap();
     let (one, other) = (open().await, open().await);
     let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
-    assert_eq!(other.wakes(), Wakes::Grants);
+    assert_eq!(other.wakeup_mode(), WakeupMode::Grants);
     holder.take("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, Some(0));
     holder.release("a", 1).await;
@@ -383,7 +386,7 @@ async fn without_sockets_nobody_waits_in_the_queue() {
     let store = place.open().await;
     fs::write(folder(&place), "").unwrap();
     let poor = Asker::on(&store, 11).await;
-    assert_eq!(store.wakes(), Wakes::Nothing);
+    assert_eq!(store.wakeup_mode(), WakeupMode::Nothing);
     poor.take("a", 1).await;
     assert_eq!(poor.wait("a", 2).await, None);
     assert_eq!(place.count("waiters"), 0);
@@ -391,7 +394,7 @@ async fn without_sockets_nobody_waits_in_the_queue() {
     // It is tried again when somebody else comes.
     fs::remove_file(folder(&place)).unwrap();
     let rich = Asker::on(&store, 12).await;
-    assert_eq!(store.wakes(), Wakes::Grants);
+    assert_eq!(store.wakeup_mode(), WakeupMode::Grants);
     assert_eq!(poor.wait("a", 2).await, Some(0));
     assert_eq!(rich.wait("a", 1).await, Some(1));
     poor.release("a", 1).await;

@@ -6,7 +6,7 @@ use std::process::Command;
 use leasehold_testkit::RunToEnd as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         let list = store.list(&space("main")).await.unwrap_err();
         assert!(list.to_string().starts_with(&start), "{value}: {list}");
 
-        // An operator frees it, and that mends it.
+        // An operator frees it, and that fixes it.
         let revoke = Request {
             key: key("bad"),
             op: Op::Revoke,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{Event, Reach, Wakes};
+use leasehold::store::{Event, EventScope, WakeupMode};
 use leasehold_core::Notice;
 
-use super::ear::{Asker, wait};
+use super::event_log::{Asker, wait};
 use super::*;
 
 const ACCEPTANCE: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ async fn pairs(place: &Place) -> [[Asker; 2]; 2] {
 async fn a_release_grants_the_lock_to_the_head_and_tells_the_next() {
     let place = Place::new();
     for [holder, waiter] in pairs(&place).await {
-        assert_eq!(holder.store.wakes(), Wakes::Grants);
+        assert_eq!(holder.store.wakeup_mode(), WakeupMode::Grants);
         let first = holder.take("a", 1).await;
         assert_eq!(waiter.wait("a", 1).await, Some(0));
         assert_eq!(waiter.wait("a", 1).await, Some(0), "asked again");
@@ -33,7 +33,7 @@ async fn a_release_grants_the_lock_to_the_head_and_tells_the_next() {
 
         holder.release("a", 1).await;
         let events = waiter.hears(2).await;
-        let Event::Told(told, Notice::Granted(grant)) = &events[0] else {
+        let Event::Notice(told, Notice::Granted(grant)) = &events[0] else {
             panic!("{events:?}");
         };
         assert_eq!((told, grant.lease), (&key("a"), waiter.lease(1)));
@@ -42,7 +42,7 @@ async fn a_release_grants_the_lock_to_the_head_and_tells_the_next() {
             lease: waiter.lease(2),
             ttl: grant.ttl,
         };
-        assert_eq!(events[1], Event::Told(key("a"), next));
+        assert_eq!(events[1], Event::Notice(key("a"), next));
         let entry = holder.store.inspect(&key("a")).await.unwrap().unwrap();
         assert_eq!((entry.lease, entry.count), (waiter.lease(1), 1));
         assert_eq!(entry.token, Some(grant.first));
@@ -135,7 +135,7 @@ async fn a_revocation_tells_whom_it_cut_off_and_the_next() {
             let (revoked, _) = outcome(&*waiter.store, revoke).await;
             assert_eq!(revoked, Outcome::Revoked { cut_off });
             let lease = holder.lease(1);
-            let told = Event::Told(key("a"), Notice::Revoked { lease });
+            let told = Event::Notice(key("a"), Notice::Revoked { lease });
             assert_eq!(holder.hears(1).await, [told]);
             waiter.granted("a", 1).await;
             waiter.release("a", 1).await;
@@ -181,11 +181,17 @@ async fn listeners_learn_that_the_file_was_deleted() {
     std::fs::remove_file(place.path()).unwrap();
     // Each notices at its next request, of whatever kind.
     assert_eq!(one.inspect(&key("a")).await.unwrap(), None);
-    assert_eq!(holder.hears(1).await, [Event::Interrupted(Reach::Store)]);
+    assert_eq!(
+        holder.hears(1).await,
+        [Event::Interrupted(EventScope::Store)]
+    );
     assert_eq!(waiter.take_heard(), []);
     let (lost, _) = outcome(&*other, renew("b", waiter.lease(2), LONG)).await;
     assert_eq!(lost, Outcome::Lost(Loss::Gone));
-    assert_eq!(waiter.hears(1).await, [Event::Interrupted(Reach::Store)]);
+    assert_eq!(
+        waiter.hears(1).await,
+        [Event::Interrupted(EventScope::Store)]
+    );
 
     // The new file has a queue of its own, and the same bells.
     waiter.take("a", 1).await;
@@ -211,7 +217,7 @@ async fn many_grants_of_one_transaction_all_arrive() {
     one.apply(all(&|name| release(name, lease))).await;
     let events = waiter.hears(names.len()).await;
     for (name, event) in names.iter().zip(events) {
-        let grant = matches!(&event, Event::Told(told, Notice::Granted(_)) if *told == key(name));
+        let grant = matches!(&event, Event::Notice(told, Notice::Granted(_)) if *told == key(name));
         assert!(grant, "{name}: {event:?}");
     }
 }

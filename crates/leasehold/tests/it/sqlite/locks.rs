@@ -7,7 +7,7 @@ use leasehold::clock::ManualClock;
 use leasehold::store::{About, Event};
 use leasehold_core::{Record, mutex};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_random_history_follows_the_rule() {
             let expected = mutex::apply(record, &request.op, now, |notice| {
                 tell(
                     notice.lease().client,
-                    Event::Told(request.key.clone(), *notice),
+                    Event::Notice(request.key.clone(), *notice),
                 )
             });
             assert_eq!(outcome, expected, "{request:?}, seed {seed}");

@@ -8,7 +8,7 @@ use leasehold::clock::ManualClock;
 use leasehold::store::sqlite::Machine;
 use leasehold::{Cause, Client};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 /// A machine whose clocks are ours.

@@ -9,7 +9,7 @@ use leasehold_core::Notice;
 use leasehold_testkit::{OutputLines, eventually_async};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ear::Asker;
+use super::event_log::Asker;
 use super::*;
 
 const ACCEPTANCE: Duration = Duration::from_secs(3);
@@ -169,7 +169,7 @@ fn a_stopped_waiter_costs_the_acceptance_ttl() {
         assert_eq!(entry.lease.client, client(10));
         assert!(entry.left <= ACCEPTANCE, "{entry:?}");
         // The next is told how long to wait before it looks.
-        let Event::Told(_, Notice::Next { ttl, .. }) = next.hears(1).await.remove(0) else {
+        let Event::Notice(_, Notice::Next { ttl, .. }) = next.hears(1).await.remove(0) else {
             panic!("not told");
         };
         assert_eq!(ttl.as_duration(), ACCEPTANCE);

@@ -10,11 +10,12 @@ use leasehold_core::{ClientId, Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::super::held::Held;
+use super::super::super::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
 use crate::store::{
-    About, BoxFuture, Entry, Key, Listener, MemoryStore, Reply, Request, Shard, Space, Store, Wakes,
+    About, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard, Store,
+    WakeupMode,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -59,7 +60,7 @@ impl NotingStore {
     }
 
     /// Grants a lease at once, past the client.
-    pub(super) fn grant(&self, held: &Held) {
+    pub(super) fn grant(&self, held: &ActiveLease) {
         let request = held.request(Op::Acquire {
             lease: held.id,
             count: NonZeroU32::MIN,
@@ -194,7 +195,7 @@ impl Store for NotingStore {
         Shard(u32::from(key.name.as_str() == "0"))
     }
 
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         self.inner.listen(space, client, listener);
     }
 
@@ -202,21 +203,21 @@ impl Store for NotingStore {
         self.inner.forget(client);
     }
 
-    fn wakes(&self) -> Wakes {
-        self.inner.wakes()
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.inner.wakeup_mode()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         self.inner.inspect(key)
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         self.inner.list(space)
     }
 
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use leasehold_core::{Op, Outcome, Ttl};
 use redis::{Cmd, Value};
 
-use super::super::batch::{self, REQUESTS_MAX, text};
-use super::super::renewals;
-use super::node::Node;
+use super::super::codec::{self, REQUESTS_MAX, text};
+use super::super::renew_script;
+use super::node::ClusterNode;
 use super::slots;
 use crate::store::{Key, Reply, Request};
 
@@ -17,18 +17,18 @@ use crate::store::{Key, Reply, Request};
 pub(super) struct Call {
     pub(super) slot: u16,
     pub(super) work: Work,
-    /// For each request of it the place in what was asked for.
-    pub(super) places: Vec<usize>,
+    /// For each request of it the addr in what was asked for.
+    pub(super) addrs: Vec<usize>,
     /// The node to which the slot is on its way, if the owner said that what is asked for is not there.
-    pub(super) asked: Option<Arc<Node>>,
+    pub(super) asked: Option<Arc<ClusterNode>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// Operations by the rule, in their order.
     Rule(Vec<Request>),
-    /// Renewals for the same ttl, by the short way.
-    Renewals(Ttl, Vec<Request>),
+    /// RenewScript for the same ttl, by the short way.
+    RenewScript(Ttl, Vec<Request>),
     /// Any command.
     Plain(Cmd),
 }
@@ -38,39 +38,39 @@ impl Work {
     pub(super) fn script(&self) -> Option<usize> {
         match self {
             Self::Rule(_) => Some(0),
-            Self::Renewals(..) => Some(1),
+            Self::RenewScript(..) => Some(1),
             Self::Plain(_) => None,
         }
     }
 
     pub(super) fn requests(&self) -> &[Request] {
         match self {
-            Self::Rule(requests) | Self::Renewals(_, requests) => requests,
+            Self::Rule(requests) | Self::RenewScript(_, requests) => requests,
             Self::Plain(_) => &[],
         }
     }
 }
 
-/// Requests with their places.
+/// Requests with their addrs.
 type Placed = Vec<(usize, Request)>;
 
 impl Call {
     fn new(slot: u16, placed: Placed, work: impl FnOnce(Vec<Request>) -> Work) -> Self {
-        let (places, requests) = placed.into_iter().unzip();
+        let (addrs, requests) = placed.into_iter().unzip();
         Self {
             slot,
             work: work(requests),
-            places,
+            addrs,
             asked: None,
         }
     }
 
     /// The only command on a key.
-    pub(super) fn plain(key: &str, cmd: Cmd, place: usize) -> Self {
+    pub(super) fn plain(key: &str, cmd: Cmd, addr: usize) -> Self {
         Self {
             slot: slots::of_text(key),
             work: Work::Plain(cmd),
-            places: vec![place],
+            addrs: vec![addr],
             asked: None,
         }
     }
@@ -78,9 +78,9 @@ impl Call {
     /// Calls of the rule: those of a slot in the order of the requests.
     pub(super) fn by_rule(placed: Placed) -> Vec<Self> {
         let mut slots = BTreeMap::<u16, Placed>::new();
-        for (place, request) in placed {
+        for (addr, request) in placed {
             let slot = slots::of(&request.key);
-            slots.entry(slot).or_default().push((place, request));
+            slots.entry(slot).or_default().push((addr, request));
         }
         let slots = slots.into_iter();
         slots
@@ -91,11 +91,11 @@ impl Call {
     /// Calls of the short way, of a batch of renewals.
     pub(super) fn renewals(batch: Placed) -> Vec<Self> {
         let mut groups = BTreeMap::<(u16, Ttl), Placed>::new();
-        for (place, request) in batch {
+        for (addr, request) in batch {
             if let Op::Renew { ttl, .. } = request.op {
                 let slot = slots::of(&request.key);
                 let group = groups.entry((slot, ttl)).or_default();
-                group.push((place, request));
+                group.push((addr, request));
             }
         }
         let mut calls = Vec::with_capacity(groups.len());
@@ -103,7 +103,7 @@ impl Call {
             while !group.is_empty() {
                 let rest = group.split_off(group.len().min(REQUESTS_MAX));
                 let part = std::mem::replace(&mut group, rest);
-                let work = |requests| Work::Renewals(ttl, requests);
+                let work = |requests| Work::RenewScript(ttl, requests);
                 calls.push(Self::new(slot, part, work));
             }
         }
@@ -116,15 +116,15 @@ impl Call {
         let (slot, ttl) = match &self.work {
             Work::Plain(_) => return vec![self],
             Work::Rule(_) => (self.slot, None),
-            Work::Renewals(ttl, _) => (self.slot, Some(*ttl)),
+            Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
         };
         let mut names = BTreeMap::<Key, Placed>::new();
-        for (place, request) in self.into_placed() {
+        for (addr, request) in self.into_placed() {
             let name = names.entry(request.key.clone()).or_default();
-            name.push((place, request));
+            name.push((addr, request));
         }
         let work = |requests| match ttl {
-            Some(ttl) => Work::Renewals(ttl, requests),
+            Some(ttl) => Work::RenewScript(ttl, requests),
             None => Work::Rule(requests),
         };
         let names = names.into_values();
@@ -132,7 +132,7 @@ impl Call {
     }
 
     /// The same for the node to which the slot is on its way, a call for each request.
-    pub(super) fn asking(self, node: &Arc<Node>) -> Vec<Self> {
+    pub(super) fn asking(self, node: &Arc<ClusterNode>) -> Vec<Self> {
         let asked = |call: Self| Self {
             asked: Some(Arc::clone(node)),
             ..call
@@ -140,10 +140,10 @@ impl Call {
         let (slot, ttl) = match &self.work {
             Work::Plain(_) => return vec![asked(self)],
             Work::Rule(_) => (self.slot, None),
-            Work::Renewals(ttl, _) => (self.slot, Some(*ttl)),
+            Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
         };
         let work = |requests| match ttl {
-            Some(ttl) => Work::Renewals(ttl, requests),
+            Some(ttl) => Work::RenewScript(ttl, requests),
             None => Work::Rule(requests),
         };
         let placed = self.into_placed().into_iter();
@@ -162,8 +162,8 @@ impl Call {
 
     pub(super) fn into_placed(self) -> Placed {
         match self.work {
-            Work::Rule(requests) | Work::Renewals(_, requests) => {
-                self.places.into_iter().zip(requests).collect()
+            Work::Rule(requests) | Work::RenewScript(_, requests) => {
+                self.addrs.into_iter().zip(requests).collect()
             }
             Work::Plain(_) => Vec::new(),
         }
@@ -175,7 +175,7 @@ impl Call {
         match &self.work {
             Work::Rule(requests) => {
                 let elsewhere = elsewhere(&answer);
-                let replies = batch::decode(requests, answer).into_iter().enumerate();
+                let replies = codec::decode(requests, answer).into_iter().enumerate();
                 replies
                     .map(|(nth, reply)| match reply {
                         Reply::Rejected(_) if elsewhere.contains(&nth) => None,
@@ -183,8 +183,8 @@ impl Call {
                     })
                     .collect()
             }
-            Work::Renewals(_, requests) => {
-                let Some((now, left)) = renewals::decode(&answer) else {
+            Work::RenewScript(_, requests) => {
+                let Some((now, left)) = renew_script::decode(&answer) else {
                     return vec![None; requests.len()];
                 };
                 let outcome = Outcome::Renewed;

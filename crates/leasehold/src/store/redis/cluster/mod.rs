@@ -1,19 +1,19 @@
 //! A Redis cluster: a store over its masters, each of which has a part of the slots.
 //!
 //! * `slots` is which slot a key is in, `map` who has which slot by the word of a node.
-//! * `atlas` keeps the map and the nodes, and knows who listens.
+//! * `topology` keeps the map and the nodes, and knows who listens.
 //! * `node` is one of them, with a connection and scripts of its own.
 //! * `call` is what is asked of a node: all its keys are in one slot. `route` brings calls to where they
 //!   belong.
 //!
 //! The routing is our own: that of the client library sends things again that may have been applied.
 
-mod atlas;
 mod call;
-mod map;
 mod node;
-mod route;
+mod router;
+mod slot_map;
 mod slots;
+mod topology;
 
 use std::fmt;
 use std::sync::Weak;
@@ -25,19 +25,19 @@ use leasehold_core::{ClientId, Op, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
-use self::atlas::Atlas;
 use self::call::{Call, Work};
-use self::route::End;
+use self::router::CallResult;
+use self::topology::Topology;
 use super::address::Address;
-use super::announcement::{ANNOUNCE, announced, announcement};
-use super::batch::{REQUESTS_MAX, text};
+use super::client_info::{ANNOUNCE, announced, client_info};
+use super::codec::{REQUESTS_MAX, text};
 use super::deployment::Deployment;
 use super::errors;
+use super::inspect::{self, Question, Reader};
 use super::keys::ClientKey;
-use super::read::{self, Question, Reader};
 use crate::store::{
-    About, BoxFuture, Entry, Event, Key, Listener, OpenOptions, Reply, Request, Shard, Space,
-    Store, Wakes, refuse_replicated,
+    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, OpenOptions, Reply, Request, Shard,
+    Store, WakeupMode, refuse_replicated,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -58,7 +58,7 @@ const MOVE_PAUSE: Duration = Duration::from_millis(5);
 )]
 pub struct ClusterStore {
     seeds: Deployment,
-    atlas: Atlas,
+    topology: Topology,
     /// Whether a server does not know the short way to renew.
     no_short_way: AtomicBool,
 }
@@ -67,11 +67,11 @@ impl ClusterStore {
     pub(super) async fn connect(seeds: Vec<Address>, options: &OpenOptions) -> Result<Self> {
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
-            atlas: Atlas::new(seeds, options.clone()),
+            topology: Topology::new(seeds, options.clone()),
             no_short_way: AtomicBool::new(false),
         };
         let named = |error: Error| error.at_store(&store);
-        store.atlas.discover().await.map_err(named)?;
+        store.topology.discover().await.map_err(named)?;
         store.greet().await.map_err(named)?;
         Ok(store)
     }
@@ -88,7 +88,7 @@ impl ClusterStore {
     /// How many script calls were sent to the nodes that are there.
     #[cfg(feature = "__bench")]
     pub(in crate::store) fn calls(&self) -> u64 {
-        let map = self.atlas.map();
+        let map = self.topology.map();
         map.nodes().iter().map(|node| node.calls()).sum()
     }
 
@@ -97,23 +97,23 @@ impl ClusterStore {
     async fn greet(&self) -> Result<()> {
         let start = Instant::now();
         loop {
-            let map = self.atlas.map();
+            let map = self.topology.map();
             let greetings = map.nodes().iter().map(|node| node.greet());
             let greeted = join_all(greetings).await;
             let greeted = greeted.into_iter().zip(map.nodes());
             let trouble = greeted
-                .filter_map(|(greeted, node)| Some(greeted.err()?.at_store(node.link.place())));
+                .filter_map(|(greeted, node)| Some(greeted.err()?.at_store(node.manager.target())));
             let error = match (map.uncovered(), trouble.last()) {
                 (0, None) => return Ok(()),
                 (0, Some(error)) => error,
                 (uncovered, _) => return Err(errors::slots_without_node(uncovered)),
             };
-            let in_time = start.elapsed() < self.atlas.options().connect_timeout;
+            let in_time = start.elapsed() < self.topology.options().connect_timeout;
             if error.kind() != ErrorKind::Unreachable || !in_time {
                 return Err(error);
             }
             tokio::time::sleep(LOOK_AGAIN).await;
-            self.atlas.refresh(None).await;
+            self.topology.refresh(None).await;
         }
     }
 
@@ -150,14 +150,14 @@ impl ClusterStore {
 
     /// Asks for operations by the rule, and again for those that came upon a slot on its way, for a while.
     async fn apply_by_rule(&self, placed: Vec<(usize, Request)>, replies: &mut [Option<Reply>]) {
-        let (start, patience) = (Instant::now(), self.atlas.options().response_timeout / 4);
+        let (start, patience) = (Instant::now(), self.topology.options().response_timeout / 4);
         let mut left = self.apply(Call::by_rule(placed), replies).await;
         while !left.is_empty() && start.elapsed() < patience {
             tokio::time::sleep(MOVE_PAUSE).await;
             left = self.apply(Call::by_rule(left), replies).await;
         }
-        for (place, _) in left {
-            if let Some(reply) = replies.get_mut(place) {
+        for (addr, _) in left {
+            if let Some(reply) = replies.get_mut(addr) {
                 *reply = Some(Reply::Rejected(errors::slot_is_moving()));
             }
         }
@@ -171,19 +171,23 @@ impl ClusterStore {
         renewals && !self.no_short_way.load(Ordering::Relaxed)
     }
 
-    /// Makes calls, puts the replies to their places, and answers what was not simply renewed.
+    /// Makes calls, puts the replies to their addrs, and answers what was not simply renewed.
     async fn apply(
         &self,
         calls: Vec<Call>,
         replies: &mut [Option<Reply>],
     ) -> Vec<(usize, Request)> {
         let mut left = Vec::new();
-        for (call, end) in route::make(&self.atlas, calls).await {
+        for (call, end) in router::make(&self.topology, calls).await {
             let answers = match end {
-                End::NotApplied(error) => vec![Some(Reply::Rejected(error)); call.places.len()],
-                End::Unanswered(error) => vec![Some(Reply::Unknown(error)); call.places.len()],
-                End::Answered(answer, dialed) => {
-                    if let (Work::Renewals(..), Value::Array(words)) = (&call.work, &answer)
+                CallResult::NotApplied(error) => {
+                    vec![Some(Reply::Rejected(error)); call.addrs.len()]
+                }
+                CallResult::Unanswered(error) => {
+                    vec![Some(Reply::Unknown(error)); call.addrs.len()]
+                }
+                CallResult::Answered(answer, session) => {
+                    if let (Work::RenewScript(..), Value::Array(words)) = (&call.work, &answer)
                         && let Some(Value::BulkString(_)) = words.first()
                         && !self.no_short_way.swap(true, Ordering::Relaxed)
                     {
@@ -191,7 +195,7 @@ impl ClusterStore {
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {
-                        dialed.news.note(call.work.requests(), &all);
+                        session.subscriptions.note(call.work.requests(), &all);
                     }
                     self.tell_revoked(&answers, &call);
                     answers
@@ -221,31 +225,31 @@ impl ClusterStore {
                 } = outcome
             {
                 let event = Event::Changed(request.key.clone());
-                self.atlas.tell(lease.client, event);
+                self.topology.tell(lease.client, event);
             }
         }
     }
 
-    async fn list_all(&self, space: &Space) -> Result<Vec<Entry>> {
-        let map = self.atlas.map();
-        let servers = map.nodes().iter().map(|node| &node.link).collect();
-        read::list(self, servers, space).await
+    async fn list_all(&self, space: &Keyspace) -> Result<Vec<Entry>> {
+        let map = self.topology.map();
+        let servers = map.nodes().iter().map(|node| &node.manager).collect();
+        inspect::list(self, servers, space).await
     }
 
     async fn announce_client(
         &self,
-        space: &Space,
+        space: &Keyspace,
         client: ClientId,
         about: &About,
         ttl: Duration,
     ) -> Result<()> {
         // A good moment to see to it that all nodes can tell us things, also those that have come.
-        self.atlas.refresh(None).await;
-        let map = self.atlas.map();
-        let settled = map.nodes().iter().map(|node| node.link.settled());
+        self.topology.refresh(None).await;
+        let map = self.topology.map();
+        let settled = map.nodes().iter().map(|node| node.manager.settled());
         drop(join_all(settled).await);
         let key = ClientKey(space, client).to_string();
-        let cmd = announcement("EVAL", ANNOUNCE, &key, about, ttl);
+        let cmd = client_info("EVAL", ANNOUNCE, &key, about, ttl);
         let answers = self.read(vec![(key.clone(), cmd)]).await?;
         let answered = answers.into_iter().next();
         let answered = announced(&key, answered.unwrap_or(Value::Nil));
@@ -269,15 +273,15 @@ impl Reader for ClusterStore {
     async fn read(&self, questions: Vec<Question>) -> Result<Vec<Value>> {
         let mut answers = vec![Value::Nil; questions.len()];
         let calls = questions.into_iter().enumerate();
-        let calls = calls.map(|(place, (key, cmd))| Call::plain(&key, cmd, place));
-        for (call, end) in route::make(&self.atlas, calls.collect()).await {
+        let calls = calls.map(|(addr, (key, cmd))| Call::plain(&key, cmd, addr));
+        for (call, end) in router::make(&self.topology, calls.collect()).await {
             match end {
-                End::Answered(answer, _) => {
-                    if let Some(place) = call.places.first().and_then(|at| answers.get_mut(*at)) {
-                        *place = answer;
+                CallResult::Answered(answer, _) => {
+                    if let Some(addr) = call.addrs.first().and_then(|at| answers.get_mut(*at)) {
+                        *addr = answer;
                     }
                 }
-                End::NotApplied(error) | End::Unanswered(error) => {
+                CallResult::NotApplied(error) | CallResult::Unanswered(error) => {
                     return Err(self.name_error(error));
                 }
             }
@@ -302,32 +306,32 @@ impl Store for ClusterStore {
     }
 
     fn shard(&self, key: &Key) -> Shard {
-        self.atlas.shard(key)
+        self.topology.shard(key)
     }
 
-    fn listen(&self, space: &Space, client: ClientId, listener: Weak<dyn Listener>) {
-        self.atlas.listen(space, client, listener);
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        self.topology.listen(space, client, listener);
     }
 
     fn forget(&self, client: ClientId) {
-        self.atlas.forget(client);
+        self.topology.forget(client);
     }
 
-    fn wakes(&self) -> Wakes {
-        self.atlas.wakes()
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.topology.wakeup_mode()
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(read::inspect(self, key))
+        Box::pin(inspect::inspect(self, key))
     }
 
-    fn list<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(self.list_all(space))
     }
 
     fn announce<'a>(
         &'a self,
-        space: &'a Space,
+        space: &'a Keyspace,
         client: ClientId,
         about: &'a About,
         ttl: Duration,

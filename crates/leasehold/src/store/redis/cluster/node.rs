@@ -7,16 +7,16 @@ use leasehold_core::Op;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 
 use super::super::address::Address;
-use super::super::batch::{self, Terms};
-use super::super::connection::Link;
-use super::super::dialed::Dialed;
-use super::super::listeners::Listeners;
-use super::super::renewals::{self, RENEW};
+use super::super::codec::{self, CallOptions};
+use super::super::connection_manager::ConnectionManager;
+use super::super::notifications::Notifications;
+use super::super::renew_script::{self, RENEW};
 use super::super::script::Script;
+use super::super::session::Session;
 use super::super::{MUTEX, Result};
 use super::call::{Call, Work};
-use super::map::Place;
-use crate::store::{OpenOptions, Shard, Wakes};
+use super::slot_map::NodeAddr;
+use crate::store::{OpenOptions, Shard, WakeupMode};
 
 /// How often calls are sent again to a node that does not know their script. The first time tells it
 /// the script; the second is for one that forgot it meanwhile.
@@ -24,30 +24,35 @@ const PASSES: usize = 3;
 
 /// A node: its connection, and what is known of it.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
+pub(super) struct ClusterNode {
+    pub(super) addr: NodeAddr,
     pub(super) shard: Shard,
-    pub(super) link: Link,
+    pub(super) manager: ConnectionManager,
     mutex: Script,
     renew: Script,
     /// Whether it did not answer when it was asked last.
     doubtful: AtomicBool,
 }
 
-impl Node {
+impl ClusterNode {
     pub(super) fn new(
         seed: &Address,
-        place: Place,
+        addr: NodeAddr,
         id: &str,
         shard: Shard,
         options: &OpenOptions,
     ) -> Self {
-        let listeners = Arc::new(Listeners::of_node(id.to_owned()));
-        let address = seed.at(&place.host, place.port);
+        let notifications = Arc::new(Notifications::of_node(id.to_owned()));
+        let address = seed.at(&addr.host, addr.port);
         let (connect, response) = (options.connect_timeout, options.response_timeout);
         Self {
-            link: Link::told_to(listeners, address, connect, response),
-            place,
+            manager: ConnectionManager::with_notifications(
+                notifications,
+                address,
+                connect,
+                response,
+            ),
+            addr,
             shard,
             mutex: Script::new(MUTEX),
             renew: Script::new(RENEW),
@@ -57,7 +62,7 @@ impl Node {
 
     /// Its id in the cluster.
     pub(super) fn id(&self) -> &str {
-        self.link.listeners().node()
+        self.manager.notifications().node()
     }
 
     pub(super) fn is_doubtful(&self) -> bool {
@@ -77,7 +82,7 @@ impl Node {
 
     /// Proves that it is there, lets us in and knows the script.
     pub(super) async fn greet(&self) -> Result<()> {
-        let greeted = super::super::greet(&self.link, &self.mutex).await;
+        let greeted = super::super::greet(&self.manager, &self.mutex).await;
         self.doubt(greeted.is_err());
         greeted
     }
@@ -86,13 +91,13 @@ impl Node {
     ///
     /// One that was refused because the node does not know its script is made once more, behind one that
     /// tells it.
-    pub(super) async fn make(&self, dialed: &Dialed, calls: &[Call]) -> RedisResult<Vec<Value>> {
-        let queued = self.link.listeners().wakes() == Wakes::Grants;
+    pub(super) async fn make(&self, session: &Session, calls: &[Call]) -> RedisResult<Vec<Value>> {
+        let queued = self.manager.notifications().wakeup_mode() == WakeupMode::Grants;
         let mut answers: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
         let mut open: Vec<usize> = (0..calls.len()).collect();
         for pass in 0..PASSES {
             let mut pipeline = Pipeline::with_capacity(open.len());
-            let mut places = Vec::with_capacity(open.len());
+            let mut addrs = Vec::with_capacity(open.len());
             let mut told = [false; 2];
             for nth in &open {
                 let call = &calls[*nth];
@@ -104,14 +109,14 @@ impl Node {
                     (1, Some(script)) => !std::mem::replace(&mut told[script], true),
                     _ => true,
                 };
-                places.push(pipeline.len());
+                addrs.push(pipeline.len());
                 pipeline.add_command(self.command(call, queued, whole));
             }
             let count = pipeline.len();
-            let mut connection = dialed.connection.clone();
+            let mut connection = session.connection.clone();
             let mut got = connection.send_packed_commands(&pipeline, 0, count).await?;
-            for (nth, place) in open.iter().zip(places) {
-                if let Some(answer) = got.get_mut(place) {
+            for (nth, addr) in open.iter().zip(addrs) {
+                if let Some(answer) = got.get_mut(addr) {
                     answers[*nth] = std::mem::replace(answer, Value::Nil);
                 }
             }
@@ -126,16 +131,16 @@ impl Node {
     fn command(&self, call: &Call, queued: bool, whole: bool) -> Cmd {
         match &call.work {
             Work::Rule(requests) => {
-                let terms = Terms {
+                let terms = CallOptions {
                     master: false,
                     queued,
                     node: self.id(),
                     record_only: call.asked.is_some(),
                 };
                 let (verb, script) = named(&self.mutex, whole);
-                batch::encode(verb, script, requests, terms)
+                codec::encode(verb, script, requests, terms)
             }
-            Work::Renewals(ttl, requests) => {
+            Work::RenewScript(ttl, requests) => {
                 let renewals = requests.iter().enumerate();
                 let part: Vec<_> = renewals
                     .filter_map(|(nth, request)| match request.op {
@@ -144,7 +149,7 @@ impl Node {
                     })
                     .collect();
                 let (verb, script) = named(&self.renew, whole);
-                renewals::encode(verb, script, &(*ttl, &part))
+                renew_script::encode(verb, script, &(*ttl, &part))
             }
             Work::Plain(cmd) => cmd.clone(),
         }

@@ -56,11 +56,11 @@ const fn table() -> [u16; 256] {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Name, Scope};
+    use leasehold_core::{Name, ScopeName};
 
     use super::super::super::keys::{CounterKey, QueueKey, RecordKey};
     use super::*;
-    use crate::store::Space;
+    use crate::store::Keyspace;
 
     /// The first from the specification of Redis Cluster, the others from a server.
     #[test]
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn all_keys_of_a_name_are_in_its_slot() {
-        let scope = |text| Scope::parse(text).unwrap();
-        let space = Space::new(scope("app"), scope("t"));
+        let scope = |text| ScopeName::parse(text).unwrap();
+        let space = Keyspace::new(scope("app"), scope("t"));
         for name in ["orders/42", "a:token", ":", "昼"] {
             let key = space.key(Name::parse(name).unwrap());
             let keys = [

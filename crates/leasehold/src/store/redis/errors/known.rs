@@ -84,7 +84,7 @@ const TABLE: &[Known] = &[
     known("MISCONF", "", ErrorKind::Store,
         "the server cannot save its data and refuses writes; look at its disk and its log"),
     transient("NOREPLICAS", "",
-        "the server has fewer replicas than its min-replicas-to-write asks for; mend them"),
+        "the server has fewer replicas than its min-replicas-to-write asks for; fix them"),
     transient("MASTERDOWN", "",
         "this replica has lost its master; connect to the master"),
     transient("BUSY", "",

@@ -1,4 +1,4 @@
--- Renewals as they nearly always are: each lease holds its record, and the ttl grows. That is the
+-- RenewScript as they nearly always are: each lease holds its record, and the ttl grows. That is the
 -- rule of mutex.lua for them, at a third of its cost; see there for the records. What is not so
 -- simple is left as it is and answered with its place, and has to be asked of mutex.lua.
 --

@@ -5,23 +5,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Value, cmd};
 
 use crate::Result;
-use crate::store::redis::connection::Link;
-use crate::store::redis::read;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::inspect;
 use crate::store::survey::ClockFacts;
 
 /// How often it is asked: the shortest round trip tells most.
 const SAMPLES: u32 = 5;
 
 /// Asks a server for its time. `None` if it does not tell.
-pub(super) async fn ask(link: &Link) -> Result<Option<ClockFacts>> {
+pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
         let sent = SystemTime::now();
         let time = cmd("TIME");
-        let answer = link
+        let answer = manager
             .exchange(|mut connection| async move { connection.send_packed_command(&time).await })
             .await
-            .map_err(read::plain)?;
+            .map_err(inspect::plain)?;
         let came = SystemTime::now();
         let Some(told) = parse(&answer) else {
             return Ok(None);
@@ -58,7 +58,7 @@ fn parse(answer: &Value) -> Option<i64> {
     let [seconds, micros] = parts.as_slice() else {
         return None;
     };
-    let [seconds, micros] = [seconds, micros].map(read::parsed::<i64>);
+    let [seconds, micros] = [seconds, micros].map(inspect::parsed::<i64>);
     seconds?.checked_mul(1_000_000)?.checked_add(micros?)
 }
 

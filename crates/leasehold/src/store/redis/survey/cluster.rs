@@ -4,8 +4,8 @@ use super::{send, words};
 use crate::Result;
 use crate::store::OpenOptions;
 use crate::store::redis::address::Address;
-use crate::store::redis::batch::text;
-use crate::store::redis::connection::Link;
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::{Deployment, errors};
 use crate::store::survey::{ClusterFacts, Fields, Member, Seen};
 
@@ -22,8 +22,8 @@ pub(super) async fn ask(
     let mut failure = errors::strange_answer();
     for seed in &seeds {
         let (connect, response) = (options.connect_timeout, options.response_timeout);
-        let link = Link::new(seed.clone(), connect, response);
-        match one(&link).await {
+        let manager = ConnectionManager::new(seed.clone(), connect, response);
+        match one(&manager).await {
             Ok(Seen::Known(facts)) if !facts.members.is_empty() => {
                 let members = facts.members.iter().filter(|member| member.port != 0);
                 let nodes = members.map(|member| match member.host.as_str() {
@@ -41,9 +41,9 @@ pub(super) async fn ask(
     Err(failure.at_store(Deployment::Cluster(seeds)))
 }
 
-async fn one(link: &Link) -> Result<Seen<ClusterFacts>> {
+async fn one(manager: &ConnectionManager) -> Result<Seen<ClusterFacts>> {
     let ask = |what: &str| words(&["CLUSTER", what]);
-    let answers = send(link, [ask("INFO"), ask("NODES")]).await?;
+    let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
     if let Some(refusal) = answers.iter().find_map(errors::refusal) {
         return Ok(Seen::Hidden(refusal.words));
     }
@@ -66,11 +66,11 @@ fn words_of(answer: &redis::Value) -> Option<String> {
 /// `ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK SLOTS...`
 fn member(line: &str) -> Option<Member> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    let [id, place, flags, master, _, _, _, _, slots @ ..] = &words[..] else {
+    let [id, target, flags, master, _, _, _, _, slots @ ..] = &words[..] else {
         return None;
     };
-    let place = place.split([',', '@']).next()?;
-    let (host, port) = place.rsplit_once(':')?;
+    let target = target.split([',', '@']).next()?;
+    let (host, port) = target.rsplit_once(':')?;
     Some(Member {
         id: (*id).to_owned(),
         host: host.to_owned(),

@@ -4,9 +4,9 @@ use redis::Value;
 
 use super::{send, words};
 use crate::Result;
-use crate::store::redis::batch::text;
-use crate::store::redis::connection::Link;
-use crate::store::redis::{errors, read};
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::{errors, inspect};
 use crate::store::survey::{Fields, Seen};
 
 /// The settings that matter. Each is asked for by itself: servers before 7.0 take one at a time.
@@ -26,19 +26,19 @@ const SETTINGS: [&str; 12] = [
 ];
 
 /// `INFO`, `CONFIG GET`, and the version of the protocol.
-pub(super) async fn ask(link: &Link) -> Result<(Seen<Fields>, Seen<Fields>, u8)> {
+pub(super) async fn ask(manager: &ConnectionManager) -> Result<(Seen<Fields>, Seen<Fields>, u8)> {
     let settings = SETTINGS.map(|setting| words(&["CONFIG", "GET", setting]));
     let commands = [words(&["HELLO"]), words(&["INFO"])];
-    let answers = send(link, commands.into_iter().chain(settings)).await?;
+    let answers = send(manager, commands.into_iter().chain(settings)).await?;
     let [hello, info, settings @ ..] = &answers[..] else {
-        return Err(errors::strange_answer().at_store(link.place()));
+        return Err(errors::strange_answer().at_store(manager.target()));
     };
     Ok((parse_info(info), parse_settings(settings), protocol(hello)))
 }
 
 /// Who speaks no other version does not know the question.
 fn protocol(hello: &Value) -> u8 {
-    let fields = read::fields(hello).unwrap_or_default();
+    let fields = inspect::fields(hello).unwrap_or_default();
     let proto = fields.iter().find(|(name, _)| is(name, "proto"));
     match proto {
         Some((_, Value::Int(3))) => 3,
@@ -70,7 +70,7 @@ fn parse_settings(answers: &[Value]) -> Seen<Fields> {
         if let Some(refusal) = errors::refusal(answer) {
             return Seen::Hidden(refusal.words);
         }
-        for (name, value) in read::fields(answer).unwrap_or_default() {
+        for (name, value) in inspect::fields(answer).unwrap_or_default() {
             if let (Some(name), Some(value)) = (text(name), text(value)) {
                 known.0.insert(name, value);
             }

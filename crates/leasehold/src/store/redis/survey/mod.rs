@@ -11,12 +11,12 @@ use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 
 use super::address::Address;
-use super::connection::Link;
+use super::connection_manager::ConnectionManager;
 use super::deployment;
 use super::deployment::Deployment;
-use super::read::Reader as _;
+use super::inspect::Reader as _;
 use crate::store::survey::{NodeFacts, Servers, Topology};
-use crate::store::{OpenOptions, Space};
+use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Result};
 
 /// Looks at the servers that a URL names.
@@ -28,7 +28,7 @@ use crate::{Durability, Result};
 pub(in crate::store) async fn survey(
     url: &str,
     options: &OpenOptions,
-    space: &Space,
+    space: &Keyspace,
     durability: Durability,
 ) -> Result<Servers> {
     let deployment = deployment(url, options)?;
@@ -71,7 +71,7 @@ pub(in crate::store) async fn survey(
 #[derive(Clone)]
 struct Look {
     options: OpenOptions,
-    space: Space,
+    space: Keyspace,
     /// What our user must be allowed to do there beside the usual.
     extras: Vec<&'static str>,
 }
@@ -122,9 +122,12 @@ async fn all(
 }
 
 /// Sends commands in one round trip. As many answers as commands.
-async fn send(link: &Link, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
+async fn send(
+    manager: &ConnectionManager,
+    commands: impl IntoIterator<Item = Cmd>,
+) -> Result<Vec<Value>> {
     let questions = commands.into_iter().map(|cmd| (String::new(), cmd));
-    link.read(questions.collect()).await
+    manager.read(questions.collect()).await
 }
 
 /// A command and its words.
@@ -142,11 +145,12 @@ async fn node(address: Address, name: String, look: &Look) -> Result<NodeFacts> 
         extras,
     } = look;
     let user = address.user.clone();
-    let link = Link::new(address, options.connect_timeout, options.response_timeout);
-    let (info, config, protocol) = facts::ask(&link).await?;
-    let mut rights = rights::ask(&link, space, protocol, extras).await?;
+    let manager =
+        ConnectionManager::new(address, options.connect_timeout, options.response_timeout);
+    let (info, config, protocol) = facts::ask(&manager).await?;
+    let mut rights = rights::ask(&manager, space, protocol, extras).await?;
     rights.user = rights.user.or(user);
-    let clock = clock::ask(&link).await?;
+    let clock = clock::ask(&manager).await?;
     Ok(NodeFacts {
         name,
         info,

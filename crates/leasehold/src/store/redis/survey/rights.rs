@@ -7,13 +7,13 @@ use leasehold_core::{ClientId, Name};
 use redis::{Value, cmd};
 
 use super::{send, words};
-use crate::store::redis::batch::text;
-use crate::store::redis::connection::Link;
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
 use crate::store::redis::keys::{ClientKey, QueueKey, RecordKey, RecordPattern};
 use crate::store::survey::{Lack, Need, Rights};
-use crate::store::{Key, Space};
+use crate::store::{Key, Keyspace};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// What the commands are needed for. In the order in which the line for a user names them.
@@ -56,7 +56,7 @@ const PROBE: &str = include_str!("probe.lua");
 const NAMES_MAX: u32 = 650;
 
 /// The line that makes a user who may do all of it and nothing else.
-pub(super) fn line(space: &Space, deployment: &Deployment, extras: &[&str]) -> String {
+pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
     let any = match deployment {
         Deployment::Single(address) => Some(address),
         Deployment::Sentinel(set) => set.sentinels.first(),
@@ -91,20 +91,20 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
 
 /// Tries what our user may do, these commands among it.
 pub(super) async fn ask(
-    link: &Link,
-    space: &Space,
+    manager: &ConnectionManager,
+    space: &Keyspace,
     protocol: u8,
     extras: &[&'static str],
 ) -> Result<Rights> {
     let mut rights = Rights {
-        user: user(link).await?,
+        user: user(manager).await?,
         ..Rights::default()
     };
     let Probed {
         record,
         channel,
         answer,
-    } = probe(link, space).await?;
+    } = probe(manager, space).await?;
     match &answer {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
@@ -149,7 +149,7 @@ pub(super) async fn ask(
         try_out("subscribe", &["SUBSCRIBE", &channel]);
         try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
     }
-    let answers = send(link, commands).await?;
+    let answers = send(manager, commands).await?;
     for (command, answer) in asked.into_iter().zip(&answers) {
         rights.note_answer(command, answer);
     }
@@ -165,7 +165,7 @@ struct Probed {
 }
 
 /// Runs the script. A node of a cluster does it for names in its slots only.
-async fn probe(link: &Link, space: &Space) -> Result<Probed> {
+async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> {
     let mut left = NAMES_MAX;
     loop {
         let (key, client) = nobodys(space)?;
@@ -174,7 +174,7 @@ async fn probe(link: &Link, space: &Space) -> Result<Probed> {
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);
-        let answer = send(link, [probe]).await?.into_iter().next();
+        let answer = send(manager, [probe]).await?.into_iter().next();
         let moved = matches!(&answer, Some(Value::ServerError(error)) if error.code() == "MOVED");
         left -= 1;
         if !moved || left == 0 {
@@ -188,13 +188,13 @@ async fn probe(link: &Link, space: &Space) -> Result<Probed> {
 }
 
 /// Who the server takes us for, if it tells.
-async fn user(link: &Link) -> Result<Option<String>> {
-    let answers = send(link, [words(&["ACL", "WHOAMI"])]).await?;
+async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
+    let answers = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
     Ok(answers.first().and_then(text))
 }
 
 /// A lock that nobody holds, and a client that nobody is.
-fn nobodys(space: &Space) -> Result<(Key, ClientId)> {
+fn nobodys(space: &Keyspace) -> Result<(Key, ClientId)> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = "the system has no random numbers for a name";
@@ -243,15 +243,15 @@ impl Rights {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::Scope;
+    use leasehold_core::ScopeName;
 
     use super::*;
     use crate::ReplicaCount;
 
     #[test]
     fn the_line_names_every_right_once() {
-        let scope = |text| Scope::parse(text).unwrap();
-        let space = Space::new(scope("app"), scope("t"));
+        let scope = |text| ScopeName::parse(text).unwrap();
+        let space = Keyspace::new(scope("app"), scope("t"));
         let line_of = |url: &str, durability| {
             let deployment = Deployment::parse(url).unwrap();
             line(&space, &deployment, &extras(&deployment, durability))

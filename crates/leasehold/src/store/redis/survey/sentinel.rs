@@ -5,11 +5,11 @@ use redis::Value;
 use super::{send, words};
 use crate::store::OpenOptions;
 use crate::store::redis::address::Address;
-use crate::store::redis::batch::text;
-use crate::store::redis::connection::Link;
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::SentinelSet;
 use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::{Deployment, errors, place, read};
+use crate::store::redis::{Deployment, errors, inspect, target};
 use crate::store::survey::{Fields, Seen, Watch};
 use crate::{Error, Result};
 
@@ -27,8 +27,9 @@ pub(super) async fn ask(
     let mut newest = None;
     for sentinel in sentinels.each() {
         let name = sentinel.server();
-        let link = Link::new(sentinel, options.connect_timeout, options.response_timeout);
-        let asked = one(&link, &set.master).await;
+        let manager =
+            ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
+        let asked = one(&manager, &set.master).await;
         let master = match asked {
             Ok((Seen::Known(master), replicas)) => {
                 let epoch = master.number("config-epoch");
@@ -51,21 +52,21 @@ pub(super) async fn ask(
 
 /// Why no master was named, as whoever connects is told.
 async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
-    let place = match place(Deployment::Sentinel(set), options) {
-        Ok(place) => place,
+    let target = match target(Deployment::Sentinel(set), options) {
+        Ok(target) => target,
         Err(error) => return error,
     };
-    let link = Link::new(place, options.connect_timeout, options.response_timeout);
-    match link.settled().await {
+    let manager = ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
+    match manager.settled().await {
         Ok(_) => errors::strange_answer(),
         Err(error) => error,
     }
 }
 
-async fn one(link: &Link, master: &str) -> Result<(Seen<Fields>, Vec<Fields>)> {
+async fn one(manager: &ConnectionManager, master: &str) -> Result<(Seen<Fields>, Vec<Fields>)> {
     let ask = |what: &str| words(&["SENTINEL", what, master]);
     // The newer word for them is not known to servers before 5.0.
-    let answers = send(link, [ask("MASTER"), ask("SLAVES")]).await?;
+    let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
     let [about, replicas] = &answers[..] else {
         return Err(errors::strange_answer());
     };
@@ -80,7 +81,7 @@ async fn one(link: &Link, master: &str) -> Result<(Seen<Fields>, Vec<Fields>)> {
 }
 
 fn fields(answer: &Value) -> Fields {
-    let pairs = read::fields(answer).unwrap_or_default().into_iter();
+    let pairs = inspect::fields(answer).unwrap_or_default().into_iter();
     Fields(
         pairs
             .filter_map(|(name, value)| text(name).zip(text(value)))

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::fault::Fault;
+use super::error::Fault;
 
 /// No lock.
 #[derive(Debug)]

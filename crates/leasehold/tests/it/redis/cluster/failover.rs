@@ -16,12 +16,12 @@ fn rounds() -> usize {
 }
 
 /// Locks that are held, on which master each, and what their holders were told.
-struct Scene {
+struct Scenario {
     guards: Vec<(usize, Arc<Guard>)>,
     told: Vec<tokio::task::JoinHandle<Vec<StateKind>>>,
 }
 
-impl Scene {
+impl Scenario {
     async fn new(client: &Client, names: &[(usize, String)]) -> Self {
         let mut guards = Vec::new();
         for (master, name) in names {
@@ -93,7 +93,7 @@ async fn fifty_leases_outlive_a_failover_by_command() {
     let cluster = Cluster::start();
     let names = names_on_each(&cluster, 17);
     let client = client(&cluster, TTL).await;
-    let scene = Scene::new(&client, &names).await;
+    let scenario = Scenario::new(&client, &names).await;
     for round in 0..rounds() {
         let shard = round % 3;
         let slot = cluster.slot_of(&record(
@@ -101,18 +101,18 @@ async fn fifty_leases_outlive_a_failover_by_command() {
         ));
         let replica = cluster.replica_of(cluster.master_of(slot));
         tokio::task::block_in_place(|| cluster.fail_over(replica));
-        let since = scene.last();
-        scene.is_clear(&client, shard, since).await;
+        let since = scenario.last();
+        scenario.is_clear(&client, shard, since).await;
         // A master that consents hands over everything.
         assert!(
-            scene
+            scenario
                 .guards
                 .iter()
                 .all(|(_, guard)| !guard.state().is_lost())
         );
         tokio::task::block_in_place(|| cluster.settled());
     }
-    scene.end(usize::MAX).await;
+    scenario.end(usize::MAX).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,18 +121,18 @@ async fn a_killed_master_costs_no_other_shard_anything() {
     let names = names_on_each(&cluster, 17);
     let client = client(&cluster, TTL).await;
     for round in 0..rounds() {
-        let scene = Scene::new(&client, &names).await;
+        let scenario = Scenario::new(&client, &names).await;
         let shard = round % 3;
         let slot = cluster.slot_of(&record(
             &names.iter().find(|(at, _)| *at == shard).unwrap().1,
         ));
         let master = cluster.master_of(slot);
-        let since = scene.last();
+        let since = scenario.last();
         let killed = Instant::now();
         tokio::task::block_in_place(|| cluster.node_mut(master).kill9());
-        scene.is_clear(&client, shard, since).await;
+        scenario.is_clear(&client, shard, since).await;
         let took = killed.elapsed();
-        let lost = scene.end(shard).await;
+        let lost = scenario.end(shard).await;
         println!("round {round}: clear after {took:?}, {lost} lost");
         tokio::task::block_in_place(|| {
             cluster.node_mut(master).restart(Restart::Kept);
@@ -147,9 +147,9 @@ async fn a_stopped_master_delays_no_other_shard() {
     let cluster = Cluster::start();
     let names = names_on_each(&cluster, 17);
     let client = client(&cluster, TTL).await;
-    let scene = Scene::new(&client, &names).await;
+    let scenario = Scenario::new(&client, &names).await;
     let stopped = names[0].0;
-    let since = scene.last();
+    let since = scenario.last();
     let mut more = names_on_each(&cluster, 40);
     more.retain(|name| !names.contains(name));
     cluster.nodes()[stopped].stop();
@@ -172,17 +172,17 @@ async fn a_stopped_master_delays_no_other_shard() {
         // Long before the stopped one is given up.
         assert!(took < TTL / 12, "{}: {took:?}", mutex.name());
     }
-    scene.is_clear(&client, stopped, since).await;
+    scenario.is_clear(&client, stopped, since).await;
     for task in asking {
         tokio::time::timeout(LONG, task).await.unwrap().unwrap();
     }
     cluster.nodes()[stopped].cont();
     tokio::task::block_in_place(|| cluster.settled());
     // It has heard that it is a replica now. Whoever asks it is sent on.
-    for (_, guard) in &scene.guards {
+    for (_, guard) in &scenario.guards {
         let found = client.mutex(guard.name()).unwrap().holder().await.unwrap();
         let held = found.is_some_and(|holder| holder.lease == guard.lease_id());
         assert!(held || guard.state().is_lost(), "{}", guard.name());
     }
-    scene.end(stopped).await;
+    scenario.end(stopped).await;
 }

@@ -15,7 +15,7 @@ fn errors(cluster: &Cluster, node: usize, code: &str) -> u64 {
 }
 
 /// A cluster, a store over it that knows who has which slot, the slot of a lock, its owner and another.
-async fn scene() -> (Cluster, Arc<dyn Store>, u16, usize, usize) {
+async fn scenario() -> (Cluster, Arc<dyn Store>, u16, usize, usize) {
     let cluster = Cluster::start();
     let store = open(&cluster.url()).await;
     let slot = cluster.slot_of(RECORD);
@@ -25,7 +25,7 @@ async fn scene() -> (Cluster, Arc<dyn Store>, u16, usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_has_moved_is_followed() {
-    let (cluster, store, slot, from, to) = scene().await;
+    let (cluster, store, slot, from, to) = scenario().await;
     let before = granted(&*store, acquire("a", 1)).await;
     let shard = store.shard(&key("a"));
     cluster.move_slot(slot, to);
@@ -44,7 +44,7 @@ async fn a_slot_that_has_moved_is_followed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_new_in_a_moving_slot_is_made_where_it_goes() {
-    let (cluster, store, slot, from, to) = scene().await;
+    let (cluster, store, slot, from, to) = scenario().await;
     let moving = cluster.begin_to_move(slot, to);
     granted(&*store, acquire("a", 1)).await;
     assert!(errors(&cluster, from, "ASK") > 0);
@@ -87,7 +87,7 @@ async fn what_is_new_in_a_moving_slot_is_made_where_it_goes() {
 /// not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_on_both_sides_can_be_renewed_and_waits_for_the_rest() {
-    let (cluster, store, slot, _, to) = scene().await;
+    let (cluster, store, slot, _, to) = scenario().await;
     granted(&*store, acquire("a", 1)).await;
     let moving = cluster.begin_to_move(slot, to);
     assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
@@ -108,7 +108,7 @@ async fn a_lock_on_both_sides_can_be_renewed_and_waits_for_the_rest() {
 /// A call that waits for a slot goes on as soon as the slot has moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_move_is_waited_for() {
-    let (cluster, store, slot, _, to) = scene().await;
+    let (cluster, store, slot, _, to) = scenario().await;
     granted(&*store, acquire("a", 1)).await;
     let moving = cluster.begin_to_move(slot, to);
     let asked = {

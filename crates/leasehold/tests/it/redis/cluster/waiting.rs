@@ -4,7 +4,7 @@ use leasehold::store::Event;
 use leasehold_testkit::eventually_async;
 
 use super::*;
-use crate::redis::ear::Asker;
+use crate::redis::event_log::Asker;
 use crate::waiters::{in_line, soon};
 
 /// So long that nobody is served because the time of a holder is over.
@@ -55,8 +55,8 @@ async fn a_grant_is_told_once() {
         for name in &names {
             b.ask(renew(name, 2)).await;
         }
-        let heard = b.ear.take();
-        let again = heard.iter().any(|event| matches!(event, Event::Told(..)));
+        let heard = b.event_log.take();
+        let again = heard.iter().any(|event| matches!(event, Event::Notice(..)));
         assert!(!again, "{heard:?}");
     }
 }

@@ -132,7 +132,7 @@ async fn contended(count: usize, seed: u64) {
     let resource = Arc::new(Resource::default());
     let over = Arc::new(AtomicBool::new(false));
     let failed = Arc::new(AtomicUsize::new(0));
-    let weather = std::thread::spawn({
+    let fault_mode = std::thread::spawn({
         let (failed, over) = (Arc::clone(&failed), Arc::clone(&over));
         move || {
             faults(&mut masters, seed, &failed, &over);
@@ -157,7 +157,7 @@ async fn contended(count: usize, seed: u64) {
         taker.await.unwrap();
     }
     over.store(true, Ordering::Relaxed);
-    let masters = tokio::task::block_in_place(|| weather.join().unwrap());
+    let masters = tokio::task::block_in_place(|| fault_mode.join().unwrap());
     assert!(resource.grants.load(Ordering::Relaxed) >= 2 * grants());
     eventually_async(LONG, async || records(&all(&masters), "a") == 0).await;
 }

@@ -70,9 +70,9 @@ async fn a_stray_grant_ends_with_its_ttl() {
     let masters = Masters::aged(3);
     let stray = open(&masters.url()).await;
     let ttl = Ttl::checked(SHORT).unwrap();
-    let key = leasehold::store::Space::new(
-        Scope::parse("leasehold").unwrap(),
-        Scope::parse("default").unwrap(),
+    let key = leasehold::store::Keyspace::new(
+        ScopeName::parse("leasehold").unwrap(),
+        ScopeName::parse("default").unwrap(),
     )
     .key(Name::parse("a").unwrap());
     // With so short a ttl a busy machine has no time for some.

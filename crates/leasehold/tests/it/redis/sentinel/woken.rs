@@ -3,7 +3,7 @@
 use leasehold::store::{self, Event, OpenOptions};
 use leasehold_testkit::eventually_async;
 
-use super::super::ear::wait;
+use super::super::event_log::wait;
 use super::*;
 
 /// How many locks are asked for while the old master is writable.
@@ -27,7 +27,7 @@ async fn nothing_is_granted_there() {
     let (set, old) = asleep();
     let asker = Asker::connect(&set.url(), 1).await;
     asker.settle().await;
-    asker.ear.take();
+    asker.event_log.take();
     set.servers()[old].stop();
     let new = set.master_after(old);
     asker.hears_of_interruption().await;
@@ -102,9 +102,9 @@ async fn nobody_hears_of_a_grant_there() {
     })
     .await;
     assert!(is_writable(&set.servers()[old]));
-    let heard = waiter.ear.take();
+    let heard = waiter.event_log.take();
     assert!(
-        !heard.iter().any(|event| matches!(event, Event::Told(..))),
+        !heard.iter().any(|event| matches!(event, Event::Notice(..))),
         "{heard:?}"
     );
     // By the new master the holder has it still.

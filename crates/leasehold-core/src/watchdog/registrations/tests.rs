@@ -1,0 +1,133 @@
+use super::*;
+use crate::time::Ttl;
+
+fn at(millis: u64) -> Instant {
+    Instant::default().after(Duration::from_millis(millis))
+}
+
+fn terms(millis: u64) -> Terms {
+    let ttl = Ttl::from_millis(millis).unwrap();
+    let span = ttl.as_duration();
+    Terms::new(ttl, span / 3, span / 30, Terms::NO_END)
+}
+
+fn connected() -> Registrations<&'static str> {
+    let mut registrations = Registrations::default();
+    registrations.connected(at(0));
+    registrations
+}
+
+#[test]
+fn what_comes_and_goes_between_two_batches_is_never_told() {
+    let mut registrations = connected();
+    registrations.want(1, terms(2_000), "a");
+    registrations.leave(1);
+    registrations.leave(2);
+    assert_eq!(registrations.next_changes(10, at(1)), None);
+}
+
+#[test]
+fn changes_are_told_once_and_acknowledged() {
+    let mut registrations = connected();
+    registrations.want(1, terms(2_000), "a");
+    registrations.want(2, terms(2_000), "b");
+    let first = registrations.next_changes(1, at(1)).unwrap();
+    assert_eq!(
+        (first.batch, first.register),
+        (0, vec![(1, terms(2_000), "a")])
+    );
+    let second = registrations.next_changes(10, at(1)).unwrap();
+    assert_eq!(second.register, [(2, terms(2_000), "b")]);
+    assert!(!registrations.has_news());
+    assert!(!registrations.is_watched(1));
+    assert_eq!(registrations.acknowledged(1, &[2]), [1]);
+    assert!(registrations.is_watched(1) && !registrations.is_watched(2));
+    // The same again is nothing new; other terms are.
+    registrations.want(1, terms(2_000), "a");
+    assert_eq!(registrations.next_changes(10, at(2)), None);
+    registrations.want(1, terms(3_000), "a");
+    assert_eq!(
+        registrations
+            .next_changes(10, at(3))
+            .unwrap()
+            .register
+            .len(),
+        1
+    );
+    // It is looked after all the while.
+    assert!(registrations.is_watched(1));
+    assert_eq!(registrations.acknowledged(2, &[]), []);
+    registrations.leave(1);
+    let last = registrations.next_changes(10, at(4)).unwrap();
+    assert_eq!((last.register, last.unregister), (vec![], vec![1]));
+}
+
+#[test]
+fn a_new_connection_knows_nothing() {
+    let mut registrations = connected();
+    registrations.want(1, terms(2_000), "a");
+    registrations.want(2, terms(2_000), "b");
+    registrations.next_changes(10, at(1)).unwrap();
+    registrations.acknowledged(0, &[]);
+    assert_eq!(registrations.disconnected(), [1, 2]);
+    assert!(!registrations.is_watched(1));
+    registrations.leave(1);
+    assert_eq!(registrations.next_changes(10, at(2)), None);
+    assert_eq!(registrations.next_beat(), None);
+    registrations.connected(at(3));
+    let told = registrations.next_changes(10, at(3)).unwrap();
+    assert_eq!(
+        (told.batch, told.register.len(), told.unregister.len()),
+        (1, 1, 1)
+    );
+    // An acknowledgement of the old connection cannot come over the new one, and says nothing.
+    assert_eq!(registrations.acknowledged(0, &[]), []);
+}
+
+#[test]
+fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
+    let mut registrations = connected();
+    registrations.want(1, terms(2_000), "a");
+    registrations.want(2, terms(2_000), "b");
+    registrations.want(3, terms(2_000), "c");
+    registrations.next_changes(10, at(1)).unwrap();
+    registrations.leave(3);
+    registrations.disconnected();
+    registrations.leave(1);
+    // It may hear of none of this.
+    registrations.connected(at(2));
+    registrations.disconnected();
+    registrations.connected(at(3));
+    let told = registrations.next_changes(10, at(3)).unwrap();
+    assert_eq!(told.register, [(2, terms(2_000), "b")]);
+    assert_eq!(told.unregister, [1, 3]);
+    assert!(!registrations.has_news());
+    // Nor may it hear of that.
+    registrations.disconnected();
+    registrations.connected(at(4));
+    let told = registrations.next_changes(10, at(4)).unwrap();
+    assert_eq!(told.unregister, [1, 3]);
+    registrations.acknowledged(told.batch, &[]);
+    registrations.disconnected();
+    registrations.connected(at(5));
+    let told = registrations.next_changes(10, at(5)).unwrap();
+    assert_eq!((told.register.len(), told.unregister), (1, vec![]));
+}
+
+#[test]
+fn signs_of_life_come_twice_in_the_shortest_patience() {
+    let mut registrations = connected();
+    registrations.want(1, terms(30_000), "a");
+    registrations.want(2, terms(2_000), "b");
+    registrations.next_changes(10, at(0)).unwrap();
+    let due = registrations.next_beat().unwrap();
+    assert!(due.since(at(0)) <= Duration::from_secs(2) / 6);
+    assert!(!registrations.beat(due.before(Duration::from_millis(1))));
+    assert!(registrations.beat(due));
+    assert!(!registrations.beat(due));
+    registrations.leave(2);
+    registrations.next_changes(10, due).unwrap();
+    assert!(registrations.beat(due.after(Duration::from_secs(1))));
+    let later = registrations.next_beat().unwrap();
+    assert!(later.since(due) > Duration::from_secs(3), "{later:?}");
+}

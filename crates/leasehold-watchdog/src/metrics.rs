@@ -1,0 +1,90 @@
+//! The figures of a node, for Prometheus.
+
+use std::sync::OnceLock;
+
+use leasehold::clock::{BootClock, Clock as _};
+use leasehold_core::watchdog::Liveness;
+use metrics::gauge;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::Error;
+use crate::shared::Shared;
+
+/// What is counted in this process. There is one place for that, whoever counts.
+#[derive(Clone, Debug)]
+pub(crate) struct MetricsRecorder(PrometheusHandle);
+
+impl MetricsRecorder {
+    /// Begins to count, unless that has begun before.
+    ///
+    /// # Errors
+    ///
+    /// If this process counts elsewhere.
+    pub(crate) fn begin() -> Result<Self, Error> {
+        static BEGUN: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+        let begun = BEGUN.get_or_init(|| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let handle = recorder.handle();
+            metrics::set_global_recorder(recorder).ok()?;
+            describe();
+            Some(handle)
+        });
+        match begun {
+            Some(handle) => Ok(Self(handle.clone())),
+            None => Err(Error::new(
+                "cannot tell figures: this process has another recorder of metrics",
+            )),
+        }
+    }
+
+    /// All figures at this moment.
+    pub(crate) fn render(&self, shared: &Shared) -> String {
+        measure(shared);
+        self.0.run_upkeep();
+        self.0.render()
+    }
+}
+
+/// What is looked up when somebody asks.
+fn measure(shared: &Shared) {
+    let now = BootClock.now();
+    let mut counts = [0_u32; 5];
+    for client in shared.clients.all() {
+        let place = match client.lock().charge.condition(now) {
+            Liveness::Alive => 0,
+            Liveness::Silent { .. } => 1,
+            Liveness::Abandoned => 2,
+            Liveness::Unknown => 3,
+            Liveness::Dead => 4,
+        };
+        counts[place] += 1;
+    }
+    let conditions = ["well", "held-up", "given-up", "unseen", "dead"];
+    for (condition, count) in conditions.into_iter().zip(counts) {
+        gauge!("leasehold_watchdog_clients", "condition" => condition).set(f64::from(count));
+    }
+    gauge!("leasehold_watchdog_leases").set(shared.clients.leases() as f64);
+    gauge!("leasehold_watchdog_connections").set(shared.connections() as f64);
+}
+
+fn describe() {
+    use metrics::{describe_counter, describe_gauge};
+    describe_gauge!(
+        "leasehold_watchdog_clients",
+        "clients in charge, by condition"
+    );
+    describe_gauge!("leasehold_watchdog_leases", "registered leases");
+    describe_gauge!("leasehold_watchdog_connections", "open connections");
+    describe_counter!(
+        "leasehold_watchdog_actions_total",
+        "renewals and releases that were answered, or failed"
+    );
+    describe_counter!(
+        "leasehold_watchdog_deaths_total",
+        "clients whose processes have all ended while they had leases or a connection"
+    );
+    describe_counter!(
+        "leasehold_watchdog_refused_total",
+        "connections that were ended because of what was said on them"
+    );
+}

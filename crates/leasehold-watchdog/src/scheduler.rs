@@ -1,0 +1,197 @@
+//! Sees to it that what is due for each client is done in time.
+//!
+//! One task sleeps until the first client is due, asks every due one what is to be done, and puts that on the
+//! limiter of its shard, which sends it in batches. It waits for no answer: a store or shard that is stuck delays
+//! no other.
+//!
+//! A sign of life does not move a client in the schedule, it only makes it due in vain: thousands of them
+//! cost one look in each patience.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold::clock::{BootClock, Clock as _};
+use leasehold::store::Shard;
+use leasehold_core::watchdog::{ClientMonitor, WatchdogAction};
+use leasehold_core::{Instant, Name, Schedule};
+use tokio::sync::Notify;
+
+use crate::batch::{PendingAction, send_all};
+use crate::client::Client;
+use crate::shard_limiter::{RouteKey, ShardLimiter, UNDER_WAY_MAX};
+use crate::shared::Shared;
+use crate::stores::Served;
+
+/// How many clients are looked at before others get a word in.
+const LOOK_MAX: usize = 256;
+
+/// When which client is due.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    table: Mutex<Table>,
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    schedule: Schedule<Arc<Client>>,
+    /// When the task looks next.
+    armed: Option<Instant>,
+}
+
+impl Scheduler {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a client looked at when it is due, which may be at once.
+    pub(crate) fn look_at(&self, client: &Arc<Client>, now: Instant) {
+        let mut table = self.table();
+        let Some(due) = client.lock().charge.next_event(now) else {
+            return;
+        };
+        let due = due.max(Instant::from_nanos(1));
+        let before = client.scheduled.load(Ordering::Relaxed);
+        if before != 0 && before <= due.as_nanos() {
+            return;
+        }
+        table
+            .schedule
+            .remove(Instant::from_nanos(before), client.serial);
+        client.scheduled.store(due.as_nanos(), Ordering::Relaxed);
+        table
+            .schedule
+            .insert(due, client.serial, Arc::clone(client));
+        if table.armed.is_none_or(|armed| due < armed) {
+            table.armed = Some(due);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Looks after the clients as long as it is polled.
+    pub(crate) async fn run(shared: Arc<Shared>) {
+        let scheduler = &shared.scheduler;
+        loop {
+            while scheduler.poll_due(&shared) {
+                tokio::task::yield_now().await;
+            }
+            let next = {
+                let mut table = scheduler.table();
+                table.armed = table.schedule.next();
+                table.armed
+            };
+            match next {
+                Some(next) => tokio::select! {
+                    () = BootClock.sleep_until(next) => {}
+                    () = scheduler.earlier.notified() => {}
+                },
+                None => scheduler.earlier.notified().await,
+            }
+        }
+    }
+
+    /// Sends what is due. Answers whether there may be more.
+    fn poll_due(&self, shared: &Arc<Shared>) -> bool {
+        let now = BootClock.now();
+        let due = self.take_due(now);
+        let more = due.len() == LOOK_MAX;
+        let mut pending_actions = PendingActions::default();
+        for client in due {
+            let mut state = client.lock();
+            state.note(now);
+            for (number, action) in state.charge.poll(now) {
+                pending_actions.add(&client, &state.charge, number, action);
+            }
+            drop(state);
+            if !shared.clients.forget_if_over(&client, now) {
+                self.look_at(&client, now);
+            }
+        }
+        pending_actions.send(shared);
+        more
+    }
+
+    fn take_due(&self, now: Instant) -> Vec<Arc<Client>> {
+        let mut due = Vec::new();
+        let mut table = self.table();
+        while due.len() < LOOK_MAX
+            && let Some(client) = table.schedule.pop_due(now)
+        {
+            client.scheduled.store(0, Ordering::Relaxed);
+            due.push(client);
+        }
+        due
+    }
+
+    /// Renews once more what is kept alive, and answers when all of that is answered.
+    pub(crate) async fn hand_over(shared: &Arc<Shared>) {
+        let now = BootClock.now();
+        let mut pending_actions = PendingActions::default();
+        for client in shared.clients.all() {
+            let mut state = client.lock();
+            for (number, action) in state.charge.hand_over(now) {
+                pending_actions.add(&client, &state.charge, number, action);
+            }
+            drop(state);
+            tokio::task::yield_now().await;
+        }
+        for limiter in pending_actions.send(shared) {
+            limiter.idle().await;
+        }
+    }
+}
+
+/// What is to be done, by the way that it goes.
+#[derive(Default)]
+struct PendingActions(HashMap<(*const Served, RouteKey), Vec<PendingAction>>);
+
+impl PendingActions {
+    fn add(
+        &mut self,
+        client: &Arc<Client>,
+        charge: &ClientMonitor<Name>,
+        number: u64,
+        action: WatchdogAction,
+    ) {
+        let Some((name, _)) = charge.lease(number) else {
+            return;
+        };
+        let key = client.key(name);
+        let shard = client.store.store().map(|store| store.shard(&key));
+        let way = RouteKey {
+            // A store that is not open yet refuses whatever is asked of it.
+            shard: shard.unwrap_or(Shard(0)),
+            release: matches!(action, WatchdogAction::Release(_)),
+        };
+        let pending_actions = self.0.entry((Arc::as_ptr(&client.store), way)).or_default();
+        pending_actions.push(PendingAction {
+            client: Arc::clone(client),
+            key,
+            number,
+            action,
+        });
+    }
+
+    /// Answers on which limiters they go.
+    fn send(self, shared: &Arc<Shared>) -> Vec<Arc<ShardLimiter>> {
+        let mut limiters = Vec::new();
+        for ((_, way), pending_actions) in self.0 {
+            let Some(store) = pending_actions
+                .first()
+                .map(|pending_action| Arc::clone(&pending_action.client.store))
+            else {
+                continue;
+            };
+            let limiter = store.limiters.of(way);
+            limiter.push(pending_actions);
+            for _ in 0..UNDER_WAY_MAX {
+                let (shared, store) = (Arc::clone(shared), Arc::clone(&store));
+                let sent = send_all(Arc::clone(&shared), store, Arc::clone(&limiter));
+                shared.tasks.spawn(sent);
+            }
+            limiters.push(limiter);
+        }
+        limiters
+    }
+}

@@ -1,0 +1,230 @@
+//! LocalQueues under a model checker, which chooses who runs next at every lock.
+//!
+//! Tasks come to a queue, wait, leave at any moment, get their turn, hand it on without giving up the
+//! head, or give it up. Whatever the order: one task at a time is at the head, who stays gets its
+//! turn, in the order of arrival, and at the end there is no queue. A turn that is lost would leave
+//! somebody waiting for ever, which the checker reports as a deadlock.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Mutex as ModelMutex;
+
+use super::*;
+
+const RUNS: usize = 8_000;
+const TASKS: usize = 4;
+const KEYS: u8 = 2;
+
+/// How a task treats what it gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manners {
+    Good,
+    /// A turn that comes back, because its task has left, is forgotten instead of passed on.
+    ForgetsReturned,
+    /// The head is forgotten when the chain is over.
+    ForgetsFront,
+}
+
+struct Toy;
+
+impl QueueKind for Toy {
+    type Key = u8;
+    type Info = ();
+    type HeadState = ();
+    type Turn = Turn;
+}
+
+enum Turn {
+    Head(Head<Toy>),
+    Baton(Baton),
+}
+
+impl From<Head<Toy>> for Turn {
+    fn from(head: Head<Toy>) -> Self {
+        Self::Head(head)
+    }
+}
+
+/// What is handed from task to task while the head stays where it is: as a lease and its holds.
+struct Baton {
+    chain: Arc<ModelMutex<Chain>>,
+    world: Arc<World>,
+    spent: bool,
+}
+
+struct Chain {
+    head: Option<Head<Toy>>,
+    left: u8,
+}
+
+/// What is watched.
+struct World {
+    queues: LocalQueues<Toy>,
+    manners: Manners,
+    inside: ModelMutex<[u8; KEYS as usize]>,
+    served: ModelMutex<[Option<u64>; KEYS as usize]>,
+}
+
+impl Drop for Baton {
+    fn drop(&mut self) {
+        if self.spent {
+            return;
+        }
+        let mut chain = self.chain.lock().unwrap();
+        while chain.left > 0 {
+            chain.left -= 1;
+            let next = chain.head.as_ref().and_then(|head| head.next_if(|()| true));
+            let Some(next) = next else { break };
+            let baton = Self {
+                chain: Arc::clone(&self.chain),
+                world: Arc::clone(&self.world),
+                spent: false,
+            };
+            match next.give(Turn::Baton(baton)) {
+                Ok(()) => return,
+                Err(mut turn) => {
+                    if let Turn::Baton(baton) = &mut turn {
+                        baton.spent = true;
+                    }
+                    if self.world.manners == Manners::ForgetsReturned {
+                        std::mem::forget(chain.head.take());
+                        return;
+                    }
+                }
+            }
+        }
+        let head = chain.head.take();
+        drop(chain);
+        if self.world.manners == Manners::ForgetsFront {
+            std::mem::forget(head);
+        }
+    }
+}
+
+/// Polls a future so many times at most.
+async fn patiently<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
+    std::future::poll_fn(move |context: &mut Context<'_>| {
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        polls -= 1;
+        match Pin::new(&mut *future).poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => {
+                if polls < u8::MAX - 1 {
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+impl World {
+    async fn inside(&self, key: u8) {
+        let index = usize::from(key);
+        {
+            let mut inside = self.inside.lock().unwrap();
+            inside[index] += 1;
+            assert_eq!(inside[index], 1, "two at the head");
+        }
+        yield_now().await;
+        self.inside.lock().unwrap()[index] -= 1;
+    }
+
+    fn in_order(&self, key: u8, ticket: u64) {
+        let mut served = self.served.lock().unwrap();
+        let last = &mut served[usize::from(key)];
+        assert!(last.is_none_or(|last| last < ticket), "out of order");
+        *last = Some(ticket);
+    }
+
+    /// One task: comes, perhaps loses patience, does its work, and passes on what it has.
+    async fn visit(self: Arc<Self>, key: u8) {
+        let turn = match self.queues.enter(&key, ()) {
+            Entry::Head(head) => Turn::Head(head),
+            Entry::QueuedTask(mut waiting) => {
+                let ticket = waiting.ticket;
+                let leaves = thread_rng().gen_bool(0.4);
+                let turn = {
+                    let mut turn = pin!(waiting.turn());
+                    if leaves {
+                        let polls = thread_rng().gen_range(0..3);
+                        patiently(&mut turn, polls).await.flatten()
+                    } else {
+                        turn.await
+                    }
+                };
+                let Some(turn) = turn else {
+                    assert!(leaves, "no turn for one that stayed");
+                    return;
+                };
+                self.in_order(key, ticket);
+                turn
+            }
+        };
+        self.inside(key).await;
+        let chain = match turn {
+            Turn::Baton(baton) => return drop(baton),
+            Turn::Head(head) if thread_rng().gen_bool(0.5) => return drop(head),
+            Turn::Head(head) => Chain {
+                head: Some(head),
+                left: 2,
+            },
+        };
+        drop(Baton {
+            chain: Arc::new(ModelMutex::new(chain)),
+            world: self,
+            spent: false,
+        });
+    }
+}
+
+fn run(manners: Manners, keys: u8) {
+    let world = Arc::new(World {
+        queues: LocalQueues::default(),
+        manners,
+        inside: ModelMutex::default(),
+        served: ModelMutex::default(),
+    });
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let key = thread_rng().gen_range(0..keys);
+            spawn(Arc::clone(&world).visit(key))
+        })
+        .collect();
+    block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert!(
+        world.queues.table().queues.is_empty(),
+        "a queue was left behind"
+    );
+}
+
+#[test]
+fn every_turn_comes_in_order_and_no_line_stays() {
+    shuttle::check_random(|| run(Manners::Good, KEYS), RUNS);
+    shuttle::check_pct(|| run(Manners::Good, 1), RUNS, 3);
+}
+
+// Somebody waits for ever, which is a deadlock, or a queue stays behind.
+
+#[test]
+#[should_panic]
+fn a_returned_turn_that_is_not_passed_on_is_noticed() {
+    shuttle::check_random(|| run(Manners::ForgetsReturned, 1), RUNS);
+}
+
+#[test]
+#[should_panic]
+fn a_front_that_is_forgotten_is_noticed() {
+    shuttle::check_random(|| run(Manners::ForgetsFront, 1), RUNS);
+}

@@ -1,0 +1,138 @@
+//! One connection to a node.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, WriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::watchdog::Address;
+use crate::watchdog::frame::{self, Decoder};
+use crate::watchdog::wire::{ToClient, ToNode};
+
+/// What is read at once.
+const READ: usize = 4 * 1024;
+
+/// The end of a connection that hears.
+pub(super) struct Reader {
+    stream: Box<dyn AsyncRead + Send + Unpin>,
+    decoder: Decoder,
+}
+
+/// The end of a connection that speaks.
+pub(super) enum Writer {
+    Unix(OwnedWriteHalf),
+    Tls(WriteHalf<TlsStream<TcpStream>>),
+}
+
+/// Connects to a node.
+pub(super) async fn connect(
+    address: &Address,
+    ca_file: Option<&Path>,
+) -> io::Result<(Reader, Writer)> {
+    let (stream, mouth): (Box<dyn AsyncRead + Send + Unpin>, _) = match address {
+        Address::Unix(path) => {
+            let (read, write) = UnixStream::connect(path).await?.into_split();
+            (Box::new(read), Writer::Unix(write))
+        }
+        Address::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+            let connector = TlsConnector::from(Arc::new(tls(ca_file)?));
+            let (read, write) = tokio::io::split(connector.connect(name, stream).await?);
+            (Box::new(read), Writer::Tls(write))
+        }
+    };
+    let decoder = Decoder::default();
+    Ok((Reader { stream, decoder }, mouth))
+}
+
+fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(file) => {
+            let read = |error| io::Error::other(format!("{}: {error}", file.display()));
+            for certificate in CertificateDer::pem_file_iter(file).map_err(read)? {
+                let certificate = certificate.map_err(read)?;
+                roots.add(certificate).map_err(io::Error::other)?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions();
+    let config = config.map_err(io::Error::other)?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+impl Reader {
+    /// The next word. Cancelled, nothing is lost.
+    pub(super) async fn next(&mut self) -> io::Result<ToClient> {
+        let mut buffer = [0; READ];
+        loop {
+            if let Some(word) = self.decoder.word().map_err(io::Error::other)? {
+                return Ok(word);
+            }
+            match self.stream.read(&mut buffer).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => self.decoder.push(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub(super) async fn say(&mut self, word: &ToNode) -> io::Result<()> {
+        let frame = frame::encode(word).map_err(io::Error::other)?;
+        match self {
+            Self::Unix(stream) => stream.write_all(&frame).await,
+            Self::Tls(stream) => write(stream, &frame).await,
+        }
+    }
+
+    /// Sends a process along. Nodes on other machines do not see processes, and are told nothing.
+    pub(super) async fn hand(&mut self, process: BorrowedFd<'_>) -> io::Result<()> {
+        let Self::Unix(stream) = self else {
+            return Ok(());
+        };
+        let frame = frame::encode(&ToNode::Process).map_err(io::Error::other)?;
+        let socket = stream.as_ref();
+        let sent = socket
+            .async_io(Interest::WRITABLE, || send(socket.as_fd(), &frame, process))
+            .await?;
+        // What is left of the few bytes goes without it.
+        stream
+            .write_all(frame.get(sent..).unwrap_or_default())
+            .await
+    }
+}
+
+async fn write(stream: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
+    stream.write_all(frame).await?;
+    stream.flush().await
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], process: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    let processes = [process];
+    along.push(SendAncillaryMessage::ScmRights(&processes));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut along, flags)?;
+    Ok(sent)
+}

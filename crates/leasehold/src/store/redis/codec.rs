@@ -1,0 +1,287 @@
+//! A batch of requests as arguments of the mutex script, and its answer as replies.
+
+use std::fmt::Arguments;
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, Loss, Op, Outcome, StoreTime, Token, Ttl};
+use redis::{Cmd, RedisWrite, Value};
+
+use super::errors;
+use super::keys::{
+    COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
+};
+use super::master::AdmissionKey;
+use crate::Error;
+use crate::store::{Key, Reply, Request};
+
+/// How many requests one call of the script takes at most.
+///
+/// The server does nothing else meanwhile: 256 take about a millisecond. Larger calls are hardly
+/// cheaper for each.
+pub(super) const REQUESTS_MAX: usize = 256;
+
+const KEYS_EACH: usize = 3;
+const ARGS_EACH: usize = 6;
+
+/// The bytes of a request's arguments beside its key: verb, lease and four numbers.
+const ARGS_BYTES: usize = 84;
+
+// The codes of the script's answer. They stand in its head, too.
+const LOST: i64 = 0;
+const GRANTED: i64 = 1;
+const REFUSED: i64 = 2;
+const RENEWED: i64 = 3;
+const RELEASED: i64 = 4;
+const REVOKED: i64 = 5;
+const EXHAUSTED: i64 = 6;
+const FAILED: i64 = 7;
+const FENCED: i64 = 8;
+const OUTDATED: i64 = 9;
+
+/// What a server is told beside the requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallOptions<'a> {
+    /// Whether somebody can be queued. If not, those who would wait do not.
+    pub(super) queued: bool,
+    /// The id of the node of a cluster that is asked. Empty: there is no cluster.
+    pub(super) node: &'a str,
+    /// Whether only the record is declared, of one request. A slot that is on its way to the node that is
+    /// asked lets no call in with a key that is not there.
+    pub(super) record_only: bool,
+    /// Whether the server is one of many masters. Then all requests are of one namespace.
+    pub(super) master: bool,
+}
+
+/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
+pub(super) fn encode(
+    verb: &str,
+    script: &str,
+    requests: &[Request],
+    terms: CallOptions<'_>,
+) -> Cmd {
+    debug_assert!(!terms.record_only || requests.len() == 1);
+    let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
+    let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH) + 1;
+    let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    let keys_each = if terms.record_only { 1 } else { KEYS_EACH };
+    let admission = requests.first().filter(|_| terms.master);
+    cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
+    for request in requests {
+        cmd.write_arg_fmt(RecordKey(&request.key));
+        if !terms.record_only {
+            cmd.write_arg_fmt(CounterKey(&request.key));
+            cmd.write_arg_fmt(QueueKey(&request.key));
+        }
+    }
+    if let Some(request) = admission {
+        cmd.write_arg_fmt(AdmissionKey(request.key.space.namespace()));
+    }
+    for request in requests {
+        encode_op(&mut cmd, &request.op, terms.queued);
+    }
+    if !terms.node.is_empty() {
+        cmd.write_arg(terms.node.as_bytes());
+    }
+    cmd
+}
+
+/// The replies in an answer of the script. Always as many as requests.
+///
+/// Whatever the answer is, it came from the server, so a part that makes no sense leaves only its
+/// own request unknown.
+pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
+    let strange = || Reply::Unknown(errors::strange_answer());
+    let all = |reply: Reply| vec![reply; requests.len()];
+    let mut items = match answer {
+        Value::Array(items) => items.into_iter(),
+        Value::ServerError(error) => {
+            let (error, certain) = errors::call(&error);
+            return all(if certain {
+                Reply::Rejected(error)
+            } else {
+                Reply::Unknown(error)
+            });
+        }
+        _ => return all(strange()),
+    };
+    let now = match items.next() {
+        Some(Value::Int(micros)) => u64::try_from(micros).ok(),
+        // The script was refused its first command.
+        Some(Value::BulkString(command)) => {
+            let text = items.next().as_ref().and_then(text).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command);
+            let replies = requests.iter().map(|request| {
+                let key = RecordKey(&request.key).to_string();
+                Reply::Rejected(errors::command(&command, &key, &text))
+            });
+            return replies.collect();
+        }
+        _ => None,
+    };
+    let Some(now) = now.map(StoreTime::from_micros) else {
+        return all(strange());
+    };
+    if items.len() != requests.len() * 2 {
+        return all(strange());
+    }
+    let mut reply = |request: &Request| {
+        let (Some(Value::Int(code)), Some(value)) = (items.next(), items.next()) else {
+            return strange();
+        };
+        if code == FAILED {
+            return failed(&request.key, &value).map_or_else(strange, Reply::Rejected);
+        }
+        match outcome(&request.op, code, &value) {
+            Some(outcome) => Reply::Applied { outcome, now },
+            None => strange(),
+        }
+    };
+    requests.iter().map(&mut reply).collect()
+}
+
+fn size(key: &Key) -> usize {
+    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
+    let names = namespace.as_str().len() + tenant.as_str().len() + key.name.as_str().len();
+    let suffixes = COUNTER_SUFFIX.len() + QUEUE_SUFFIX.len();
+    KEYS_EACH * (names + RECORD_PUNCTUATION) + suffixes + ARGS_BYTES
+}
+
+fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
+    let mut args = |verb: &str, lease: Arguments<'_>, numbers: [u64; 4]| {
+        cmd.write_arg(verb.as_bytes());
+        cmd.write_arg_fmt(lease);
+        for number in numbers {
+            cmd.write_arg_fmt(number);
+        }
+    };
+    match *op {
+        Op::Acquire {
+            lease,
+            count,
+            ttl,
+            tokens,
+            wait,
+        } => {
+            let (count, tokens) = (count.get().into(), tokens.get().into());
+            let wait = u64::from(wait && queued);
+            let numbers = [count, ttl.as_millis(), tokens, wait];
+            args("acquire", format_args!("{lease}"), numbers);
+        }
+        Op::Enter { lease, count, ttl } => {
+            let numbers = [count.get().into(), ttl.as_millis(), 0, 0];
+            args("enter", format_args!("{lease}"), numbers);
+        }
+        Op::SetToken {
+            lease,
+            first,
+            tokens,
+        } => {
+            let numbers = [first.get(), 0, tokens.get().into(), 0];
+            args("fence", format_args!("{lease}"), numbers);
+        }
+        Op::Renew { lease, ttl } => {
+            args("renew", format_args!("{lease}"), [0, ttl.as_millis(), 0, 0]);
+        }
+        Op::Release { lease, count, ttl } => {
+            let numbers = [count.into(), ttl.as_millis(), 0, 0];
+            args("release", format_args!("{lease}"), numbers);
+        }
+        Op::Revoke => args("revoke", format_args!(""), [0; 4]),
+    }
+}
+
+/// What a code and a value say to an operation. `None` if they do not fit it.
+fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
+    let number = || match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    match (code, op) {
+        (GRANTED, Op::Acquire { .. }) => {
+            let first = Token::new(u64::try_from(number()?).ok()?)?;
+            Some(Outcome::Granted { first })
+        }
+        (REFUSED, Op::Acquire { wait, .. }) => match value {
+            Value::Int(millis) => Some(Outcome::Refused {
+                left: left(*millis),
+                place: None,
+            }),
+            Value::Array(pair) if *wait => match pair.as_slice() {
+                [Value::Int(millis), Value::Int(place)] => Some(Outcome::Refused {
+                    left: left(*millis),
+                    place: Some(u32::try_from(*place).ok()?),
+                }),
+                _ => None,
+            },
+            _ => None,
+        },
+        (EXHAUSTED, Op::Acquire { .. }) => Some(Outcome::Exhausted),
+        (RENEWED, Op::Renew { .. }) => Some(Outcome::Renewed),
+        (RELEASED, Op::Release { count, .. }) => {
+            let count = Some(*count).filter(|count| number() == Some(i64::from(*count)))?;
+            Some(Outcome::Released { count })
+        }
+        (RELEASED, Op::Enter { count, .. }) => {
+            let count = Some(*count).filter(|count| number() == Some(count.get().into()))?;
+            Some(Outcome::Entered { count })
+        }
+        (FENCED, Op::SetToken { .. }) => Some(Outcome::Fenced),
+        (OUTDATED, Op::SetToken { .. }) => Some(Outcome::Outdated),
+        (EXHAUSTED, Op::SetToken { .. }) => Some(Outcome::Exhausted),
+        (LOST, Op::Enter { .. } | Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }) => {
+            Some(Outcome::Lost(match number()? {
+                0 => Loss::Gone,
+                _ => Loss::TakenOver,
+            }))
+        }
+        (REVOKED, Op::Revoke) => {
+            let cut_off = text(value).and_then(|lease| lease.parse::<LeaseId>().ok());
+            Some(Outcome::Revoked { cut_off })
+        }
+        _ => None,
+    }
+}
+
+/// What is left of a lease by the server's count in ms, which is negative for "for ever".
+pub(super) fn left(millis: i64) -> Duration {
+    let span = u64::try_from(millis).map_or(Ttl::MAX.as_duration(), Duration::from_millis);
+    span.min(Ttl::MAX.as_duration())
+}
+
+/// The text in a value. `None` if it is none.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// The error in the `{command, error}` of a script, if it is that.
+pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
+    match value {
+        Value::Array(pair) => match pair.as_slice() {
+            [command, error] => Some(errors::command(&text(command)?, key, &text(error)?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn failed(key: &Key, value: &Value) -> Option<Error> {
+    let command = match value {
+        Value::Array(pair) => pair.first().and_then(text)?,
+        _ => return None,
+    };
+    let place = match command.as_str() {
+        "GET" | "SET" => CounterKey(key).to_string(),
+        "LINDEX" | "LPOS" | "RPUSH" | "LREM" | "LTRIM" => QueueKey(key).to_string(),
+        _ => RecordKey(key).to_string(),
+    };
+    failed_command(&place, value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Making one connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, Value, cmd,
+};
+
+use super::address::{Address, Endpoint, TlsFiles};
+use super::codec::text;
+use super::errors;
+use super::notifications::Notifications;
+use super::session::{Session, SessionState};
+use super::subscriptions::Subscriptions;
+use super::tracking::KeyTracking;
+use crate::{Error, ErrorKind, Result};
+
+/// How long a connection may be silent before the kernel asks whether the other side is there.
+///
+/// Only idle connections need it: whoever waits for an answer has a timeout of its own. Firewalls
+/// forget silent connections after five minutes or more.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+
+/// How long until it asks again.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Connects, says who we are and chooses the database. Takes as long as it takes.
+pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
+    let refused = |error: RedisError| errors::no_connection(&error, address);
+    let state = Arc::new(SessionState::new(Arc::clone(notifications)));
+    // Timeouts are the caller's, who counts all that belongs to one call.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let watch = Arc::<KeyTracking>::default();
+    let heard = {
+        let (state, watch) = (Arc::clone(&state), Arc::clone(&watch));
+        let notifications = Arc::clone(notifications);
+        config.clone().set_push_sender(move |push: PushInfo| {
+            match push.kind {
+                PushKind::Disconnection => state.end(),
+                // What a master tells that is none any more.
+                _ if state.is_replaced() => {}
+                _ => {
+                    if let Some((key, lease)) = notifications.hear(&push) {
+                        watch.note_grant(&key, lease);
+                    }
+                }
+            }
+            Ok::<(), SendError>(())
+        })
+    };
+    let client = client(address, ProtocolVersion::RESP3)?;
+    let (connection, subscriptions) = match connect(&client, &heard).await {
+        // Servers before 6.0, and those where HELLO was renamed.
+        Err(error) if knows_no_hello(&error) => {
+            let client = self::client(address, ProtocolVersion::RESP2)?;
+            let connection = connect(&client, &config).await.map_err(refused)?;
+            let subscriptions = Subscriptions::beside(&client, &state, notifications).await;
+            (connection, subscriptions.map_err(refused)?)
+        }
+        connection => (connection.map_err(refused)?, Subscriptions::within(watch)),
+    };
+    Ok(Session {
+        connection,
+        state,
+        subscriptions,
+        failover_monitor: None,
+    })
+}
+
+/// A connection for questions only.
+pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let client = client(address, ProtocolVersion::RESP2)?;
+    let connection = connect(&client, &config).await;
+    connection.map_err(|error| errors::no_connection(&error, address))
+}
+
+/// A connection for messages only.
+pub(super) async fn pubsub(address: &Address) -> Result<PubSub> {
+    let client = client(address, ProtocolVersion::RESP2)?;
+    let pubsub = client.get_async_pubsub().await;
+    pubsub.map_err(|error| errors::no_connection(&error, address))
+}
+
+/// What a server takes itself for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    Replica,
+    /// With the masters that it watches.
+    Sentinel(Vec<String>),
+}
+
+/// Asks a server what it takes itself for. `None`: it does not tell us.
+pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role> {
+    // Everybody may ask that, but not every server knows it, and a sentinel does not say it so.
+    let hello = connection.send_packed_command(&cmd("HELLO")).await.ok()?;
+    match told(&hello, "mode").zip(told(&hello, "role")) {
+        Some((mode, role)) if mode != "sentinel" => return named(&role),
+        _ => {}
+    }
+    let role = connection.send_packed_command(&cmd("ROLE")).await.ok()?;
+    let Value::Array(role) = role else {
+        return None;
+    };
+    match role.as_slice() {
+        [word, Value::Array(masters)] if text(word)? == "sentinel" => {
+            Some(Role::Sentinel(masters.iter().filter_map(text).collect()))
+        }
+        [word, ..] => named(&text(word)?),
+        [] => None,
+    }
+}
+
+fn named(role: &str) -> Option<Role> {
+    match role {
+        "master" => Some(Role::Master),
+        "slave" | "replica" => Some(Role::Replica),
+        _ => None,
+    }
+}
+
+/// What an answer with names and values says of one name.
+pub(super) fn told(answer: &Value, wanted: &str) -> Option<String> {
+    let is = |name: &Value| text(name).is_some_and(|name| name == wanted);
+    match answer {
+        Value::Map(pairs) => {
+            let (_, value) = pairs.iter().find(|(name, _)| is(name))?;
+            text(value)
+        }
+        Value::Array(flat) => {
+            let pair = flat.chunks_exact(2).find(|pair| is(&pair[0]))?;
+            text(&pair[1])
+        }
+        _ => None,
+    }
+}
+
+async fn connect(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    client
+        .get_multiplexed_async_connection_with_config(config)
+        .await
+}
+
+fn knows_no_hello(error: &RedisError) -> bool {
+    let unknown = |words: &str| words.contains("unknown command") && words.contains("HELLO");
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || error.detail().is_some_and(unknown)
+}
+
+/// Built for every connection anew, so that certificates that were renewed are taken up.
+fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
+    let mut settings = RedisConnectionInfo::default()
+        .set_protocol(protocol)
+        .set_db(i64::from(address.db))
+        // A command that restricted users may not run, which their administrator would see refused.
+        .set_skip_set_lib_name();
+    let password = address.password.as_ref().map(|secret| secret.0.as_str());
+    if let Some(user) = &address.user {
+        // A user without a password is one that the server lets in with any.
+        settings = settings
+            .set_username(user)
+            .set_password(password.unwrap_or_default());
+    } else if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    let target = |addr: ConnectionAddr| -> Result<ConnectionInfo> {
+        let info = addr.into_connection_info().map_err(|error| {
+            Error::new(ErrorKind::InvalidConfig, "the store URL cannot be used").with_source(error)
+        })?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_EVERY);
+        let tcp = TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive);
+        Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
+    };
+    let opened = match &address.endpoint {
+        Endpoint::Tcp { host, port } => Client::open(target(ConnectionAddr::Tcp(
+            host.as_str().to_owned(),
+            *port,
+        ))?),
+        Endpoint::Unix { path } => Client::open(target(ConnectionAddr::Unix(path.clone()))?),
+        Endpoint::Tls { host, port, files } => {
+            let addr = ConnectionAddr::TcpTls {
+                host: host.as_str().to_owned(),
+                port: *port,
+                insecure: false,
+                tls_params: None,
+            };
+            return secure(target(addr)?, files);
+        }
+    };
+    opened.map_err(|error| errors::no_connection(&error, address))
+}
+
+#[cfg(feature = "tls")]
+fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
+    use std::path::Path;
+
+    use redis::{ClientTlsConfig, TlsCertificates};
+    use rustls::crypto::{CryptoProvider, ring};
+
+    // The client takes the process's provider and panics if the program's dependencies leave it
+    // open which one that is.
+    if CryptoProvider::get_default().is_none() {
+        let _ = ring::default_provider().install_default();
+    }
+    let read = |path: &Path, mark: &str| {
+        let wrong = |why: String| {
+            let message = format!("the file {path:?} named in the store URL {why}");
+            Error::new(ErrorKind::InvalidConfig, message)
+        };
+        let pem = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let found = pem.windows(mark.len()).any(|part| part == mark.as_bytes());
+        if found {
+            Ok(pem)
+        } else {
+            Err(wrong(format!("holds no {mark:?} in PEM")))
+        }
+    };
+    let root_cert = files.ca.as_ref().map(|path| read(path, "CERTIFICATE"));
+    let client_tls = files.identity.as_ref().map(|identity| {
+        Ok::<_, Error>(ClientTlsConfig {
+            client_cert: read(&identity.cert, "CERTIFICATE")?,
+            client_key: read(&identity.key, "PRIVATE KEY")?,
+        })
+    });
+    let certificates = TlsCertificates {
+        root_cert: root_cert.transpose()?,
+        client_tls: client_tls.transpose()?,
+    };
+    Client::build_with_tls(info, certificates).map_err(|error| {
+        let message = "a certificate or key named in the store URL cannot be used";
+        Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(_info: ConnectionInfo, _files: &TlsFiles) -> Result<Client> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "this build of leasehold has no TLS; enable the crate feature tls",
+    ))
+}

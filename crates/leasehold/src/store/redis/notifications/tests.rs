@@ -1,0 +1,216 @@
+//! What is made of a push, and who is told.
+
+use leasehold_core::{Name, ScopeName};
+
+use super::*;
+
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<Event>>);
+
+impl Listener for Ear {
+    fn notify(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+fn space(namespace: &str, tenant: &str) -> Keyspace {
+    let scope = |text| ScopeName::parse(text).unwrap();
+    Keyspace::new(scope(namespace), scope(tenant))
+}
+
+fn key(space: &Keyspace) -> Key {
+    space.key(Name::parse("n").unwrap())
+}
+
+fn client(byte: u8) -> ClientId {
+    ClientId::from_random([byte; 16])
+}
+
+/// Adds a client and gives its listener.
+fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<Ear> {
+    let ear = Arc::new(Ear::default());
+    let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
+    notifications.add(space, client(byte), listener);
+    ear
+}
+
+fn heard(ear: &Ear) -> Vec<Event> {
+    std::mem::take(&mut ear.0.lock().unwrap())
+}
+
+fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}
+
+fn push(kind: PushKind, data: Vec<Value>) -> PushInfo {
+    PushInfo { kind, data }
+}
+
+#[test]
+fn a_grant_is_told_to_its_client_only() {
+    let notifications = Notifications::default();
+    let space = space("app", "t");
+    let [one, two] = [1, 2].map(|byte| add(&notifications, &space, byte));
+    let grant = |channel: &str| {
+        let message = "7 1700000000000001 3000 1700000000000000 app:{t:n}";
+        push(PushKind::Message, vec![bulk(channel), bulk(message)])
+    };
+    let [to_one, to_three] = [1, 3].map(|byte| format!("app:client:{}", client(byte)));
+    notifications.hear(&grant(&to_one));
+    let told = Grant {
+        lease: LeaseId {
+            client: client(1),
+            number: 7,
+        },
+        ttl: Ttl::from_millis(3_000).unwrap(),
+        first: Token::new(1_700_000_000_000_001).unwrap(),
+        now: StoreTime::from_micros(1_700_000_000_000_000),
+    };
+    assert_eq!(
+        heard(&one),
+        [Event::Notice(key(&space), Notice::Granted(told))]
+    );
+    for channel in [&to_three, &to_one.replace("app", "apq"), "app:client:", ""] {
+        notifications.hear(&grant(channel));
+    }
+    assert!(heard(&one).is_empty() && heard(&two).is_empty());
+}
+
+#[test]
+fn who_is_the_next_is_told_without_a_token() {
+    let notifications = Notifications::default();
+    let space = space("app", "t");
+    let ear = add(&notifications, &space, 1);
+    let channel = format!("app:client:{}", client(1));
+    notifications.hear_message(channel.as_bytes(), b"7 0 3000 1 app:{t:n}");
+    let next = Notice::Next {
+        lease: LeaseId {
+            client: client(1),
+            number: 7,
+        },
+        ttl: Ttl::from_millis(3_000).unwrap(),
+    };
+    assert_eq!(heard(&ear), [Event::Notice(key(&space), next)]);
+}
+
+/// What a node says on the channel of all nodes, nobody heard on its own.
+#[test]
+fn what_comes_for_all_nodes_is_no_grant() {
+    let notifications = Notifications::of_node("4f0c".to_owned());
+    let space = space("app", "t");
+    let ear = add(&notifications, &space, 1);
+    let channels = notifications.channels(&space, client(1));
+    let common = format!("app:client:{}", client(1));
+    assert_eq!(channels, [format!("{common}:4f0c"), common.clone()]);
+    let told = |channel: &str, message: &str| {
+        let granted = notifications.hear_message(channel.as_bytes(), message.as_bytes());
+        (granted.is_some(), heard(&ear))
+    };
+    let grant = "7 1 3000 1 app:{t:n}";
+    let (granted, events) = told(&channels[0], grant);
+    assert!(granted && matches!(events[..], [Event::Notice(_, Notice::Granted(_))]));
+    let moved = Event::Moved(EventScope::Record(key(&space)));
+    assert_eq!(told(&common, grant), (false, vec![moved.clone()]));
+    assert_eq!(told(&common, "7 0 3000 1 app:{t:n}"), (false, vec![moved]));
+    let changed = Event::Changed(key(&space));
+    assert_eq!(told(&common, "7 0 0 1 app:{t:n}"), (false, vec![changed]));
+    assert_eq!(told(&common, ""), (false, vec![]));
+    assert_eq!(told(&format!("{common}:4f0d"), grant), (false, vec![]));
+    // Without a cluster there is one channel.
+    let one = Notifications::default().channels(&space, client(1));
+    assert_eq!(one, [common]);
+}
+
+#[test]
+fn what_is_no_grant_is_nobodys_news() {
+    let notifications = Notifications::default();
+    let ear = add(&notifications, &space("app", "t"), 1);
+    let channel = format!("app:client:{}", client(1));
+    for message in [
+        "",
+        "7",
+        "7 1 3000 1",
+        "7 1 3000 1 app:{u:n}",
+        "7 1 3000 1 app:{t:n}:token",
+        "7 1 3000 1 app:{t:n} ",
+        "7 0 0 1 app:{u:n}",
+        "7 9007199254740992 3000 1 app:{t:n}",
+        "7 1 0 1 app:{t:n}",
+        "7 1 90000000000 1 app:{t:n}",
+        "+7 1 3000 1 app:{t:n}",
+        "99999999999999999999 1 3000 1 app:{t:n}",
+        " 7 1 3000 1 app:{t:n}",
+    ] {
+        notifications.hear_message(channel.as_bytes(), message.as_bytes());
+        assert_eq!(heard(&ear), [], "{message:?}");
+    }
+    notifications.hear_message(channel.as_bytes(), b"7 1 3000 1 app:{t:n}");
+    assert_eq!(heard(&ear).len(), 1);
+}
+
+#[test]
+fn a_change_is_told_to_all_of_its_space() {
+    let notifications = Notifications::default();
+    let [here, there] = [space("app", "t"), space("app", "u")];
+    let [one, two, other] =
+        [(&here, 1), (&here, 2), (&there, 3)].map(|(space, byte)| add(&notifications, space, byte));
+    let keys = [
+        "app:{t:n}",
+        "app:{t:n}:token",
+        "app:{t:n}:queue",
+        "app:{u:",
+        "x",
+    ];
+    let keys = Value::Array(keys.map(bulk).into_iter().chain([Value::Int(1)]).collect());
+    notifications.hear(&push(PushKind::Invalidate, vec![keys]));
+    for ear in [&one, &two] {
+        assert_eq!(heard(ear), [Event::Changed(key(&here))]);
+    }
+    assert_eq!(heard(&other), []);
+    notifications.tell_change(&key(&there));
+    assert_eq!(heard(&other), [Event::Changed(key(&there))]);
+    notifications.hear(&push(PushKind::Invalidate, vec![Value::Nil]));
+    for ear in [&one, &two, &other] {
+        assert_eq!(heard(ear), [Event::Interrupted(EventScope::Store)]);
+    }
+    for strange in [
+        push(PushKind::Invalidate, vec![]),
+        push(PushKind::Message, vec![Value::Nil, Value::Nil]),
+        push(PushKind::Other("new".to_owned()), vec![Value::Nil]),
+        push(PushKind::PMessage, vec![bulk("a"), bulk("b"), bulk("c")]),
+    ] {
+        notifications.hear(&strange);
+        assert_eq!(heard(&one), []);
+    }
+}
+
+#[test]
+fn who_is_gone_is_forgotten() {
+    let notifications = Notifications::default();
+    let space = space("app", "t");
+    let [one, two, three] = [1, 2, 3].map(|byte| add(&notifications, &space, byte));
+    let ids = || -> Vec<_> {
+        let mut ids: Vec<_> = notifications
+            .clients()
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(), [client(1), client(2), client(3)]);
+    let before = notifications.version();
+    drop(one);
+    // Noticed when it is to be told something, so that it is unsubscribed.
+    notifications.tell(client(1), Event::Interrupted(EventScope::Store));
+    assert!(notifications.version() > before);
+    assert_eq!(ids(), [client(2), client(3)]);
+    drop(two);
+    assert_eq!(ids(), [client(3)]);
+    let before = notifications.version();
+    assert!(notifications.remove(client(3)).is_some());
+    assert!(notifications.version() > before);
+    assert!(notifications.remove(client(3)).is_none());
+    notifications.interrupted();
+    assert_eq!(heard(&three), []);
+}

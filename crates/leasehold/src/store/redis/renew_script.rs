@@ -1,0 +1,168 @@
+//! Batches of renewals, which a script of their own does at a third of the cost.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Ttl};
+use redis::{Cmd, RedisResult, RedisWrite, Value};
+
+use super::codec::REQUESTS_MAX;
+use super::keys::RecordKey;
+use super::script::{Executor, Script};
+use crate::store::{Key, Reply, Request};
+
+/// The bytes of a renewal's arguments beside its names.
+const BYTES_EACH: usize = 64;
+
+/// The short way.
+pub(super) const RENEW: &str = include_str!("scripts/renew.lua");
+
+/// The script for renewals.
+#[derive(Debug)]
+pub(super) struct RenewScript {
+    script: Script,
+    /// Whether the server does not know it.
+    off: AtomicBool,
+}
+
+/// A renewal of a batch: its place there, its record and its lease.
+pub(super) type Renewal<'a> = (usize, &'a Key, LeaseId);
+
+impl RenewScript {
+    pub(super) fn new() -> Self {
+        Self {
+            script: Script::new(RENEW),
+            off: AtomicBool::new(false),
+        }
+    }
+
+    /// How many calls were sent.
+    pub(super) fn calls(&self) -> u64 {
+        self.script.calls()
+    }
+
+    /// Whether a batch is renewals and nothing else.
+    pub(super) fn suit(&self, batch: &[Request]) -> bool {
+        let renewals = batch
+            .iter()
+            .all(|request| matches!(request.op, Op::Renew { .. }));
+        renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
+    }
+
+    /// Renews what is simply renewed. What has no reply is to be asked of the rule.
+    pub(super) async fn ask(
+        &self,
+        connection: &mut impl Executor,
+        batch: &[Request],
+    ) -> RedisResult<Vec<Option<Reply>>> {
+        let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
+        for (place, request) in batch.iter().enumerate() {
+            if let Op::Renew { lease, ttl } = request.op {
+                let group = groups.entry(ttl).or_default();
+                group.push((place, &request.key, lease));
+            }
+        }
+        let parts: Vec<_> = groups
+            .iter()
+            .flat_map(|(ttl, group)| group.chunks(REQUESTS_MAX).map(move |part| (*ttl, part)))
+            .collect();
+        let answers = self.script.call_all(connection, &parts, encode).await?;
+        let mut replies = vec![None; batch.len()];
+        for ((_, part), answer) in parts.iter().zip(&answers) {
+            let Some((now, left)) = decode(answer) else {
+                self.doubt(answer);
+                continue;
+            };
+            let outcome = Outcome::Renewed;
+            for (nth, (place, ..)) in part.iter().enumerate() {
+                if !left.contains(&nth) {
+                    replies[*place] = Some(Reply::Applied { outcome, now });
+                }
+            }
+        }
+        Ok(replies)
+    }
+
+    /// The call for one renewal alone. `None`: it is none.
+    #[cfg(feature = "__bench")]
+    pub(super) fn single(&self, request: &Request) -> Option<Cmd> {
+        let Op::Renew { lease, ttl } = request.op else {
+            return None;
+        };
+        let part = [(0, &request.key, lease)];
+        Some(encode("EVALSHA", self.script.hash(), &(ttl, &part)))
+    }
+
+    /// A server that cannot do it is not asked again.
+    fn doubt(&self, answer: &Value) {
+        if let Value::Array(_) = answer
+            && !self.off.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(?answer, "renewals go the long way");
+        }
+    }
+}
+
+pub(super) fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>])) -> Cmd {
+    let bytes = part.len() * BYTES_EACH + script.len();
+    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    cmd.write_arg_fmt(part.len());
+    for (_, key, _) in *part {
+        cmd.write_arg_fmt(RecordKey(key));
+    }
+    cmd.write_arg_fmt(ttl.as_millis());
+    for (_, _, lease) in *part {
+        cmd.write_arg_fmt(lease);
+    }
+    cmd
+}
+
+/// Whether the answer to one renewal alone says that it was. `None`: it says nothing.
+#[cfg(feature = "__bench")]
+pub(super) fn is_renewed(answer: &Value) -> Option<bool> {
+    decode(answer).map(|(_, left)| left.is_empty())
+}
+
+/// The server's time, and the places from 0 of what was not renewed. `None`: nothing was, as far as
+/// anybody can tell.
+pub(super) fn decode(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
+    let Value::Array(items) = answer else {
+        return None;
+    };
+    let mut numbers = items.iter().map(|item| match item {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    });
+    let now = StoreTime::from_micros(numbers.next()??);
+    let left = numbers.map(|place| usize::try_from(place?.checked_sub(1)?).ok());
+    Some((now, left.collect::<Option<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_tells_what_was_left() {
+        let ints = |numbers: &[i64]| {
+            let items = numbers.iter().map(|number| Value::Int(*number));
+            Value::Array(items.collect())
+        };
+        let now = StoreTime::from_micros(7);
+        assert_eq!(decode(&ints(&[7])), Some((now, vec![])));
+        assert_eq!(decode(&ints(&[7, 1, 3])), Some((now, vec![0, 2])));
+        for strange in [
+            ints(&[]),
+            ints(&[-1]),
+            ints(&[7, 0]),
+            ints(&[7, -1]),
+            Value::Nil,
+            Value::Array(vec![Value::BulkString(b"PEXPIRE".to_vec()), Value::Nil]),
+            Value::Array(vec![Value::Int(7), Value::Nil]),
+        ] {
+            assert_eq!(decode(&strange), None, "{strange:?}");
+        }
+    }
+}

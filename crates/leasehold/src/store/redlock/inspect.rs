@@ -1,0 +1,159 @@
+//! Looking at the records of all masters: for people, no rule depends on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::quorum::Size;
+use leasehold_core::{LeaseId, Token};
+
+use super::fan_out::{Patience, fan_out};
+use super::master::Master;
+use super::tally::no_quorum;
+use crate::store::{Entry, Key, Keyspace, Store};
+use crate::{Error, ErrorKind, Result};
+
+/// Whoever looks wants to know soon, also while one of them is silent.
+const PATIENCE: Patience = Patience {
+    majority: None,
+    others: Duration::from_millis(250),
+};
+
+/// Who holds a lock: whom a majority has. An error if that depends on masters that did not answer.
+pub(super) async fn inspect(nodes: &[Arc<Master>], size: Size, key: &Key) -> Result<Option<Entry>> {
+    let asked = nodes.iter().map(|node| node.store.inspect(key));
+    let (found, errors) = answers(size, fan_out(asked, size, PATIENCE).await)?;
+    if is_open(size, &found) {
+        return Err(no_quorum(size, &errors, None));
+    }
+    Ok(held(size, found.into_iter().flatten().collect()))
+}
+
+/// The locks that a majority of all masters has, by name, as far as they answered.
+pub(super) async fn list(
+    nodes: &[Arc<Master>],
+    size: Size,
+    space: &Keyspace,
+) -> Result<Vec<Entry>> {
+    let asked = nodes.iter().map(|node| node.store.list(space));
+    let (found, _) = answers(size, fan_out(asked, size, PATIENCE).await)?;
+    let mut names = BTreeMap::<_, Vec<Entry>>::new();
+    for entry in found.into_iter().flatten() {
+        names.entry(entry.key.name.clone()).or_default().push(entry);
+    }
+    let held = names.into_values().filter_map(|found| held(size, found));
+    Ok(held.collect())
+}
+
+/// What a majority answered at least, and why others did not.
+fn answers<T>(size: Size, asked: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for answer in asked {
+        match answer {
+            Some(Ok(answer)) => answers.push(answer),
+            Some(Err(error)) => errors.push(error),
+            None => errors.push(Error::new(
+                ErrorKind::Unreachable,
+                "a master did not answer in time",
+            )),
+        }
+    }
+    if answers.len() < size.majority() {
+        return Err(no_quorum(size, &errors, None));
+    }
+    Ok((answers, errors))
+}
+
+/// Whether a lease has no majority among the answers, and would have one with the masters that did not answer.
+fn is_open(size: Size, answers: &[Option<Entry>]) -> bool {
+    let silent = size.masters() - answers.len();
+    let mut leases = BTreeMap::<LeaseId, usize>::new();
+    for entry in answers.iter().flatten() {
+        *leases.entry(entry.lease).or_default() += 1;
+    }
+    let most = leases.into_values().max().unwrap_or_default();
+    most > 0 && most < size.majority() && most + silent >= size.majority()
+}
+
+/// What one lease has at a majority. It ends when the majority does, and has the hold count that a majority
+/// has at least: a master that was away may have missed a change of that.
+fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
+    let mut leases = BTreeMap::<LeaseId, Vec<Entry>>::new();
+    for entry in found {
+        leases.entry(entry.lease).or_default().push(entry);
+    }
+    let mut entries = leases
+        .into_values()
+        .find(|entries| entries.len() >= size.majority())?;
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.left));
+    let left = entries.get(size.majority() - 1)?.left;
+    let mut counts: Vec<_> = entries.iter().map(|entry| entry.count).collect();
+    counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    let count = *counts.get(size.majority() - 1)?;
+    // A master may have a larger one, that it gave to somebody who won no majority.
+    let tokens: Vec<_> = entries.iter().filter_map(|entry| entry.token).collect();
+    let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
+    let token = tokens
+        .iter()
+        .copied()
+        .max_by_key(|token| (alike(token), *token));
+    let client = entries.iter().find_map(|entry| entry.client.clone());
+    Some(Entry {
+        left,
+        count,
+        token,
+        client,
+        ..entries.pop()?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ClientId, Name, ScopeName};
+
+    use super::*;
+
+    fn entry(lease: u64, count: u32) -> Option<Entry> {
+        let scope = |text| ScopeName::parse(text).unwrap();
+        let key = Keyspace::new(scope("app"), scope("t")).key(Name::parse("n").unwrap());
+        let client = ClientId::from_random([1; 16]);
+        Some(Entry {
+            key,
+            lease: LeaseId {
+                client,
+                number: lease,
+            },
+            count,
+            left: Duration::from_secs(u64::from(count)),
+            token: None,
+            client: None,
+        })
+    }
+
+    #[test]
+    fn a_hold_count_is_what_a_majority_has_at_least() {
+        let size = Size::new(3).unwrap();
+        let count = |counts: &[u32]| {
+            let found = counts.iter().filter_map(|count| entry(1, *count));
+            held(size, found.collect()).map(|entry| entry.count)
+        };
+        assert_eq!(count(&[1, 1, 2]), Some(1));
+        assert_eq!(count(&[2, 1, 2]), Some(2));
+        assert_eq!(count(&[1, 3]), Some(1));
+        assert_eq!(count(&[3]), None);
+    }
+
+    #[test]
+    fn a_lock_is_free_only_if_silent_masters_could_not_make_it_a_majority() {
+        let is_open =
+            |masters, answers: &[Option<Entry>]| is_open(Size::new(masters).unwrap(), answers);
+        let [x, y, none] = [entry(1, 1), entry(2, 1), None];
+        assert!(is_open(3, &[x.clone(), none.clone()]));
+        assert!(is_open(3, &[x.clone(), y.clone()]));
+        assert!(!is_open(3, &[x.clone(), x.clone()]));
+        assert!(!is_open(3, &[none.clone(), none.clone()]));
+        assert!(!is_open(3, &[x.clone(), y.clone(), none.clone()]));
+        assert!(!is_open(5, &[x.clone(), y, none.clone(), none.clone()]));
+        assert!(is_open(5, &[x.clone(), x, none.clone(), none]));
+    }
+}

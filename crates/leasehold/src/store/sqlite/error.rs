@@ -1,0 +1,152 @@
+//! What can go wrong with the file, and what to tell the user.
+
+use rusqlite::{ErrorCode, ffi};
+
+use crate::{Error, ErrorKind};
+
+const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
+    and a SQLite store is for one machine; use a Redis store";
+
+/// Why something could not be done with the file.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// SQLite said no.
+    Sqlite(rusqlite::Error),
+    /// A record has a value that no leasehold wrote.
+    Unreadable(&'static str),
+    /// The file was last written under another kernel while this one had it open, or is open under one
+    /// while this one opens it.
+    OtherKernel,
+    /// It was found before SQLite was asked.
+    Found(Error),
+}
+
+impl Fault {
+    /// Whether another process is in the way and it may work in a moment.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(
+                ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+                    | ErrorCode::FileLockingProtocolFailed
+            )
+        )
+    }
+
+    /// Whether the file is none of SQLite's.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.code() == Some(ErrorCode::NotADatabase)
+    }
+
+    /// Whether the disk has no room left.
+    pub(super) fn is_full(&self) -> bool {
+        self.code() == Some(ErrorCode::DiskFull)
+    }
+
+    /// Whether a new connection may fix it.
+    pub(super) fn wants_reopening(&self) -> bool {
+        matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
+    }
+
+    /// What the holder of a lease is told, if the fault means that the file knows its lease no more: the
+    /// other kernel has taken everybody for dead.
+    pub(super) fn lost(&self) -> Option<Error> {
+        matches!(self, Self::OtherKernel).then(|| Error::new(ErrorKind::Lost, OTHER_KERNEL))
+    }
+
+    /// Whether a commit that failed with it was certainly undone.
+    ///
+    /// These come before the last page of the transaction is in the file. After any other, a page
+    /// that marks the transaction as complete may be there and be found after a crash.
+    pub(super) fn undoes_commit(&self) -> bool {
+        self.is_busy() || matches!(self.code(), Some(ErrorCode::ReadOnly | ErrorCode::DiskFull))
+    }
+
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            Self::Unreadable(_) | Self::OtherKernel | Self::Found(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Found(error)
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Found(error) => error,
+            Fault::Unreadable(what) => Self::new(
+                ErrorKind::Store,
+                format!(
+                    "its record is damaged ({what}); make sure that nobody holds it, then free it \
+                     by force"
+                ),
+            ),
+            Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
+            Fault::Sqlite(error) => {
+                let (kind, message) = tell(&error);
+                Self::new(kind, message).with_source(error)
+            }
+        }
+    }
+}
+
+/// A fault as SQLite would tell it.
+pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
+    let error = ffi::Error {
+        code,
+        extended_code,
+    };
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
+}
+
+fn tell(error: &rusqlite::Error) -> (ErrorKind, String) {
+    let (kind, message) = match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => (
+            ErrorKind::Unreachable,
+            "another process keeps the file locked; look for one that is stopped, or that uses the \
+             file with another program",
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+            ErrorKind::Store,
+            "the file is read-only; make it and its directory writable for this user, or choose \
+             another path",
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Store,
+            "the file cannot be opened; make it and its directory readable and writable for this \
+             user, or choose another path",
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::InvalidConfig,
+            "the file is not a SQLite database; it was left as it is, choose another path",
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Store,
+            "the file is damaged; stop the programs that use it and delete it, then no lock is held",
+        ),
+        Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full; make room on it"),
+        Some(ErrorCode::SystemIoFailure) => (
+            ErrorKind::Store,
+            "the file could not be read or written; check the disk and the system's log",
+        ),
+        _ => return (ErrorKind::Store, format!("SQLite failed: {error}")),
+    };
+    (kind, message.into())
+}

@@ -1,0 +1,227 @@
+//! What is sent from process to process: some events for one client.
+//!
+//! A version, then the events. Each is its kind, its key as three strings with their lengths, and its
+//! numbers; all numbers are little-endian. What cannot be read is nobody's outbox: whoever waits has a
+//! timer.
+
+use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, ScopeName, StoreTime, Token, Ttl};
+
+use crate::store::{Event, EventScope, Key, Keyspace};
+
+/// A message is never longer.
+pub(super) const BYTES_MAX: usize = 32 * 1024;
+
+/// As many messages as a socket keeps under way, by Linux' default of 208 KiB.
+const LETTERS_MAX: usize = 5;
+
+const VERSION: u8 = 1;
+const GRANTED: u8 = 1;
+const NEXT: u8 = 2;
+const REVOKED: u8 = 3;
+const INTERRUPTED: u8 = 4;
+
+/// Writes an event into the last message, or into a new one if that is full. What would be too much is
+/// told in two bytes: that there is more than can be told.
+pub(super) fn write(messages: &mut Vec<Vec<u8>>, event: &Event) {
+    const TOO_MUCH: [u8; 2] = [VERSION, INTERRUPTED];
+    let Some(event) = encode(event) else { return };
+    let full = messages.len() == LETTERS_MAX;
+    match messages.last_mut() {
+        Some(message) if *message == TOO_MUCH => {}
+        Some(message) if message.len() + event.len() <= BYTES_MAX => message.extend(event),
+        _ if full => *messages = vec![TOO_MUCH.to_vec()],
+        _ => messages.push([vec![VERSION], event].concat()),
+    }
+}
+
+/// The events of a message to a client, as far as it can be read.
+pub(super) fn read(message: &[u8], client: ClientId) -> Vec<Event> {
+    let mut events = Vec::new();
+    let Some((&VERSION, mut rest)) = message.split_first() else {
+        tracing::debug!("a message of no known form");
+        return events;
+    };
+    while !rest.is_empty() {
+        let Some(event) = decode(&mut rest, client) else {
+            tracing::debug!("a message that cannot be read to its end");
+            break;
+        };
+        events.push(event);
+    }
+    events
+}
+
+fn encode(event: &Event) -> Option<Vec<u8>> {
+    let (kind, key, numbers) = match event {
+        Event::Notice(key, Notice::Granted(grant)) => (
+            GRANTED,
+            key,
+            vec![
+                grant.lease.number,
+                grant.ttl.as_millis(),
+                grant.first.get(),
+                grant.now.as_micros(),
+            ],
+        ),
+        Event::Notice(key, Notice::Next { lease, ttl }) => {
+            (NEXT, key, vec![lease.number, ttl.as_millis()])
+        }
+        Event::Notice(key, Notice::Revoked { lease }) => (REVOKED, key, vec![lease.number]),
+        Event::Changed(_) | Event::Interrupted(_) | Event::Moved(_) => return None,
+    };
+    let mut bytes = vec![kind];
+    let space = &key.space;
+    for part in [
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        key.name.as_str(),
+    ] {
+        bytes.extend(u16::try_from(part.len()).ok()?.to_le_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+    Some(bytes)
+}
+
+fn decode(rest: &mut &[u8], client: ClientId) -> Option<Event> {
+    let [kind] = take(rest)?;
+    if kind == INTERRUPTED {
+        return Some(Event::Interrupted(EventScope::Store));
+    }
+    let namespace = ScopeName::parse(text(rest)?).ok()?;
+    let tenant = ScopeName::parse(text(rest)?).ok()?;
+    let name = Name::parse(text(rest)?).ok()?;
+    let key: Key = Keyspace::new(namespace, tenant).key(name);
+    let lease = |number| LeaseId { client, number };
+    match kind {
+        GRANTED => {
+            let grant = Grant {
+                lease: lease(number(rest)?),
+                ttl: Ttl::from_millis(number(rest)?)?,
+                first: Token::new(number(rest)?)?,
+                now: StoreTime::from_micros(number(rest)?),
+            };
+            Some(Event::Notice(key, Notice::Granted(grant)))
+        }
+        NEXT => {
+            let (lease, ttl) = (lease(number(rest)?), Ttl::from_millis(number(rest)?)?);
+            Some(Event::Notice(key, Notice::Next { lease, ttl }))
+        }
+        REVOKED => {
+            let lease = lease(number(rest)?);
+            Some(Event::Notice(key, Notice::Revoked { lease }))
+        }
+        _ => None,
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*bytes)
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_le_bytes)
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = u16::from_le_bytes(take(rest)?);
+    let (bytes, after) = rest.split_at_checked(length.into())?;
+    *rest = after;
+    str::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ClientId = ClientId::from_random([7; 16]);
+
+    fn key(name: &str) -> Key {
+        let scope = |text| ScopeName::parse(text).unwrap();
+        Keyspace::new(scope("n"), scope("t")).key(Name::parse(name).unwrap())
+    }
+
+    fn events() -> Vec<Event> {
+        let lease = |number| LeaseId {
+            client: CLIENT,
+            number,
+        };
+        let ttl = |millis| Ttl::from_millis(millis).unwrap();
+        let grant = Grant {
+            lease: lease(u64::MAX),
+            ttl: ttl(3_000),
+            first: Token::MAX,
+            now: StoreTime::from_micros(u64::MAX),
+        };
+        let next = Notice::Next {
+            lease: lease(0),
+            ttl: ttl(100),
+        };
+        vec![
+            Event::Notice(key("a"), Notice::Granted(grant)),
+            Event::Notice(key(&"ü".repeat(256)), next),
+            Event::Notice(key("c d"), revoked(7)),
+        ]
+    }
+
+    fn revoked(number: u64) -> Notice {
+        let client = CLIENT;
+        Notice::Revoked {
+            lease: LeaseId { client, number },
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut messages = Vec::new();
+        for event in events() {
+            write(&mut messages, &event);
+        }
+        assert_eq!(messages.len(), 1);
+        assert_eq!(read(&messages[0], CLIENT), events());
+    }
+
+    #[test]
+    fn many_events_take_several_letters_in_their_order_and_too_many_none() {
+        let event =
+            |number: u32| Event::Notice(key(&format!("{number:0500}")), revoked(number.into()));
+        let mut messages = Vec::new();
+        for number in 0..200 {
+            write(&mut messages, &event(number));
+        }
+        assert!(messages.len() > 2);
+        assert!(messages.iter().all(|message| message.len() <= BYTES_MAX));
+        let found = messages.iter().flat_map(|message| read(message, CLIENT));
+        assert!(found.eq((0..200).map(event)));
+        for number in 0..1_000 {
+            write(&mut messages, &event(number));
+        }
+        let found: Vec<_> = messages
+            .iter()
+            .map(|message| read(message, CLIENT))
+            .collect();
+        assert_eq!(found, [[Event::Interrupted(EventScope::Store)]]);
+    }
+
+    /// Whatever comes, it is no panic, and what was read before it holds.
+    #[test]
+    fn a_damaged_letter_is_read_as_far_as_it_goes() {
+        let mut messages = Vec::new();
+        for event in events() {
+            write(&mut messages, &event);
+        }
+        let message = &messages[0];
+        for length in 0..message.len() {
+            let found = read(&message[..length], CLIENT);
+            assert!(found.len() < 3 && found == events()[..found.len()]);
+        }
+        for _ in 0..20_000 {
+            let mut message = message.clone();
+            let at = fastrand::usize(..message.len());
+            message[at] = fastrand::u8(..);
+            read(&message, CLIENT);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A real store behind fault_mode.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use leasehold::clock::Clock;
+use leasehold::store::{
+    About, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Store,
+    WakeupMode,
+};
+use leasehold::{Error, ErrorKind, Result};
+use leasehold_core::ClientId;
+
+/// How long the client waits for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What happens to requests on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultMode {
+    Fine,
+    /// They do not reach the store, and the client is told so.
+    Unreachable,
+    /// They run, but nobody learns of it.
+    ReplyLost,
+    /// The client gives up after [`TIMEOUT`]; they do not run.
+    TimesOut,
+    /// They are on their way for ever.
+    Silent,
+    /// The client gives up; they run when the test says so.
+    Late,
+}
+
+#[derive(Debug)]
+pub(crate) struct FaultyStore {
+    inner: Arc<MemoryStore>,
+    clock: Arc<dyn Clock>,
+    fault_mode: Mutex<FaultMode>,
+    late: Mutex<Vec<Request>>,
+    calls: AtomicUsize,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: MemoryStore, clock: Arc<dyn Clock>) -> Self {
+        Self::around(Arc::new(inner), clock)
+    }
+
+    fn around(inner: Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            inner,
+            clock,
+            fault_mode: Mutex::new(FaultMode::Fine),
+            late: Mutex::default(),
+            calls: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same records under a clear sky.
+    pub(crate) fn in_fine_weather(&self) -> Self {
+        Self::around(Arc::clone(&self.inner), Arc::clone(&self.clock))
+    }
+
+    pub(crate) fn set(&self, fault_mode: FaultMode) {
+        *self.fault_mode.lock().unwrap() = fault_mode;
+    }
+
+    /// How many batches came in.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn run_late_requests(&self) {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        assert!(!late.is_empty());
+        self.inner.apply(late).await;
+    }
+}
+
+fn error(what: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, what)
+}
+
+impl Store for FaultyStore {
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        self.inner.listen(space, client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.inner.forget(client);
+    }
+
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.inner.wakeup_mode()
+    }
+
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let fault_mode = *self.fault_mode.lock().unwrap();
+        Box::pin(async move {
+            let count = batch.len();
+            let unknown = || vec![Reply::Unknown(error("no answer")); count];
+            match fault_mode {
+                FaultMode::Fine => self.inner.apply(batch).await,
+                FaultMode::Unreachable => vec![Reply::Rejected(error("no way there")); count],
+                FaultMode::ReplyLost => {
+                    self.inner.apply(batch).await;
+                    unknown()
+                }
+                FaultMode::TimesOut => {
+                    let end = self.clock.now().after(TIMEOUT);
+                    self.clock.sleep_until(end).await;
+                    unknown()
+                }
+                FaultMode::Silent => std::future::pending().await,
+                FaultMode::Late => {
+                    self.late.lock().unwrap().extend(batch);
+                    unknown()
+                }
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner.inspect(key)
+    }
+
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.inner.list(space)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        about: &'a About,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.announce(space, client, about, ttl)
+    }
+}
+
+impl fmt::Display for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bad:")
+    }
+}
