@@ -171,11 +171,7 @@ impl PendingAction {
                 ttl,
             },
         };
-        Request {
-            key: self.key.clone(),
-            op,
-            durability: Durability::None,
-        }
+        Request::new(self.key.clone(), op)
     }
 }
 

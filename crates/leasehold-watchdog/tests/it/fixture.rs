@@ -85,11 +85,7 @@ impl Fixture {
             tokens: TokenCount::MIN,
             wait: false,
         };
-        let request = Request {
-            key: key(name),
-            op,
-            durability: Durability::None,
-        };
+        let request = Request::new(key(name), op);
         match self.store.apply(vec![request]).await.remove(0) {
             Reply::Applied { outcome, .. } => outcome,
             other => panic!("{other:?}"),

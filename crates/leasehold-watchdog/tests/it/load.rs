@@ -47,16 +47,17 @@ fn name(client: u64, number: u64) -> String {
 
 async fn acquire_all(fixture: &Fixture) {
     for client in 0..CLIENTS {
-        let requests = (0..LEASES).map(|number| Request {
-            key: key(&name(client, number)),
-            op: Op::Acquire {
-                lease: lease(client.into(), number),
-                count: NonZeroU32::MIN,
-                ttl: Ttl::checked(TTL * 4).unwrap(),
-                tokens: TokenCount::MIN,
-                wait: false,
-            },
-            durability: Durability::None,
+        let requests = (0..LEASES).map(|number| {
+            Request::new(
+                key(&name(client, number)),
+                Op::Acquire {
+                    lease: lease(client.into(), number),
+                    count: NonZeroU32::MIN,
+                    ttl: Ttl::checked(TTL * 4).unwrap(),
+                    tokens: TokenCount::MIN,
+                    wait: false,
+                },
+            )
         });
         assert_eq!(
             fixture.store.apply(requests.collect()).await.len() as u64,

@@ -1,7 +1,7 @@
 //! A file of the SQLite store.
 
 use super::Finding;
-use crate::store::survey::{FileFacts, FileSystem, LOG_MAX};
+use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
 /// Less room than this is little for a file and its log.
 const ROOM_MIN: u64 = 64 * 1024 * 1024;

@@ -1,6 +1,6 @@
 //! What would lose locks: a look at a store, with what follows of what was seen and how to fix it.
 //!
-//! Made by [`ClientBuilder::examine`](crate::ClientBuilder::examine); `leasehold doctor` shows it.
+//! Made by [`ClientBuilder::diagnose`](crate::ClientBuilder::diagnose); `leasehold doctor` shows it.
 //! Nothing here talks to a store: each rule is a function over the facts that were collected.
 
 #[cfg(feature = "sqlite")]
@@ -12,7 +12,7 @@ mod servers;
 use leasehold_core::Ttl;
 
 pub use self::finding::{Finding, Severity};
-use crate::store::survey::Survey;
+use crate::store::diagnose::DiagnosticFacts;
 
 /// What was found in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,16 +40,16 @@ impl Report {
         not(feature = "redis"),
         expect(unused_variables, reason = "only servers have clocks of their own")
     )]
-    pub(crate) fn of(survey: &Survey, ttl: Ttl) -> Self {
-        let (store, mut findings, acl) = match survey {
-            Survey::Memory => ("memory:".to_owned(), vec![memory_store()], None),
+    pub(crate) fn of(facts: &DiagnosticFacts, ttl: Ttl) -> Self {
+        let (store, mut findings, acl) = match facts {
+            DiagnosticFacts::Memory => ("memory:".to_owned(), vec![memory_store()], None),
             #[cfg(feature = "sqlite")]
-            Survey::File(facts) => {
+            DiagnosticFacts::File(facts) => {
                 let store = format!("sqlite:{}", facts.path.display());
                 (store, file::check(facts), None)
             }
             #[cfg(feature = "redis")]
-            Survey::Servers(servers) => {
+            DiagnosticFacts::Servers(servers) => {
                 let acl = Some(servers.acl.clone());
                 (servers.name.clone(), servers::check(servers, ttl), acl)
             }

@@ -25,11 +25,7 @@ fn key(name: &str) -> Key {
 }
 
 async fn apply(store: &dyn Store, name: &str, op: Op) -> Outcome {
-    let request = Request {
-        key: key(name),
-        op,
-        durability: leasehold::Durability::None,
-    };
+    let request = Request::new(key(name), op);
     match store.apply(vec![request]).await.remove(0) {
         Reply::Applied { outcome, .. } => outcome,
         other => panic!("{other:?}"),

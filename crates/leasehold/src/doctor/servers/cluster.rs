@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::survey::{ClusterFacts, Fields, Member, NodeFacts, Seen};
+use crate::store::diagnose::{ClusterFacts, Fields, Member, NodeFacts, Seen};
 
 const CHECK: &str = "cluster";
 

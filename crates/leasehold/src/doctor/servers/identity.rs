@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::store::survey::{Fields, NodeFacts, Seen, Topology};
+use crate::store::diagnose::{Fields, NodeFacts, Seen, Topology};
 
 /// The first version that can find a waiter in a queue.
 const QUEUE_SINCE: [u64; 3] = [6, 0, 6];

@@ -1,7 +1,7 @@
 //! Eviction and the bound of memory.
 
 use super::Finding;
-use crate::store::survey::NodeFacts;
+use crate::store::diagnose::NodeFacts;
 
 /// From how many percent of its memory on a server is nearly full.
 const NEARLY_FULL: u64 = 90;
@@ -63,7 +63,7 @@ mod tests {
     use super::super::samples::{healthy, node_with, worst};
     use super::*;
     use crate::doctor::Severity;
-    use crate::store::survey::Seen;
+    use crate::store::diagnose::Seen;
 
     #[test]
     fn whatever_evicts_is_a_danger() {

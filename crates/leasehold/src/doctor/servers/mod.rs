@@ -19,7 +19,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, Severity};
-use crate::store::survey::{NodeFacts, Servers, Topology};
+use crate::store::diagnose::{NodeFacts, Servers, Topology};
 
 /// What a failover takes beside the time until a server is taken for dead: measured, and rounded up.
 const FAILOVER: Duration = Duration::from_secs(2);

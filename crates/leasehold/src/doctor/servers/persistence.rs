@@ -1,7 +1,7 @@
 //! What a server remembers when it comes back.
 
 use super::{Finding, identity};
-use crate::store::survey::{Fields, NodeFacts, Seen};
+use crate::store::diagnose::{Fields, NodeFacts, Seen};
 
 const CHECK: &str = "persistence";
 

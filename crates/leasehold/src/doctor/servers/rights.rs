@@ -1,7 +1,7 @@
 //! What our user may do, and how it is told of losses.
 
 use super::Finding;
-use crate::store::survey::{Lack, Need, NodeFacts, Topology};
+use crate::store::diagnose::{Lack, Need, NodeFacts, Topology};
 
 pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -1,7 +1,7 @@
 //! Facts as they were recorded of a real server, Redis 7.0.15.
 
 pub(super) use crate::doctor::finding::worst;
-use crate::store::survey::{ClockFacts, Fields, NodeFacts, Rights, Seen};
+use crate::store::diagnose::{ClockFacts, Fields, NodeFacts, Rights, Seen};
 
 pub(super) const ACL: &str = "ACL SETUSER leasehold reset on >PASSWORD ~app:* &app:* +eval";
 

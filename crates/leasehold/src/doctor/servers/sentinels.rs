@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::survey::{Fields, NodeFacts, Seen, Watch};
+use crate::store::diagnose::{Fields, NodeFacts, Seen, Watch};
 
 const CHECK: &str = "sentinels";
 

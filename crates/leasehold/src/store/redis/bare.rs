@@ -39,7 +39,7 @@ impl RedisStore {
         match connection.await {
             Ok(connection) => Ok(Bare {
                 connection,
-                hash: self.mutex.hash().to_owned(),
+                hash: self.rule.mutex.hash().to_owned(),
             }),
             Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
         }
@@ -53,10 +53,10 @@ impl RedisStore {
     /// If the server does not answer, or not that: it knows the script since the first renewal by
     /// the store itself.
     pub async fn renew_each(&self, bare: &Bare, requests: &[Request]) -> Result<usize> {
-        let short = self.renewals.suit(requests);
+        let short = self.rule.renew.suits(requests);
         let mut pipeline = Pipeline::with_capacity(requests.len());
         for request in requests {
-            let short = self.renewals.single(request).filter(|_| short);
+            let short = self.rule.renew.single(request).filter(|_| short);
             pipeline.add_command(short.unwrap_or_else(|| {
                 codec::encode(
                     "EVALSHA",

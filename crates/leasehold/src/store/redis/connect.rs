@@ -18,7 +18,7 @@ use super::notifications::Notifications;
 use super::session::{Session, SessionState};
 use super::subscriptions::Subscriptions;
 use super::tracking::KeyTracking;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
 /// How long a connection may be silent before the kernel asks whether the other side is there.
 ///
@@ -168,7 +168,7 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
         .set_db(i64::from(address.db))
         // A command that restricted users may not run, which their administrator would see refused.
         .set_skip_set_lib_name();
-    let password = address.password.as_ref().map(|secret| secret.0.as_str());
+    let password = address.password.as_ref().map(Secret::expose);
     if let Some(user) = &address.user {
         // A user without a password is one that the server lets in with any.
         settings = settings

@@ -18,7 +18,7 @@ use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::process::Process;
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::{Error, Result};
 
 /// What a timeout means that is too long to be added to a clock.
@@ -220,7 +220,7 @@ impl ConnectionManager {
 
     /// Ends the connection to a server that was made a replica, if another may be the master: nothing
     /// was done there.
-    pub(super) fn mind_demotion(&self, session: &Arc<Session>, replies: &mut [Reply]) {
+    pub(super) fn check_demotion(&self, session: &Arc<Session>, replies: &mut [Reply]) {
         let demoted = |reply: &&mut Reply| matches!(reply, Reply::Rejected(error) if errors::is_of_replica(error));
         if !self.target.moves() {
             return;

@@ -10,7 +10,7 @@ use super::codec::{left, text};
 use super::connection_manager::{ConnectionManager, Trouble};
 use super::errors;
 use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
-use crate::store::{About, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
 use crate::{Error, ErrorKind, Result};
 
 /// How many keys the server looks at in one step of a listing: about half a millisecond.
@@ -183,10 +183,10 @@ async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
         asked.push(client);
     }
     let answers = reader.read(questions).await?;
-    let abouts = asked.into_iter().zip(answers.iter().map(about));
-    let abouts: HashMap<ClientId, Option<About>> = abouts.collect();
+    let clients = asked.into_iter().zip(answers.iter().map(client_info));
+    let clients: HashMap<ClientId, Option<ClientInfo>> = clients.collect();
     for entry in entries {
-        entry.client = abouts.get(&entry.lease.client).cloned().flatten();
+        entry.client = clients.get(&entry.lease.client).cloned().flatten();
     }
     Ok(())
 }
@@ -236,27 +236,27 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         key: key.clone(),
         lease,
         count,
-        left: left(*ttl),
+        time_left: left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
     }))
 }
 
-pub(super) fn about(answer: &Value) -> Option<About> {
+pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {
     let fields = fields(answer).filter(|fields| !fields.is_empty())?;
-    let mut about = About::default();
+    let mut info = ClientInfo::default();
     for (name, value) in fields {
         let value = text(value).unwrap_or_default();
         match text(name)?.as_str() {
-            "host" => about.host = value,
-            "pid" => about.pid = value.parse().unwrap_or_default(),
-            "program" => about.program = value,
-            "label" => about.label = value,
-            "since" => about.since_ms = value.parse().unwrap_or_default(),
+            "host" => info.host = value,
+            "pid" => info.pid = value.parse().unwrap_or_default(),
+            "program" => info.program = value,
+            "label" => info.label = value,
+            "since" => info.set_since_millis(value.parse().unwrap_or_default()),
             _ => {}
         }
     }
-    Some(about)
+    Some(info)
 }
 
 /// The fields of a hash, in either protocol. `None` if it is no hash.
@@ -305,10 +305,10 @@ mod tests {
             let scope = |text| ScopeName::parse(text).unwrap();
             let key = Keyspace::new(scope("a"), scope("t")).key(Name::parse("n").unwrap());
             if let Ok(Some(entry)) = entry(&key, &answers) {
-                prop_assert!(entry.left <= left(-1));
+                prop_assert!(entry.time_left <= left(-1));
             }
             for answer in &answers {
-                about(answer);
+                client_info(answer);
             }
         }
     }

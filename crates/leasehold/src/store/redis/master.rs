@@ -1,6 +1,5 @@
 //! A server that is one of many masters: its identity, its inspection and its admission.
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
@@ -8,27 +7,18 @@ use leasehold_core::{ScopeName, StoreTime, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 
+use super::RedisStore;
 use super::address::Address;
 use super::codec::{failed_command, text};
 use super::connection_manager::{ConnectionManager, Trouble};
 use super::errors;
+use super::keys::AdmissionKey;
 use super::notifications::Notifications;
-use super::renew_script::RenewScript;
-use super::replicas::Replicas;
 use super::script::Script;
-use super::{ANNOUNCE, MUTEX, OpenOptions, RedisStore};
+use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
 const MASTER: &str = include_str!("scripts/master.lua");
-
-/// The admission record of one of many masters: `<namespace>:master`.
-pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
-
-impl fmt::Display for AdmissionKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:master", self.0)
-    }
-}
 
 /// What a server says of itself.
 #[derive(Clone, Debug)]
@@ -56,14 +46,7 @@ impl RedisStore {
         let (connect, response) = (options.connect_timeout, options.response_timeout);
         let manager =
             ConnectionManager::with_notifications(notifications, address, connect, response);
-        Self {
-            replicas: Replicas::beside(&manager),
-            manager,
-            mutex: Script::new(MUTEX),
-            renewals: RenewScript::new(),
-            announce: Script::new(ANNOUNCE),
-            master: Some(Script::new(MASTER)),
-        }
+        Self::new(manager, Some(Script::new(MASTER)))
     }
 
     /// Whether it is there, lets us in and knows what it must; and who it is.

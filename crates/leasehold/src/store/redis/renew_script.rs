@@ -9,7 +9,7 @@ use redis::{Cmd, RedisResult, RedisWrite, Value};
 use super::codec::REQUESTS_MAX;
 use super::keys::RecordKey;
 use super::script::{Executor, Script};
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// The bytes of a renewal's arguments beside its names.
 const BYTES_EACH: usize = 64;
@@ -42,15 +42,15 @@ impl RenewScript {
     }
 
     /// Whether a batch is renewals and nothing else.
-    pub(super) fn suit(&self, batch: &[Request]) -> bool {
+    pub(super) fn suits(&self, batch: &[Request]) -> bool {
         let renewals = batch
             .iter()
             .all(|request| matches!(request.op, Op::Renew { .. }));
         renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
     }
 
-    /// Renews what is simply renewed. What has no reply is to be asked of the rule.
-    pub(super) async fn ask(
+    /// Renews what needs nothing but a renewal. What has no reply afterwards needs the rule.
+    pub(super) async fn apply(
         &self,
         connection: &mut impl Executor,
         batch: &[Request],

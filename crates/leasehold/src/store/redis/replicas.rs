@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::connection_manager::{ConnectionManager, Trouble};
 use super::errors;
 use super::script::Executor;
-use crate::store::{Reply, Request};
+use crate::store::api::{Reply, Request};
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
 /// How old the last look at the replicas may be.
@@ -93,7 +93,7 @@ impl Replicas {
     }
 
     /// Looks how many replicas there are, if these requests ask for all and nobody has looked lately.
-    pub(super) async fn look_for(&self, requests: &[Request]) -> Result<()> {
+    pub(super) async fn count_for(&self, requests: &[Request]) -> Result<()> {
         let all = |request: &Request| {
             matches!(
                 request.durability,
@@ -158,8 +158,8 @@ impl Replicas {
         Err(Error::new(ErrorKind::NotReplicated, message))
     }
 
-    /// A line on which what these requests ask for is waited for.
-    pub(super) fn line(
+    /// Waits for what these requests need after each call.
+    pub(super) fn executor(
         &self,
         connection: MultiplexedConnection,
         requests: &[Request],
@@ -198,7 +198,7 @@ impl Waits {
     }
 
     /// Says of what was not acknowledged that nobody knows.
-    pub(super) fn judge(&self, requests: &[Request], replies: &mut [Reply]) {
+    pub(super) fn check(&self, requests: &[Request], replies: &mut [Reply]) {
         for (reply, request) in replies.iter_mut().zip(requests) {
             let counts = matches!(
                 reply,
@@ -242,7 +242,7 @@ impl Waits {
 
 impl Acknowledged<'_> {
     /// What came of the waiting.
-    pub(super) fn waited(self) -> Waits {
+    pub(super) fn into_waits(self) -> Waits {
         self.waits
     }
 

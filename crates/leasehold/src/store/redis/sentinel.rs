@@ -21,12 +21,12 @@ use tokio::time::{Instant, sleep_until};
 
 pub(super) use self::failover_monitor::FailoverMonitor;
 use self::query::{Nothing, View};
-use super::address::{Address, Secret};
+use super::address::Address;
 use super::connect::{self, Role};
 use super::deployment::{Deployment, SentinelSet};
 use super::notifications::Notifications;
 use super::session::Session;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
 /// How long the others are waited for once most sentinels have answered.
 const GRACE: Duration = Duration::from_millis(100);
@@ -41,11 +41,11 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     /// With the password that the sentinels ask for, if they do.
-    pub(super) fn new(set: SentinelSet, password: Option<String>) -> Self {
+    pub(super) fn new(set: SentinelSet, password: Option<Secret>) -> Self {
         Self {
             shown: Deployment::Sentinel(set.clone()).to_string(),
             set,
-            password: password.map(Secret),
+            password,
         }
     }
 

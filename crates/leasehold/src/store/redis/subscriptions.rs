@@ -19,7 +19,7 @@ use super::notifications::Notifications;
 use super::session::SessionState;
 use super::target::Target;
 use super::tracking::{self, KeyTracking};
-use crate::store::{Reply, Request, WakeupMode};
+use crate::store::api::{Reply, Request, WakeupMode};
 
 /// The subscriptions that come with one connection.
 #[derive(Debug)]

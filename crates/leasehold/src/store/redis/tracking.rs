@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::keys::RecordKey;
 use super::notifications::Notifications;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// How long a lease must be held to be worth watching. Many are not, and the store is asked for
 /// nothing then; to learn of a loss so much later harms nobody.
@@ -301,7 +301,7 @@ mod tests {
     use leasehold_core::{ClientId, Name, ScopeName};
 
     use super::*;
-    use crate::store::Keyspace;
+    use crate::store::api::Keyspace;
 
     fn key(name: &str) -> Key {
         let scope = |text| ScopeName::parse(text).unwrap();

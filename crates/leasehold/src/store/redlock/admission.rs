@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::fan_out::{Patience, fan_out};
 use super::master::Master;
 use super::tally::Tally;
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::store::redis::errors::is_unarmed;
 use crate::store::redis::master::Inspection;
 

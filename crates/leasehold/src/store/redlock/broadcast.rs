@@ -13,7 +13,7 @@ use super::admission::Admission;
 use super::leftovers::Leftovers;
 use super::master::Master;
 use super::tally::Tally;
-use crate::store::{BoxFuture, Key, Reply, Request};
+use crate::store::api::{BoxFuture, Key, Reply, Request};
 
 /// How long the masters have for one phase of an acquisition: this part of the ttl, within these
 /// bounds. One that is usually slower has this many times as long as usual, but no more than a tenth of

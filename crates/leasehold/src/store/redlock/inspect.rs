@@ -10,7 +10,7 @@ use leasehold_core::{LeaseId, Token};
 use super::fan_out::{Patience, fan_out};
 use super::master::Master;
 use super::tally::no_quorum;
-use crate::store::{Entry, Key, Keyspace, Store};
+use crate::store::api::{Entry, Key, Keyspace, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// Whoever looks wants to know soon, also while one of them is silent.
@@ -85,8 +85,8 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
     let mut entries = leases
         .into_values()
         .find(|entries| entries.len() >= size.majority())?;
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.left));
-    let left = entries.get(size.majority() - 1)?.left;
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.time_left));
+    let time_left = entries.get(size.majority() - 1)?.time_left;
     let mut counts: Vec<_> = entries.iter().map(|entry| entry.count).collect();
     counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
     let count = *counts.get(size.majority() - 1)?;
@@ -99,7 +99,7 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
         .max_by_key(|token| (alike(token), *token));
     let client = entries.iter().find_map(|entry| entry.client.clone());
     Some(Entry {
-        left,
+        time_left,
         count,
         token,
         client,
@@ -124,7 +124,7 @@ mod tests {
                 number: lease,
             },
             count,
-            left: Duration::from_secs(u64::from(count)),
+            time_left: Duration::from_secs(u64::from(count)),
             token: None,
             client: None,
         })

@@ -8,7 +8,7 @@ use leasehold_core::LeaseId;
 use leasehold_core::quorum::{Masters, Size};
 use tokio::time::Instant;
 
-use crate::store::Leftover;
+use crate::store::api::Leftover;
 
 /// How many entries there are at least before old ones are removed.
 const ENTRIES_MIN: usize = 1_024;

@@ -8,8 +8,8 @@ use leasehold_core::Op;
 use tokio::time::Instant;
 
 use super::orphans::Orphans;
+use crate::store::api::{BoxFuture, Reply, Request, Store};
 use crate::store::redis::RedisStore;
-use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
 /// How many calls to one master may be without an answer. One that is stopped gets no more: the others

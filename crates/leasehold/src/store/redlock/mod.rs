@@ -37,12 +37,14 @@ use self::fan_out::{Patience, fan_out};
 use self::leftovers::Leftovers;
 use self::master::Master;
 use self::quorum_listener::QuorumListener;
-use super::redis::deployment::{Deployment, Masters};
-use super::redis::{self, RedisStore};
-use super::{
-    About, BoxFuture, Entry, Key, Keyspace, Leftover, Listener, OpenOptions, Reply, Request, Store,
-    WakeupMode,
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
+    Store, WakeupMode,
 };
+use crate::store::options::OpenOptions;
+use crate::store::redis::RedisStore;
+use crate::store::redis::deployment::{Deployment, Masters};
 use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.
@@ -82,7 +84,7 @@ impl RedlockStore {
     /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
     /// [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let deployment = redis::deployment(url, options)?;
+        let deployment = Deployment::of(url, options)?;
         let url = deployment.to_string();
         let Deployment::Masters(masters) = deployment else {
             let message = "the URL of many masters must start with redlock:// or redlocks://";
@@ -244,13 +246,11 @@ impl fmt::Display for RedlockStore {
     }
 }
 
+impl Sealed for RedlockStore {}
+
 impl Store for RedlockStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_batch(batch))
-    }
-
-    fn idempotent_acquire(&self) -> bool {
-        false
     }
 
     fn leftover(&self, lease: LeaseId) -> Leftover {
@@ -272,11 +272,16 @@ impl Store for RedlockStore {
         self.listeners().remove(&client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        let told = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
-        match self.nodes.iter().filter(told).count() >= self.size.majority() {
+    fn capabilities(&self) -> Capabilities {
+        let wakes = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
+        let majority = self.nodes.iter().filter(wakes).count() >= self.size.majority();
+        let wakeup = match majority {
             true => WakeupMode::Changes,
             false => WakeupMode::Nothing,
+        };
+        Capabilities {
+            idempotent_acquire: false,
+            ..Capabilities::new(wakeup)
         }
     }
 
@@ -294,21 +299,21 @@ impl Store for RedlockStore {
         })
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let announced = self.nodes.iter();
-            let announced = announced.map(|node| node.store.announce(space, client, about, ttl));
-            let mut announced = join_all(announced).await;
-            // It is for people only: one that knows is enough.
-            match announced.iter().position(Result::is_ok) {
-                Some(_) => Ok(()),
-                None => announced.pop().unwrap_or(Ok(())),
+            let nodes = self.nodes.iter();
+            let registered = nodes.map(|node| node.store.register_client(space, client, info, ttl));
+            let mut results = join_all(registered).await;
+            // It is for people only, so one master is enough.
+            match results.iter().any(Result::is_ok) {
+                true => Ok(()),
+                false => results.pop().unwrap_or(Ok(())),
             }
         })
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use super::master::Master;
-use crate::store::{Reply, Request};
+use crate::store::api::{Reply, Request};
 
 /// The leases whose question is under way to one master, and whether they were released meanwhile.
 ///
@@ -106,10 +106,10 @@ mod tests {
     use leasehold_core::{ClientId, Name, ScopeName, StoreTime};
 
     use super::*;
-    use crate::Durability;
+    use crate::store::api::Keyspace;
+    use crate::store::options::OpenOptions;
     use crate::store::redis::RedisStore;
     use crate::store::redis::deployment::Deployment;
-    use crate::store::{Keyspace, OpenOptions};
 
     fn node() -> Arc<Master> {
         let Ok(Deployment::Single(address)) = Deployment::parse("redis://127.0.0.1:1") else {
@@ -136,11 +136,7 @@ mod tests {
             count: 0,
             ttl: Ttl::MAX,
         };
-        [acquire, release].map(|op| Request {
-            key: key.clone(),
-            op,
-            durability: Durability::None,
-        })
+        [acquire, release].map(|op| Request::new(key.clone(), op))
     }
 
     #[test]

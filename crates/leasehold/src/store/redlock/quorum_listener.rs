@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use leasehold_core::quorum::{Masters, Size};
 
-use crate::store::{Event, EventScope, Key, Listener};
+use crate::store::api::{Event, EventScope, Key, Listener};
 
 /// How many names are remembered of which too few masters have told. More are forgotten: whoever waits
 /// asks again by itself.

@@ -8,8 +8,8 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
 
 use super::admission::Admission;
 use super::leftovers::{Leftovers, Replies};
+use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors::is_unarmed;
-use crate::store::{Key, Reply, Request};
 use crate::{Error, ErrorKind};
 
 /// One request on its way to a reply.

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::survey::FileSystem;
+use crate::store::diagnose::FileSystem;
 use crate::{Error, ErrorKind, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.

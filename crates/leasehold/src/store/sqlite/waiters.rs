@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use super::error::Fault;
 use super::records::{columns, get};
-use crate::store::Key;
+use crate::store::api::Key;
 
 /// No queue that leasehold wrote gets this far.
 const POSITION_MAX: i64 = 1 << 53;

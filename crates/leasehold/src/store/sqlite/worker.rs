@@ -22,7 +22,7 @@ use super::notify::Notifier;
 use super::transaction::{self, Failed};
 use super::{records, time};
 use crate::clock::{BootClock, Clock as _};
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::{Error, Result};
 
 /// The state of the thread.

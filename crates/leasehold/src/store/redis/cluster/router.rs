@@ -18,7 +18,7 @@ use super::node::ClusterNode;
 use super::slot_map::{NodeAddr, Redirect};
 use super::topology::Topology;
 use crate::Error;
-use crate::store::Request;
+use crate::store::api::Request;
 
 /// The pause before a call is sent again to a node that could not serve it, at first.
 const PAUSE_MIN: Duration = Duration::from_millis(2);

@@ -18,7 +18,8 @@ use super::super::errors;
 use super::node::ClusterNode;
 use super::slot_map::{NodeAddr, SlotMap, SlotsReply};
 use super::slots;
-use crate::store::{Event, EventScope, Key, Keyspace, Listener, OpenOptions, Shard, WakeupMode};
+use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
+use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
 /// How long a node may take to say who has which slot before another is asked.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
-use crate::store::{Event, EventScope, Listener, WakeupMode};
+use crate::store::api::{Event, EventScope, Listener, WakeupMode};
 
 /// The clients of a store that want to be told. Shared by the store and its thread.
 #[derive(Debug, Default)]

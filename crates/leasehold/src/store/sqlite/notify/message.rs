@@ -6,7 +6,7 @@
 
 use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, ScopeName, StoreTime, Token, Ttl};
 
-use crate::store::{Event, EventScope, Key, Keyspace};
+use crate::store::api::{Event, EventScope, Key, Keyspace};
 
 /// A message is never longer.
 pub(super) const BYTES_MAX: usize = 32 * 1024;

@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Notice};
 use super::message;
 use super::notifier::Notifier;
 use super::send::Send;
-use crate::store::{Event, Key, Listener};
+use crate::store::api::{Event, Key, Listener};
 
 /// The outbox of a transaction. Dropped without [`Outbox::send`], nobody is told.
 pub(in crate::store::sqlite) struct Outbox<'a> {

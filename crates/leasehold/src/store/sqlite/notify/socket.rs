@@ -14,8 +14,8 @@ use rustix::net::RecvFlags;
 
 use super::directory::SocketDirectory;
 use super::message;
+use crate::store::api::{Event, EventScope, Listener};
 use crate::store::sqlite::path;
-use crate::store::{Event, EventScope, Listener};
 
 /// A socket, and the thread that waits at it. The thread owns the socket: while it is there, somebody
 /// hears.

@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use leasehold_core::ClientId;
 
-use crate::store::Listener;
+use crate::store::api::Listener;
 
 /// No directory.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Value, cmd};
 
 use crate::Result;
+use crate::store::diagnose::ClockFacts;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::inspect;
-use crate::store::survey::ClockFacts;
 
 /// How often it is asked: the shortest round trip tells most.
 const SAMPLES: u32 = 5;

@@ -3,14 +3,15 @@
 use redis::Value;
 
 use super::{send, words};
-use crate::store::OpenOptions;
+use crate::store::diagnose::{Fields, Seen, Watch};
+use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::deployment::SentinelSet;
+use crate::store::redis::deployment::{Deployment, SentinelSet};
 use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::{Deployment, errors, inspect, target};
-use crate::store::survey::{Fields, Seen, Watch};
+use crate::store::redis::target::Target;
+use crate::store::redis::{errors, inspect};
 use crate::{Error, Result};
 
 /// Asks each sentinel, and gives the servers that they watch: the master first.
@@ -52,7 +53,7 @@ pub(super) async fn ask(
 
 /// Why no master was named, as whoever connects is told.
 async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
-    let target = match target(Deployment::Sentinel(set), options) {
+    let target = match Target::of(Deployment::Sentinel(set), options) {
         Ok(target) => target,
         Err(error) => return error,
     };

@@ -2,12 +2,13 @@
 
 use super::{send, words};
 use crate::Result;
-use crate::store::OpenOptions;
+use crate::store::diagnose::{ClusterFacts, Fields, Member, Seen};
+use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::{Deployment, errors};
-use crate::store::survey::{ClusterFacts, Fields, Member, Seen};
+use crate::store::redis::deployment::Deployment;
+use crate::store::redis::errors;
 
 /// Asks one node after the other until one answers, and gives all nodes. If it does not tell them, it
 /// gives those that the URL names.

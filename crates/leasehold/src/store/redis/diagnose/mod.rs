@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::connection_manager::ConnectionManager;
-use super::deployment;
 use super::deployment::Deployment;
 use super::inspect::Reader as _;
-use crate::store::survey::{NodeFacts, Servers, Topology};
-use crate::store::{Keyspace, OpenOptions};
+use crate::store::api::Keyspace;
+use crate::store::diagnose::{NodeFacts, Servers, Topology};
+use crate::store::options::OpenOptions;
 use crate::{Durability, Result};
 
 /// Looks at the servers that a URL names.
@@ -25,13 +25,13 @@ use crate::{Durability, Result};
 ///
 /// As for [`open`](super::super::open), but for servers that are there and cannot keep locks: of
 /// those the facts are told.
-pub(in crate::store) async fn survey(
+pub(in crate::store) async fn diagnose(
     url: &str,
     options: &OpenOptions,
     space: &Keyspace,
     durability: Durability,
 ) -> Result<Servers> {
-    let deployment = deployment(url, options)?;
+    let deployment = Deployment::of(url, options)?;
     let name = deployment.to_string();
     let look = Look {
         options: options.clone(),

@@ -7,13 +7,13 @@ use leasehold_core::{ClientId, Name};
 use redis::{Value, cmd};
 
 use super::{send, words};
+use crate::store::api::{Key, Keyspace};
+use crate::store::diagnose::{Lack, Need, Rights};
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
 use crate::store::redis::keys::{ClientKey, QueueKey, RecordKey, RecordPattern};
-use crate::store::survey::{Lack, Need, Rights};
-use crate::store::{Key, Keyspace};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// What the commands are needed for. In the order in which the line for a user names them.

@@ -7,15 +7,16 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
 use crate::Result;
-use crate::store::survey::{FileFacts, FileSystem};
-use crate::store::{OpenOptions, Store};
+use crate::store::api::Store;
+use crate::store::diagnose::{FileFacts, FileSystem};
+use crate::store::options::OpenOptions;
 
 /// Looks at the file that a URL names. If it is there, it is opened as every client opens it.
 ///
 /// # Errors
 ///
 /// Of a URL that names no file.
-pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result<FileFacts> {
+pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<FileFacts> {
     let file = path::parse(url)?;
     let exists = file.exists();
     let directory = nearest_folder(&file);

@@ -4,10 +4,10 @@ use redis::Value;
 
 use super::{send, words};
 use crate::Result;
+use crate::store::diagnose::{Fields, Seen};
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::{errors, inspect};
-use crate::store::survey::{Fields, Seen};
 
 /// The settings that matter. Each is asked for by itself: servers before 7.0 take one at a time.
 const SETTINGS: [&str; 12] = [
