@@ -4,7 +4,6 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use leasehold::Durability;
 use leasehold::store::Request;
 use leasehold::watchdog::wire::{Changes, ToClient, ToNode};
 use leasehold_core::{Op, TokenCount, Ttl};
