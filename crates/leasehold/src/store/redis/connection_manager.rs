@@ -285,7 +285,7 @@ impl ConnectionManager {
 
     fn usable(&self) -> Option<Arc<Session>> {
         let mut current = self.current();
-        if current.as_ref()?.state.ended() {
+        if current.as_ref()?.state.is_ended() {
             *current = None;
         }
         current.clone()

@@ -40,6 +40,7 @@ mod rule;
 mod script;
 mod sentinel;
 mod session;
+mod session_state;
 mod subscriptions;
 mod target;
 mod tracking;

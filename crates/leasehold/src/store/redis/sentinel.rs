@@ -19,7 +19,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-pub(super) use self::failover_monitor::FailoverMonitor;
 use self::query::{Nothing, View};
 use super::address::Address;
 use super::connect::{self, Role};
@@ -74,12 +73,11 @@ impl Sentinels {
             return Err(there(Error::new(ErrorKind::Unreachable, message)));
         }
         let sentinels = self.each().collect();
-        let state = Arc::clone(&session.state);
-        session.failover_monitor = Some(FailoverMonitor::start(
+        session.failover_monitor = Some(failover_monitor::start(
             sentinels,
             &self.set.master,
-            found,
-            state,
+            &found,
+            &session.state,
         ));
         Ok(session)
     }

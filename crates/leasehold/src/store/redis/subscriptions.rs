@@ -2,6 +2,7 @@
 //! and the tracking of keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::errors::{self, Refusal};
 use super::notifications::Notifications;
-use super::session::SessionState;
-use super::target::Target;
+use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
 
@@ -144,7 +144,7 @@ impl Subscriptions {
         &self,
         connection: &mut MultiplexedConnection,
         notifications: &Arc<Notifications>,
-        target: &Target,
+        target: &impl fmt::Display,
         told: SubscribedTo,
     ) -> RedisResult<()> {
         let version = notifications.version();
@@ -323,7 +323,7 @@ impl State {
         }
     }
 
-    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &Target) {
+    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
         let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
         let no_watch = self.no_watch.as_deref();
         if notifications.set_wakeup_mode(wakes) {

@@ -68,7 +68,7 @@ impl Poll<'_> {
         go_on(calls).await;
         let replies = tallies.into_iter();
         replies
-            .map(|tally| tally.into_reply(self.admission))
+            .map(|tally| tally.into_reply(|namespace| self.admission.kept_out(namespace)))
             .collect()
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Master {
     /// What a round trip takes, in nanoseconds, averaged.
     round_trip: AtomicU64,
     health: Mutex<Health>,
-    pub(super) orphans: Orphans,
+    orphans: Orphans,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Master {
     /// Takes requests to the master. They are sent when this is first polled, if there is a connection.
     pub(super) fn ask(self: &Arc<Self>, requests: Vec<Request>) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
-        let questions = Orphans::begin(self, &requests);
+        let in_flight = self.orphans.begin(&requests);
         Box::pin(async move {
             // What gives something back is always told.
             let gives_back = |request: &Request| matches!(request.op, Op::Release { .. });
@@ -65,7 +65,7 @@ impl Master {
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
-            let again = questions.end(&replies);
+            let again = in_flight.end(&replies);
             if !again.is_empty() {
                 node.store.apply(again).await;
             }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
 use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
 
-use super::admission::Admission;
 use super::leftovers::{Leftovers, Replies};
 use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors::is_unarmed;
@@ -225,12 +224,16 @@ impl Tally {
         acquisition && self.no_quorum && self.at.clear == self.size.all()
     }
 
-    pub(super) fn into_reply(self, admission: &Admission) -> (Key, Reply) {
+    /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
+    pub(super) fn into_reply(
+        self,
+        kept_out: impl Fn(&ScopeName) -> Option<Duration>,
+    ) -> (Key, Reply) {
         let key = self.request.key.clone();
         let Some(reply) = self.reply else {
-            let kept_out = self.errors.iter().any(is_unarmed);
-            let left = kept_out.then(|| admission.kept_out(key.space.namespace()));
-            let error = no_quorum(self.size, &self.errors, left.flatten());
+            let not_admitted = self.errors.iter().any(is_unarmed);
+            let wait = not_admitted.then(|| kept_out(key.space.namespace()));
+            let error = no_quorum(self.size, &self.errors, wait.flatten());
             return match self.is_rejected() {
                 true => (key, Reply::Rejected(error)),
                 false => (key, Reply::Unknown(error)),

@@ -112,12 +112,12 @@ fn answer(
 ) -> Result<Reply, Fault> {
     let (key, mut op) = (&request.key, request.op);
     if let Op::Acquire { wait, .. } = &mut op {
-        // Whoever cannot be told does not stand in the way of those who can.
-        *wait &= !outbox.deaf();
+        // A client that cannot be notified must not delay those behind it in the queue.
+        *wait &= !outbox.is_unreachable();
     }
-    let outcome = apply(db, key, &op, now, |notice| outbox.tell(key, notice))?;
+    let outcome = apply(db, key, &op, now, |notice| outbox.add(key, notice))?;
     if let Outcome::Refused { place: Some(_), .. } = outcome {
-        outbox.somebody_waits();
+        outbox.add_waiter();
     }
     Ok(Reply::Applied { outcome, now })
 }

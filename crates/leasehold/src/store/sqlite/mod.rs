@@ -34,6 +34,7 @@ mod notify;
 mod opened;
 mod path;
 mod records;
+mod row;
 mod schema;
 mod time;
 mod transaction;

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Name, Queue, Record, RecordHolder, StoreTime, Token};
-use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
+use super::row::{columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
@@ -180,21 +180,6 @@ pub(super) fn register_client(
     Ok(())
 }
 
-/// A number as SQLite keeps it. Those beyond its range mean "never" as well as the largest.
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// What a row of a key starts with.
-pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
-    let space = &key.space;
-    (
-        space.namespace().as_str(),
-        space.tenant().as_str(),
-        key.name.as_str(),
-    )
-}
-
 fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
     let record = Record {
         hold: hold(row)?,
@@ -248,19 +233,4 @@ fn client_info(row: &Row<'_>) -> Option<ClientInfo> {
     };
     info.set_since_millis(unsigned(row, "since_ms").ok()??);
     Some(info)
-}
-
-fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
-    match get::<Option<i64>>(row, column)? {
-        Some(value) => match u64::try_from(value) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(Fault::Unreadable(column)),
-        },
-        None => Ok(None),
-    }
-}
-
-/// A value that leasehold wrote is of the right type and in its range.
-pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
-    row.get(column).map_err(|_| Fault::Unreadable(column))
 }

@@ -10,6 +10,7 @@
 
 mod call;
 mod node;
+mod node_addr;
 mod router;
 mod slot_map;
 mod slots;

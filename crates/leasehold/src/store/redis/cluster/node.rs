@@ -15,7 +15,7 @@ use super::super::rule::{self, MUTEX};
 use super::super::script::Script;
 use super::super::session::Session;
 use super::call::{Call, Work};
-use super::slot_map::NodeAddr;
+use super::node_addr::NodeAddr;
 use crate::Result;
 use crate::store::api::{Shard, WakeupMode};
 use crate::store::options::OpenOptions;
