@@ -102,8 +102,8 @@ impl Tally {
         match (self.request.op, outcome) {
             (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
             (Op::Acquire { .. }, None) if self.is_rejected() => {}
-            (Op::Acquire { lease, .. }, _) => leftovers.lost(lease, self.at),
-            (Op::Release { lease, .. }, Some(_)) => leftovers.released(lease),
+            (Op::Acquire { lease, .. }, _) => leftovers.add(lease, self.at),
+            (Op::Release { lease, .. }, Some(_)) => leftovers.remove(lease),
             _ => {}
         }
     }
