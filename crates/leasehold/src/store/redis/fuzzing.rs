@@ -8,7 +8,7 @@ use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, Token, Tok
 use redis::{PushInfo, Value};
 
 use super::address::Address;
-use super::inspect::Unread;
+use super::inspect::Unreadable;
 use super::keys::{ClientKey, RecordKey, parse_record};
 use super::notifications::Notifications;
 use super::{codec, inspect};
@@ -52,7 +52,7 @@ pub fn answer(data: &[u8]) {
     }
     let _ = inspect::client_info(&value);
     if let Value::Array(answers) = value
-        && let Err(Unread::Foreign(error) | Unread::Refused(error)) =
+        && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
             inspect::entry(&requests[0].key, &answers)
     {
         check_message(&error);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::query::{Nothing, View};
+use self::query::{QueryError, View};
 use super::address::Address;
 use super::connect::{self, Role};
 use super::deployment::{Deployment, SentinelSet};
@@ -114,10 +114,10 @@ impl Sentinels {
     }
 
     /// Why no sentinel named a master: the failure that says most.
-    fn nothing_found(&self, failures: &[Nothing]) -> Error {
+    fn nothing_found(&self, failures: &[QueryError]) -> Error {
         let count = self.set.sentinels.len();
-        let found = |wanted: fn(&Nothing) -> bool| failures.iter().find(|found| wanted(found));
-        if found(|nothing| matches!(nothing, Nothing::NoSuchMaster)).is_some() {
+        let found = |wanted: fn(&QueryError) -> bool| failures.iter().find(|found| wanted(found));
+        if found(|nothing| matches!(nothing, QueryError::NoSuchMaster)).is_some() {
             let message = format!(
                 "the sentinels know no master of the name {:?}; \
                  SENTINEL MASTERS lists those that they watch",
@@ -125,19 +125,19 @@ impl Sentinels {
             );
             return Error::new(ErrorKind::InvalidConfig, message);
         }
-        if found(|nothing| matches!(nothing, Nothing::NoSentinel)).is_some() {
+        if found(|nothing| matches!(nothing, QueryError::NoSentinel)).is_some() {
             let message = "these are Redis servers and no sentinels; name the sentinels, usually \
                            at port 26379, or use redis://HOST:PORT";
             return Error::new(ErrorKind::InvalidConfig, message);
         }
-        if let Some(Nothing::Refused(error)) =
-            found(|nothing| matches!(nothing, Nothing::Refused(_)))
+        if let Some(QueryError::Refused(error)) =
+            found(|nothing| matches!(nothing, QueryError::Refused(_)))
         {
             let message = format!("the sentinels do not tell the master: {error}");
             return Error::new(error.kind(), message).with_source(error.clone());
         }
         let why = failures.iter().find_map(|nothing| match nothing {
-            Nothing::Unreachable(error) => Some(error.to_string()),
+            QueryError::Unreachable(error) => Some(error.to_string()),
             _ => None,
         });
         let why = why.unwrap_or_else(|| "no answer".to_owned());

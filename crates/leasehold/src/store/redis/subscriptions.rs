@@ -135,7 +135,7 @@ impl Subscriptions {
 
     /// Notes what came of a batch, so that the server watches what is held.
     pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
-        self.watch.note(requests, replies);
+        self.watch.add(requests, replies);
     }
 
     /// Makes the server tell all that those want to hear who listen now, before it is asked anything

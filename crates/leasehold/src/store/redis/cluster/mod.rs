@@ -33,7 +33,7 @@ use super::client_info::{REGISTER, register_cmd, registered};
 use super::codec::{REQUESTS_MAX, text};
 use super::deployment::Deployment;
 use super::errors;
-use super::inspect::{self, Question, Reader};
+use super::inspect::{self, Query, Reader};
 use super::keys::ClientKey;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
@@ -265,9 +265,9 @@ pub(super) fn is_node(hello: &Value) -> bool {
 }
 
 impl Reader for ClusterStore {
-    async fn read(&self, questions: Vec<Question>) -> Result<Vec<Value>> {
-        let mut answers = vec![Value::Nil; questions.len()];
-        let calls = questions.into_iter().enumerate();
+    async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
+        let mut answers = vec![Value::Nil; queries.len()];
+        let calls = queries.into_iter().enumerate();
         let calls = calls.map(|(addr, (key, cmd))| Call::plain(&key, cmd, addr));
         for (call, end) in router::make(&self.topology, calls.collect()).await {
             match end {
