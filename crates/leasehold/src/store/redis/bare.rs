@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
 use super::codec::CallOptions;
-use super::connection_manager::Trouble;
+use super::connection_manager::ExchangeError;
 use super::keys::{CounterKey, RecordKey};
 use super::{RedisStore, Value, codec, errors, renew_script};
 use crate::Result;
@@ -41,7 +41,7 @@ impl RedisStore {
                 connection,
                 hash: self.rule.mutex.hash().to_owned(),
             }),
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
         }
     }
 

@@ -7,7 +7,7 @@ use leasehold_core::{ClientId, LeaseId, Name, Token};
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::codec::{left, text};
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
@@ -195,9 +195,9 @@ async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
 }
 
 /// For queries it makes no difference whether they were sent.
-pub(super) fn plain(trouble: Trouble) -> Error {
+pub(super) fn plain(trouble: ExchangeError) -> Error {
     match trouble {
-        Trouble::NotSent(error) | Trouble::Unanswered(error) => error,
+        ExchangeError::NotSent(error) | ExchangeError::Unanswered(error) => error,
     }
 }
 

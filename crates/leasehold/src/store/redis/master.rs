@@ -10,7 +10,7 @@ use redis::{Cmd, Value, cmd};
 use super::RedisStore;
 use super::address::Address;
 use super::codec::{failed_command, text};
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::keys::AdmissionKey;
 use super::notifications::Notifications;
@@ -124,7 +124,7 @@ impl RedisStore {
             .exchange(|mut connection| async move { script.call(&mut connection, call).await })
             .await;
         let answered = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
             Ok(answer) => inspection(&answer).ok_or_else(|| {
                 failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
@@ -138,7 +138,7 @@ impl RedisStore {
             connection.send_packed_command(&question).await
         };
         let answered = match self.manager.exchange(asked).await {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
             Ok(Value::VerbatimString { text, .. }) => Ok(text),
             Ok(answer) => text(&answer).ok_or_else(errors::strange_answer),

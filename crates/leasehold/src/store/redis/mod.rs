@@ -62,7 +62,7 @@ pub(super) use self::bare::record_key;
 use self::client_info::{REGISTER, register_cmd, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
-use self::connection_manager::{ConnectionManager, Trouble};
+use self::connection_manager::{ConnectionManager, ExchangeError};
 use self::deployment::Deployment;
 pub(super) use self::diagnose::diagnose;
 use self::keys::ClientKey;
@@ -253,11 +253,11 @@ impl RedisStore {
         &self,
         manager: &ConnectionManager,
         requests: &[Request],
-        answers: Result<(Vec<Reply>, Arc<Session>), Trouble>,
+        answers: Result<(Vec<Reply>, Arc<Session>), ExchangeError>,
     ) -> Vec<Reply> {
         match answers {
-            Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
-            Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
+            Err(ExchangeError::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
+            Err(ExchangeError::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
             Ok((mut replies, session)) => {
                 manager.check_demotion(&session, &mut replies);
                 session.subscriptions.note(requests, &replies);
@@ -283,7 +283,7 @@ impl RedisStore {
             )
             .await;
         let result = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(answer) => registered(&key, answer),
         };
         result.map_err(|error| error.at_store(self))

@@ -4,7 +4,7 @@ use leasehold_core::Outcome;
 use redis::{RedisResult, Value};
 
 use super::codec::{self, CallOptions, REQUESTS_MAX};
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::notifications::Notifications;
 use super::renew_script::RenewScript;
@@ -108,7 +108,7 @@ pub(super) async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result
         .exchange(|mut connection| async move { mutex.call(&mut connection, cmd).await })
         .await;
     Err(match answer {
-        Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
+        Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => error,
         Ok(Value::Array(answer)) => match answer.as_slice() {
             [Value::Int(_)] => return Ok(()),
             _ => codec::failed_command("", &Value::Array(answer))

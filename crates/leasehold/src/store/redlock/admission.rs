@@ -17,7 +17,7 @@ use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::Tally;
 use crate::store::api::Reply;
-use crate::store::redis::errors::is_unarmed;
+use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
 
 /// The longest and the shortest interval of inspections while a master is not admitted.
@@ -92,7 +92,7 @@ impl Admission {
     ) {
         let found = replies
             .iter()
-            .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
+            .position(|reply| matches!(reply, Reply::Rejected(error) if is_not_admitted(error)));
         let tally = found.and_then(|nth| tallies.get(*places.get(nth)?));
         let Some(namespace) = tally.map(Tally::namespace) else {
             return;

@@ -8,7 +8,7 @@ use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
 
 use super::leftovers::{Leftovers, Replies};
 use crate::store::api::{Key, Reply, Request};
-use crate::store::redis::errors::is_unarmed;
+use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
 /// One request on its way to a reply.
@@ -231,7 +231,7 @@ impl Tally {
     ) -> (Key, Reply) {
         let key = self.request.key.clone();
         let Some(reply) = self.reply else {
-            let not_admitted = self.errors.iter().any(is_unarmed);
+            let not_admitted = self.errors.iter().any(is_not_admitted);
             let wait = not_admitted.then(|| kept_out(key.space.namespace()));
             let error = no_quorum(self.size, &self.errors, wait.flatten());
             return match self.is_rejected() {
@@ -381,7 +381,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     });
     let said: Vec<_> = said.collect();
     // A master that does not answer may keep them out for longer.
-    let at_least = match errors.iter().all(is_unarmed) {
+    let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
         false => "at least ",
     };

@@ -186,7 +186,7 @@ impl ClusterStore {
                         && let Some(Value::BulkString(_)) = words.first()
                         && !self.no_short_way.swap(true, Ordering::Relaxed)
                     {
-                        tracing::debug!(?answer, "renewals go the long way");
+                        tracing::debug!(?answer, "renewals use the rule");
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {

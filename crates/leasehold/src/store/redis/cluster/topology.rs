@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::super::address::{Address, Endpoint};
 use super::super::codec::text;
-use super::super::connection_manager::{ConnectionManager, Trouble};
+use super::super::connection_manager::{ConnectionManager, ExchangeError};
 use super::super::errors;
 use super::node::ClusterNode;
 use super::node_addr::NodeAddr;
@@ -430,7 +430,7 @@ async fn tell(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     match manager.exchange(asked).await {
         Ok(Value::ServerError(error)) => Err(errors::of_cluster(&error)),
         Ok(answer) => Ok(answer),
-        Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+        Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
     }
 }
 
