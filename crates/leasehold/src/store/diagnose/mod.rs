@@ -9,8 +9,8 @@ mod servers;
 pub(crate) use self::file::{FileFacts, FileSystem, LOG_MAX};
 #[cfg(feature = "redis")]
 pub(crate) use self::servers::{
-    ClockFacts, ClusterFacts, Fields, Lack, Member, Need, NodeFacts, Rights, Seen, Servers,
-    Topology, Watch,
+    ClockFacts, ClusterFacts, ClusterMember, Fact, Fields, MissingRight, NodeFacts, Purpose,
+    Rights, SentinelFacts, ServerFacts, Topology,
 };
 
 /// The facts about a store.
@@ -23,5 +23,5 @@ pub(crate) enum DiagnosticFacts {
     File(FileFacts),
     /// It is on Redis servers.
     #[cfg(feature = "redis")]
-    Servers(Servers),
+    Servers(ServerFacts),
 }

@@ -33,12 +33,12 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
     refusal(
         place.folder.path(),
         kind,
-        "it is a folder; name a file in it",
+        "it is a directory; name a file in it",
     )
     .await;
     refusal(Path::new("/dev/null"), kind, "not a regular file").await;
     let below = file.join("below/locks.db");
-    refusal(&below, kind, "its folder cannot be created").await;
+    refusal(&below, kind, "its directory cannot be created").await;
     refusal(
         Path::new("/proc/locks.db"),
         kind,
