@@ -89,7 +89,7 @@ pub(crate) async fn diagnose(
         Scheme::Memory => MemoryStore::open(url).map(|_| DiagnosticFacts::Memory),
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => {
-            let facts = sqlite::diagnose(url, options).await?;
+            let facts = sqlite::diagnose(url, options, space).await?;
             Ok(DiagnosticFacts::File(facts))
         }
         #[cfg(feature = "redis")]

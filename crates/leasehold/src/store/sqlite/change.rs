@@ -12,14 +12,14 @@ use super::records;
 use crate::store::api::{ClientInfo, Key, Reply, Request};
 use crate::{Error, Result};
 
-/// A change, and since when it waits.
+/// A change, and when it was sent.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) since: Instant,
     pub(super) change: Change,
 }
 
-/// What to change, and whom to tell.
+/// A change, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Change {
     Apply {
@@ -35,7 +35,7 @@ pub(super) enum Change {
 }
 
 impl Write {
-    /// How many operations it is.
+    /// The number of its operations.
     pub(super) fn ops(&self) -> usize {
         match &self.change {
             Change::Apply { batch, .. } => batch.len(),
@@ -43,8 +43,7 @@ impl Write {
         }
     }
 
-    /// Makes the change and answers each of its requests. Only once it is committed are they true,
-    /// and what is outbox by then.
+    /// Makes the change. The replies and the notifications in the outbox are valid once it is committed.
     pub(super) fn perform(
         &self,
         db: &Connection,
@@ -70,8 +69,7 @@ impl Write {
         }
     }
 
-    /// Tells what [`Write::perform`] answered. If the future that asked was dropped, nobody
-    /// listens any more; that is its right.
+    /// Sends the result of [`Write::perform`]. The future that waits for it may have been dropped.
     pub(super) fn finish(self, replies: Vec<Reply>) {
         match self.change {
             Change::Apply { reply, .. } => {
@@ -83,7 +81,7 @@ impl Write {
         }
     }
 
-    /// Tells that it failed. `lost`: what is told of leases, if the store has lost them by it.
+    /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
         match self.change {
             Change::Apply { batch, reply } => {
@@ -103,7 +101,7 @@ impl Write {
     }
 }
 
-/// Applies one request and notes what is outbox for others.
+/// Applies one request, and adds its notifications to the outbox.
 fn answer(
     db: &Connection,
     request: &Request,
@@ -128,11 +126,10 @@ pub(super) fn apply(
     key: &Key,
     op: &Op,
     now: StoreTime,
-    tell: impl FnMut(&Notice) -> bool,
+    notify: impl FnMut(&Notice) -> bool,
 ) -> Result<Outcome, Fault> {
     let before = match records::load(db, key) {
-        // An operator who frees a lock by force fixes a damaged record: the clock keeps the tokens
-        // growing.
+        // A forced release repairs a damaged record: tokens keep growing by the clock.
         Err(Fault::Unreadable(_)) if *op == Op::Revoke => None,
         loaded => Some(loaded?),
     };
@@ -140,7 +137,7 @@ pub(super) fn apply(
         Some(before) => before.record.clone(),
         None => Record::default(),
     };
-    let outcome = mutex::apply(&mut record, op, now, tell);
+    let outcome = mutex::apply(&mut record, op, now, notify);
     if before.as_ref().map(|before| &before.record) != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
     }

@@ -1,4 +1,4 @@
-//! What is asked of the thread.
+//! The commands to the thread.
 
 use std::collections::VecDeque;
 
@@ -11,27 +11,26 @@ use super::change::Write;
 use crate::Result;
 use crate::store::api::{Entry, Key, Keyspace};
 
-/// How many questions may wait for the thread; whoever comes then waits outside. Far more than a
-/// client has under way.
+/// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
 
-/// At most this many operations are taken in at a time, so that the first of them does not wait
-/// long for the last. A larger batch is not torn apart.
+/// The number of operations per transaction, so that the first does not wait long for the last. A larger
+/// batch is not split.
 const OPS_MAX: usize = 1_024;
 
-/// One question.
+/// One command.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Changes the file.
     Write(Write),
-    /// Looks at it.
+    /// Reads it.
     Read(Read),
     /// Measures it.
     #[cfg(feature = "__bench")]
     Bare(Bare),
 }
 
-/// What to look at, and whom to tell.
+/// A read, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Read {
     Inspect {
@@ -40,15 +39,15 @@ pub(super) enum Read {
     },
     List {
         space: Keyspace,
-        /// The name after which to go on.
+        /// The name after which to continue.
         after: String,
-        /// What was found before it.
+        /// The entries before it.
         found: Vec<Entry>,
         reply: oneshot::Sender<Result<Vec<Entry>>>,
     },
 }
 
-/// The questions that came in and are not answered yet, in the order in which they came.
+/// The received commands that are not done yet, in order.
 #[derive(Debug)]
 pub(super) struct Commands {
     queue: mpsc::Receiver<Command>,
@@ -60,7 +59,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// An empty inbox at the end of a queue.
+    /// The receiver of a queue.
     pub(super) fn new(queue: mpsc::Receiver<Command>) -> Self {
         Self {
             queue,
@@ -72,7 +71,7 @@ impl Commands {
         }
     }
 
-    /// Waits until something has come. `false`: all is answered and nothing can come any more.
+    /// Waits for a command. `false`: all are done and the queue is closed.
     pub(super) fn wait(&mut self) -> bool {
         if self.is_empty() {
             match self.queue.blocking_recv() {
@@ -83,7 +82,7 @@ impl Commands {
         true
     }
 
-    /// Takes in all that has come, as far as it fits into one transaction.
+    /// Receives the commands that have arrived, as far as they fit into one transaction.
     pub(super) fn take_ready(&mut self) {
         while self.ops + self.reads.len() < OPS_MAX {
             match self.queue.try_recv() {
@@ -93,23 +92,23 @@ impl Commands {
         }
     }
 
-    /// The writes that are to go into the next transaction.
+    /// The writes of the next transaction.
     pub(super) fn writes(&self) -> &[Write] {
         &self.writes
     }
 
-    /// How many operations they are.
+    /// The number of their operations.
     pub(super) fn ops(&self) -> usize {
         self.ops
     }
 
-    /// Hands out all writes.
+    /// Removes all writes.
     pub(super) fn take_writes(&mut self) -> Vec<Write> {
         self.ops = 0;
         std::mem::take(&mut self.writes)
     }
 
-    /// Hands out the writes that have waited since `instant` or longer.
+    /// Removes the writes that have waited since `instant` or longer.
     pub(super) fn take_writes_since(&mut self, instant: Instant) -> Vec<Write> {
         let (old, young) = self
             .take_writes()
@@ -120,12 +119,12 @@ impl Commands {
         old
     }
 
-    /// Hands out all reads.
+    /// Removes all reads.
     pub(super) fn take_reads(&mut self) -> VecDeque<Read> {
         std::mem::take(&mut self.reads)
     }
 
-    /// Takes a read in again, to go on after others had their turn.
+    /// Returns a read to the end of the queue, to continue after others.
     pub(super) fn put_back(&mut self, read: Read) {
         self.reads.push_back(read);
     }

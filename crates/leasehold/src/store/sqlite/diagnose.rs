@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
 use crate::Result;
-use crate::store::api::Store;
+use crate::store::api::{Keyspace, Store};
 use crate::store::diagnose::{FileFacts, FileSystem};
 use crate::store::options::OpenOptions;
 
@@ -16,7 +16,11 @@ use crate::store::options::OpenOptions;
 /// # Errors
 ///
 /// That of a URL that does not name a file.
-pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<FileFacts> {
+pub(in crate::store) async fn diagnose(
+    url: &str,
+    options: &OpenOptions,
+    space: &Keyspace,
+) -> Result<FileFacts> {
     let file = path::parse(url)?;
     let exists = file.exists();
     let directory = nearest_directory(&file);
@@ -27,7 +31,7 @@ pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Resu
     let log = log::size(&path::real(&file));
     // On a network disk it would be refused, with less explanation than that of the doctor.
     let opened = match exists && !network {
-        true => opened(url, options).await,
+        true => opened(url, options, space).await,
         false => Ok(false),
     };
     Ok(FileFacts {
@@ -44,11 +48,10 @@ pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Resu
 }
 
 /// Opens the file. Returns whether it is in use under another boot id.
-async fn opened(url: &str, options: &OpenOptions) -> Result<bool> {
+async fn opened(url: &str, options: &OpenOptions, space: &Keyspace) -> Result<bool> {
     let store = SqliteStore::open(url, options).await?;
     // The first request detects what opening does not.
-    let space = crate::config::Config::default().space()?;
-    store.list(&space).await?;
+    store.list(space).await?;
     let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let boot_id = Connection::open_with_flags(&store.path, read).and_then(|db| {
         db.query_row("SELECT boot_id FROM meta", [], |row| {

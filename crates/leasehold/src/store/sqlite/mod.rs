@@ -1,20 +1,19 @@
 //! The SQLite store: real locks between the processes of one machine, over one file.
 //!
-//! One thread per store owns the connection, so that no disk is ever waited for on the async
-//! runtime. It commits what has come in together.
+//! One thread per store owns the connection, so that the async runtime never waits for a disk. It commits
+//! all commands that have arrived together.
 //!
-//! A file is for one machine: one kernel, with any number of processes and containers. It is
-//! refused on network file systems, under a second name, and a second kernel that writes it is
-//! noticed by the first. When the machine was restarted, no process lives that held a lock, so all
-//! are free. A kernel lock on the file shows whether one lives.
+//! A file is for one machine: one kernel, with any number of processes and containers. It is refused on
+//! network file systems and under a second name, and a second kernel that writes it is detected by the first.
+//! After a restart of the machine no holder lives, so all locks are free. A kernel lock on the file shows
+//! whether a process lives.
 //!
-//! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
-//! lost its data: holders learn it at the next request of their store.
+//! If the file is deleted or replaced while it is used, its locks are lost, as with a server that lost its
+//! data: holders learn it at their next request.
 //!
-//! Whoever is refused waits in a queue in the file, and is told when it was granted the lock: over a
-//! socket in the directory `FILE-wake`, if it is another process. Such a socket also shows whether its
-//! process lives, so nobody waits for a waiter that was killed. Where no sockets can be made, those
-//! who wait ask again after a pause.
+//! A refused client joins a queue in the file, and is notified when it is granted the lock: if it is another
+//! process, over a socket in the directory `FILE-wake`. The socket also shows whether its process lives, so
+//! that killed waiters are skipped. Where no sockets can be created, waiters poll.
 
 #[cfg(feature = "__bench")]
 mod bare;
@@ -53,6 +52,7 @@ use leasehold_core::ClientId;
 use leasehold_core::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
+#[doc(hidden)]
 pub use self::boot::Machine;
 use self::change::{Change, Write};
 use self::commands::{Command, Read};
@@ -81,7 +81,7 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
-/// Dropping it does not block. Its thread finishes what was asked before, then closes the file.
+/// Dropping it does not block. Its thread finishes the commands before, then closes the file.
 pub struct SqliteStore {
     path: PathBuf,
     queue: mpsc::Sender<Command>,
@@ -92,12 +92,12 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a file, or creates it, on a clock of the caller's: for tests that drive the time. All
-    /// stores on the file must share that clock.
+    /// Opens a file, or creates it, on a given clock, for tests that control the time. All stores on the file
+    /// must share that clock.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, the file may have been created, and is closed again.
+    /// If the future is dropped, the file is closed. It may have been created.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl SqliteStore {
         Self::start(path, Machine::with_clock(clock)?, &OpenOptions::default()).await
     }
 
-    /// Opens a file, or creates it, on another machine: for tests that restart it.
+    /// Opens a file, or creates it, on a given machine, for tests that restart it.
     #[doc(hidden)]
     pub async fn open_on(
         path: impl AsRef<Path>,
@@ -117,7 +117,7 @@ impl SqliteStore {
         Self::start(path::absolute(path.as_ref())?, machine, options).await
     }
 
-    /// How many transactions that change the file this store has committed.
+    /// The number of write transactions committed so far.
     #[doc(hidden)]
     #[must_use]
     pub fn transactions(&self) -> u64 {
@@ -135,7 +135,7 @@ impl SqliteStore {
     pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
         let key = key.clone();
         let job = move |reply| Command::Bare(bare::Bare { key, lease, reply });
-        Box::pin(async move { self.ask_one(job).await })
+        Box::pin(async move { self.try_call(job).await })
     }
 
     pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
@@ -154,8 +154,8 @@ impl SqliteStore {
         };
         let (opened, answer) = oneshot::channel();
         let path = store.path.clone();
-        let until = BootClock.now().after(patience(options.connect_timeout));
-        let patience = patience(options.response_timeout);
+        let until = BootClock.now().after(wait_limit(options.connect_timeout));
+        let wait_limit = wait_limit(options.response_timeout);
         let transactions = Arc::clone(&store.transactions);
         let listeners = Arc::clone(&store.listeners);
         thread::Builder::new()
@@ -165,7 +165,7 @@ impl SqliteStore {
                 match Link::open(path, machine, listeners, until) {
                     Ok(link) => {
                         if opened.send(Ok(())).is_ok() {
-                            Worker::new(link, notifier, jobs, patience, transactions).run();
+                            Worker::new(link, notifier, jobs, wait_limit, transactions).run();
                         }
                     }
                     Err(fault) => {
@@ -180,34 +180,34 @@ impl SqliteStore {
             })?;
         let opened = match tokio::time::timeout(options.connect_timeout, answer).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(_)) => Err(gone()),
-            Err(_) => Err(late("opened", options.connect_timeout)),
+            Ok(Err(_)) => Err(thread_ended()),
+            Err(_) => Err(timed_out("opened", options.connect_timeout)),
         };
         opened.map_err(|error| error.at_store(&store))?;
         Ok(store)
     }
 
-    /// Asks the thread and waits for its answer.
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
-        // Its thread is in the other process.
+    /// Sends a command to the thread, and waits for its result.
+    async fn call<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
+        // After a fork, the thread is in the parent.
         self.process.check().map_err(|error| error.at_store(self))?;
         let (reply, answer) = oneshot::channel();
         let job = job(reply);
-        let asked = async {
-            self.queue.send(job).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())
+        let called = async {
+            self.queue.send(job).await.map_err(|_| thread_ended())?;
+            answer.await.map_err(|_| thread_ended())
         };
-        let answer = tokio::time::timeout(self.response_timeout, asked).await;
+        let answer = tokio::time::timeout(self.response_timeout, called).await;
         answer
-            .unwrap_or_else(|_| Err(late("read or written", self.response_timeout)))
+            .unwrap_or_else(|_| Err(timed_out("read or written", self.response_timeout)))
             .map_err(|error| error.at_store(self))
     }
 
-    async fn ask_one<T>(
+    async fn try_call<T>(
         &self,
         job: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
     ) -> Result<T> {
-        let answer = self.ask(job).await?;
+        let answer = self.call(job).await?;
         answer.map_err(|error| error.at_store(self))
     }
 
@@ -233,7 +233,7 @@ impl Store for SqliteStore {
                 return refused;
             }
             let job = |reply| write(Change::Apply { batch, reply });
-            match self.ask(job).await {
+            match self.call(job).await {
                 Ok(replies) => replies.into_iter().map(|reply| self.named(reply)).collect(),
                 Err(error) => vec![Reply::Unknown(error); ops],
             }
@@ -255,7 +255,7 @@ impl Store for SqliteStore {
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         let key = key.clone();
         let job = |reply| Command::Read(Read::Inspect { key, reply });
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -268,7 +268,7 @@ impl Store for SqliteStore {
                 reply,
             })
         };
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 
     fn register_client<'a>(
@@ -287,27 +287,27 @@ impl Store for SqliteStore {
                 reply,
             })
         };
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // In a fork they are those of the other process, which are shut down and removed for it, too.
+        // In a fork the sockets are those of the parent, and must stay.
         if self.process.is_current() {
             self.listeners.clear();
         }
     }
 }
 
-/// The URL of a store as its `Display` shows it.
+/// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
-    Ok(Shown(&path::parse(url)?).to_string())
+    Ok(Url(&path::parse(url)?).to_string())
 }
 
-struct Shown<'a>(&'a Path);
+struct Url<'a>(&'a Path);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Url<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sqlite:{}", self.0.display())
     }
@@ -315,7 +315,7 @@ impl fmt::Display for Shown<'_> {
 
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Shown(&self.path).fmt(f)
+        Url(&self.path).fmt(f)
     }
 }
 
@@ -336,17 +336,17 @@ fn write(change: Change) -> Command {
     })
 }
 
-/// How long the thread waits for other processes: less than the timeout, so that its answer, which
-/// is certain, comes before the caller gives up.
-fn patience(timeout: Duration) -> Duration {
+/// How long the thread waits for other processes: less than the timeout, so that its result, which is certain,
+/// arrives before the caller gives up.
+fn wait_limit(timeout: Duration) -> Duration {
     timeout / 4 * 3
 }
 
-fn gone() -> Error {
+fn thread_ended() -> Error {
     Error::new(ErrorKind::Store, "its thread has ended")
 }
 
-fn late(what: &str, timeout: Duration) -> Error {
+fn timed_out(what: &str, timeout: Duration) -> Error {
     Error::new(
         ErrorKind::Unreachable,
         format!("the file could not be {what} within {timeout:?}; the disk is too slow or stuck"),

@@ -12,13 +12,13 @@ use super::waiters;
 use crate::Error;
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
 
-/// How many entries one look takes at most, so that a long list holds nobody up.
+/// The number of entries per page, so that a long list does not delay other commands.
 const PAGE: u32 = 1_000;
 
-/// What the file remembers of a name.
+/// The stored record of a name.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    /// The record. Nothing is an empty one.
+    /// The record; empty if there is none.
     pub(super) record: Record,
     rows: Vec<waiters::Row>,
 }
@@ -50,7 +50,7 @@ pub(super) fn load(db: &Connection, key: &Key) -> Result<Loaded, Fault> {
     Ok(loaded)
 }
 
-/// Writes a record down. `before`: what the file remembers of it; `None`, if nobody can read that.
+/// Stores a record. `before` is what is stored; `None` if that is unreadable.
 pub(super) fn save(
     db: &Connection,
     key: &Key,
@@ -83,7 +83,7 @@ fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
         tenant,
         name,
         hold.map(|hold| hold.lease.client.to_string()),
-        // SQLite's integers are signed; the bits are the same.
+        // The integers of SQLite are signed; the bits are the same.
         hold.map(|hold| hold.lease.number.cast_signed()),
         hold.map(|hold| hold.count.get()),
         hold.map(|hold| signed(hold.expires_at.as_micros())),
@@ -93,7 +93,7 @@ fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The entry of a name that is held at `now`.
+/// The entry of a lock, if it is held at `now`.
 pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token,
@@ -109,12 +109,12 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     }
 }
 
-/// One page of the entries of a space, ordered by name.
+/// One page of the entries of a keyspace, ordered by name.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    /// Those that are held.
+    /// The locks that are held.
     pub(super) entries: Vec<Entry>,
-    /// The name after which the next page starts. `None`: there is none.
+    /// The name after which the next page starts. `None` after the last page.
     pub(super) next: Option<String>,
 }
 
