@@ -23,8 +23,8 @@
 -- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
 -- there is said on the channel without it, too, for a client that has not heard of a failover.
 --
--- One of many masters also has its admission record, a hash with the run of its process for which it is
--- admitted, its floor and the largest token that it knows: <namespace>:master.
+-- One of many masters also has its admission record, a hash with the run for which it is admitted, its floor
+-- and the largest token that it knows: <namespace>:master.
 --
 -- KEYS: for each operation its record, its counter and its queue. Of one operation alone the record
 --       will do. For one of many masters its admission record at the end; it is answered
@@ -106,17 +106,19 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
--- One of many masters does nothing in a run of its process for which it was not admitted: it may have
--- forgotten what it granted. And it gives out no token up to its floor. See
--- crates/leasehold-core/src/quorum/master.rs.
+-- One of many masters does nothing in a run for which it was not admitted: it may have forgotten what it
+-- granted. And it gives out no token up to its floor. See crates/leasehold-core/src/quorum/master.rs, and
+-- master.lua for what a run is.
 local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
 if mark then
-    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'server')
+    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
         return {'HMGET', kept.err}
     elseif type(info) == 'table' then
         return {'INFO', info.err}
-    elseif not kept[1] or kept[1] ~= match(info, 'run_id:(%x+)') then
+    elseif not find(info, 'role:master', 1, true) then
+        return {'INFO', 'READONLY the server is a replica'}
+    elseif not kept[1] or kept[1] ~= match(info, 'master_replid:(%x+)') then
         return {'HMGET', 'UNARMED'}
     end
     floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
