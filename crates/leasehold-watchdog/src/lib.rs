@@ -38,6 +38,7 @@ mod connection;
 mod dialogue;
 mod error;
 mod figures;
+mod files;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
