@@ -164,6 +164,27 @@ pub(crate) fn lasting(mut request: Request, millis: u64) -> Request {
     request
 }
 
+/// Puts leases of clients into a queue that never were there.
+pub(crate) fn queue_dead(server: &RedisServer, name: &str, numbers: std::ops::Range<u64>) {
+    let queue = format!("app:{{t:{name}}}:queue");
+    for numbers in numbers.collect::<Vec<_>>().chunks(500) {
+        let mut push = vec!["RPUSH".to_owned(), queue.clone()];
+        for number in numbers {
+            let lease = format!("{:032x}:{number}", number + 1_000);
+            push.push(format!("{lease} 30000 {}", dead_tokens(*number)));
+            push.push(lease);
+        }
+        let push: Vec<_> = push.iter().map(String::as_str).collect();
+        server.cli(&push);
+    }
+    server.cli(&["PEXPIRE", &queue, "60000"]);
+}
+
+/// For how many tokens such a lease asks.
+pub(crate) fn dead_tokens(number: u64) -> u64 {
+    number % 7 + 1
+}
+
 /// How many keys the server watches, for how many connections each.
 pub(crate) fn watched(server: &RedisServer) -> usize {
     let stats = server.cli(&["INFO", "stats"]);

@@ -1,9 +1,10 @@
 //! A user who lacks one right gets a clear error and leaves nothing half done.
 
 use leasehold::ErrorKind;
+use leasehold::store::Listener;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::ear::{Asker, wait};
+use super::ear::{Asker, queue_dead, wait};
 use super::*;
 
 /// What the head of the script says it needs.
@@ -269,6 +270,43 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
     }
 }
 
+/// Namespaces share a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
+    let scope = |text| Scope::parse(text).unwrap();
+    let other = Space::new(scope("other"), scope("t"));
+    let old_protocol = RedisServer::options().config("rename-command HELLO \"\"");
+    for options in [RedisServer::options(), old_protocol] {
+        let server = options
+            .acl("alice", "pw", "~app:* ~other:* &app:* +@all")
+            .start();
+        let store = open(&server.url_of("alice", "pw")).await;
+        let [a, b, c] = [1, 2, 3].map(|client| Asker::on(&store, client));
+        let listener = Arc::downgrade(&c.ear) as std::sync::Weak<dyn Listener>;
+        store.listen(&other, c.lease(0).client, listener);
+        let elsewhere = |request: Request| Request {
+            key: other.key(request.key.name.clone()),
+            ..c.own(request)
+        };
+        let replies = store
+            .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
+            .await;
+        let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
+            panic!("{replies:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert_eq!(b.wait("a", 1).await, 0);
+        // Nobody asks again for rights that only the other needs.
+        server.cli(&["ACL", "LOG", "RESET"]);
+        a.release("a", 1).await;
+        b.granted("a", 1).await;
+        assert_eq!(server.cli(&["ACL", "LOG"]), "");
+        rejected(&*store, elsewhere(wait("a", 1))).await;
+        server.cli(&["ACL", "SETUSER", "alice", "&other:*"]);
+        granted(&*store, elsewhere(acquire("a", 1))).await;
+    }
+}
+
 /// The others ask again when the time comes that they were told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_may_not_publish_any_more_grants_to_nobody_and_frees_the_lock() {
@@ -303,6 +341,21 @@ async fn without_the_right_to_count_subscribers_messages_are_counted() {
     .await;
     alice.release("a", 1).await;
     bob.granted("a", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_count_subscribers_many_dead_waiters_are_passed_over_too() {
+    let server = RedisServer::start();
+    allow(&server, "pubsub|numsub");
+    let url = server.url_of("alice", "pw");
+    let [alice, bob] = [1, 2].map(|client| Asker::connect(&url, client));
+    let (alice, bob) = tokio::join!(alice, bob);
+    alice.take("a", 1).await;
+    queue_dead(&server, "a", 0..1_000);
+    assert_eq!(bob.wait("a", 1).await, 1_000);
+    alice.release("a", 1).await;
+    bob.granted("a", 1).await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
