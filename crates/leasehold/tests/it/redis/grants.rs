@@ -4,7 +4,7 @@ use leasehold::store::Event;
 use leasehold_core::Notice;
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::ear::{Asker, dead_tokens, lasting, queue_dead, wait};
+use super::ear::{Asker, calls_of, dead_tokens, lasting, queue_dead, script_calls, wait};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -305,10 +305,10 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     })
     .await;
     assert_eq!(c.wait("a", 1).await, 0);
-    let calls = calls(&server, "evalsha") + calls(&server, "eval");
+    let calls = script_calls(&server);
     assert!((5..20).contains(&calls), "{calls}");
     for command in ["set", "hset", "publish", "pubsub|numsub"] {
-        let calls = self::calls(&server, command);
+        let calls = calls_of(&server, command);
         assert!(calls < 300, "{command}: {calls}");
     }
     b.release("a", 1).await;
@@ -454,14 +454,6 @@ async fn what_others_say_on_the_channel_is_ignored() {
     assert_eq!(b.ear.take(), []);
     a.release("a", 1).await;
     b.granted("a", 1).await;
-}
-
-/// How often a command was called, also in scripts.
-fn calls(server: &RedisServer, command: &str) -> u64 {
-    let stats = server.cli(&["INFO", "commandstats"]);
-    let prefix = format!("cmdstat_{command}:calls=");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 /// How many connections are subscribed to something.

@@ -1,7 +1,6 @@
 //! A user who lacks one right gets a clear error and leaves nothing half done.
 
 use leasehold::ErrorKind;
-use leasehold::store::Listener;
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use super::ear::{Asker, queue_dead, wait};
@@ -281,9 +280,8 @@ async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
             .acl("alice", "pw", "~app:* ~other:* &app:* +@all")
             .start();
         let store = open(&server.url_of("alice", "pw")).await;
-        let [a, b, c] = [1, 2, 3].map(|client| Asker::on(&store, client));
-        let listener = Arc::downgrade(&c.ear) as std::sync::Weak<dyn Listener>;
-        store.listen(&other, c.lease(0).client, listener);
+        let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
+        let c = Asker::in_space(&store, &other, 3);
         let elsewhere = |request: Request| Request {
             key: other.key(request.key.name.clone()),
             ..c.own(request)

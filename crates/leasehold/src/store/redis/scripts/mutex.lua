@@ -77,9 +77,9 @@ local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 -- How long a waiter that was granted the lock has it until it says more.
 local ACCEPTANCE_MS = 3000
 
--- About how many waiters one call passes over at most, of how many `PUBSUB NUMSUB` is asked at once, and for
--- how many one counts whose grant had to be taken back.
-local PASS_MAX, PASS_CHUNK, PASS_WITHDRAWN = 1024, 32, 4
+-- About how many waiters one call passes over at most, of how many `PUBSUB NUMSUB` is asked at once, and as
+-- how many one counts to whom a message was sent.
+local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
 
 local run, find, match, format, type, tonumber =
     redis.pcall, string.find, string.match, string.format, type, tonumber
@@ -261,10 +261,13 @@ local function pass_over(record, counter, queue, asker)
             if trimmed.err then
                 return nil, FAILED, {'LTRIM', trimmed.err}
             end
-            for i = 1, node ~= '' and dead or 0 do
-                tell(record, heads[i].lease, 0, heads[i].ttl, 0)
-            end
             passed = passed + dead
+            if node ~= '' then
+                for i = 1, dead do
+                    tell(record, heads[i].lease, 0, heads[i].ttl, 0)
+                end
+                passed = passed + dead * (PASS_MESSAGE - 1)
+            end
         end
         local head = heads[dead + 1]
         if head then
@@ -283,7 +286,7 @@ local function tell_next(record, queue, ttl)
         if not head or tell(record, head.lease, 0, ttl, head.subscribers) then
             return
         end
-        passed = passed + PASS_WITHDRAWN
+        passed = passed + PASS_MESSAGE
     until run('LTRIM', queue, 2, -1).err or passed >= PASS_MAX
     unfinished = is_unfinished(queue)
 end
@@ -324,7 +327,7 @@ local function pass_on(record, counter, queue, asker)
         end
         -- Its connection is gone, or nobody may tell it. The next one, then.
         run('HDEL', record, head.lease)
-        passed = passed + PASS_WITHDRAWN
+        passed = passed + PASS_MESSAGE
     until passed >= PASS_MAX
     unfinished = is_unfinished(queue)
     return unfinished, -2
