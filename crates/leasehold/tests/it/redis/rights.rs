@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::ear::{Asker, queue_dead, wait};
+use super::ear::{Asker, queue_dead, script_calls, wait};
 use super::*;
 
 /// What the head of the script says it needs.
@@ -125,6 +125,27 @@ async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
             applied(&*store, release(name, 1, 0)).await;
         }
     }
+}
+
+/// A call of the rule takes the server three times as long for each of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_rights_for_less_cost_renewals_are_split_into_short_calls() {
+    let server = RedisServer::start();
+    allow(&server, "hexists");
+    let store = open(&server.url_of("alice", "pw")).await;
+    let names: Vec<_> = (0..1_024).map(|nth| format!("lock {nth}")).collect();
+    store
+        .apply(names.iter().map(|name| acquire(name, 1)).collect())
+        .await;
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let renewals = names.iter().map(|name| renew(name, 1));
+    for reply in store.apply(renewals.collect()).await {
+        let renewed =
+            matches!(reply, Reply::Applied { outcome, .. } if outcome == Outcome::Renewed);
+        assert!(renewed, "{reply:?}");
+    }
+    // Of the short script and of the rule, each for 256.
+    assert_eq!(script_calls(&server), 4 + 4);
 }
 
 /// A free lock is granted without it: that would be one command more for everybody.

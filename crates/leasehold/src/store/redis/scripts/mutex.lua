@@ -53,8 +53,8 @@
 --   9  outdated    0: a larger token was given out before
 --
 -- Then, for each operation that left waiters to pass over, its number from 1: the caller has to ask to
--- continue, in another call, so that the server can do something else in between. Until then nobody is granted
--- the lock but the head.
+-- continue, in another call, so that the server can do something else in between. Until then the lock is granted
+-- to the head alone.
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
@@ -96,6 +96,11 @@ local now = time[1] * 1000000 + time[2]
 -- How many waiters were passed over, and whether the operation leaves some to pass over.
 local passed, unfinished = 0, false
 
+-- What the channels of clients begin with.
+local function prefix(record)
+    return match(record, '^[^:]*') .. ':client:'
+end
+
 -- Tells the client of a lease something about it, and answers whether that is alive. `subscribers` is the number
 -- of its connections; nil: nobody knows, so the messages are counted.
 local function tell(record, lease, first, ttl, subscribers)
@@ -103,7 +108,7 @@ local function tell(record, lease, first, ttl, subscribers)
     if not client then
         return false
     end
-    local to = match(record, '^[^:]*') .. ':client:' .. client
+    local to = prefix(record) .. client
     local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
     if subscribers ~= 0 then
         local heard = run('PUBLISH', to .. node, words)
@@ -221,7 +226,7 @@ end
 -- Answers that one, with the number of its subscribers. Else nil, and perhaps a code and a value that say why. If there
 -- is a `counter`, a grant is due, and each of them uses up its tokens.
 local function pass_over(record, counter, queue, asker)
-    local prefix, size = match(record, '^[^:]*') .. ':client:', 1
+    local prefix, size = prefix(record), 1
     repeat
         local heads, channels, count = {}, {}, 0
         repeat
@@ -232,7 +237,9 @@ local function pass_over(record, counter, queue, asker)
                 return nil, FAILED, {'LINDEX', words.err}
             end
             local lease, client, ttl, tokens = match(words, '^((%x+):%d+) (%d+) (%d+)$')
-            if not lease then
+            if not lease and count > 0 then
+                break
+            elseif not lease then
                 return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
             elseif lease == asker and count == 0 then
                 return {lease = lease}
@@ -244,7 +251,7 @@ local function pass_over(record, counter, queue, asker)
         if count == 0 then
             return nil
         end
-        -- Who may not ask that takes them for alive.
+        -- Without the right to ask, there is no number, and they are taken for alive.
         local subscribers, dead, tokens = run('PUBSUB', 'NUMSUB', unpack(channels)), 0, 0
         while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= asker do
             dead = dead + 1
@@ -279,8 +286,8 @@ local function pass_over(record, counter, queue, asker)
     unfinished = is_unfinished(queue)
 end
 
--- Tells the first living waiter behind a grant for `ttl` to look after it.
-local function tell_next(record, queue, ttl)
+-- Notifies the first living waiter behind a grant for `ttl`, which looks after it.
+local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, nil, queue)
         if not head or tell(record, head.lease, 0, ttl, head.subscribers) then
@@ -295,7 +302,7 @@ end
 -- is its grant. Answers whether there is a head then, and what is left of the record; and, if a command was
 -- refused, a code and a value that say which.
 --
--- The counter comes first and the queue last, so what is refused leaves the queue without the dead alone.
+-- The counter comes first and the queue last, so what is refused takes only the dead out of the queue.
 local function pass_on(record, counter, queue, asker)
     repeat
         local head, code, value = pass_over(record, counter, queue, asker)
@@ -322,7 +329,7 @@ local function pass_on(record, counter, queue, asker)
             return true, -2, FAILED, {'LTRIM', trimmed.err}
         end
         if tell(record, head.lease, first, ttl, head.subscribers) then
-            tell_next(record, queue, ttl)
+            notify_next(record, queue, ttl)
             return true, ttl
         end
         -- Its connection is gone, or nobody may tell it. The next one, then.
@@ -413,8 +420,8 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             code, value, left = REVOKED, fields[1] or false, -2
             local client = value and match(value, '^%x+')
             if client then
-                local to = match(record, '^[^:]*') .. ':client:' .. client .. node
-                tell(record, value, 0, 0, run('PUBSUB', 'NUMSUB', to)[2])
+                local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
+                tell(record, value, 0, 0, subscribers[2])
             end
         else
             left = run('PTTL', record)
@@ -508,7 +515,7 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             -- Should that fail, it changes nothing of what was done before.
             head, left = pass_on(record, counter, queue)
         elseif head and verb == 'continue' and left > 0 then
-            tell_next(record, queue, left)
+            notify_next(record, queue, left)
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
