@@ -18,7 +18,6 @@ use super::call::Call;
 use super::map::{Place, Redirect};
 use super::node::Node;
 use crate::Error;
-use crate::store::Request;
 
 /// The pause before a call is sent again to a node that could not serve it, at first.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -188,31 +187,61 @@ impl Journey<'_> {
 /// Makes calls of one node.
 async fn visit(atlas: &Atlas, node: &Node, calls: &[Call], deadline: Instant) -> Vec<Stop> {
     let all = |stop: &dyn Fn() -> Stop| calls.iter().map(|_| stop()).collect();
+    let listeners = node.link.listeners();
+    for call in calls {
+        listeners.retry_denied(call.work.requests());
+    }
     let dialed = match reach(atlas, node, &calls[0]).await {
         Ok(dialed) => dialed,
         Err(None) => return all(&|| Stop::Elsewhere),
         Err(Some(error)) => return all(&|| Stop::End(End::NotApplied(error.clone()))),
     };
-    // Nobody acquires anything who cannot be notified. What is rejected beside that is repeated.
-    let acquires = |call: &Call| call.work.requests().iter().any(Request::acquires);
-    if let Some(error) = node.link.listeners().denied()
-        && calls.iter().any(acquires)
-    {
-        return all(&|| Stop::End(End::NotApplied(error.clone())));
-    }
+    // Nobody acquires anything who cannot be notified. What is rejected beside that in its call is repeated.
+    let denied = |call: &Call| {
+        let mut requests = call.work.requests().iter();
+        requests.find_map(|request| listeners.denied(request))
+    };
+    let denied: Vec<_> = calls.iter().map(denied).collect();
+    let allowed = calls.iter().zip(&denied);
+    let allowed: Vec<_> = allowed
+        .filter(|(_, error)| error.is_none())
+        .map(|(call, _)| call)
+        .collect();
+    let mut stops = send(atlas, node, &dialed, &allowed, deadline)
+        .await
+        .into_iter();
+    denied
+        .into_iter()
+        .filter_map(|error| match error {
+            Some(error) => Some(Stop::End(End::NotApplied(error))),
+            None => stops.next(),
+        })
+        .collect()
+}
+
+/// Makes calls of one node on a connection.
+async fn send(
+    atlas: &Atlas,
+    node: &Node,
+    dialed: &Arc<Dialed>,
+    calls: &[&Call],
+    deadline: Instant,
+) -> Vec<Stop> {
     let sent_late = Instant::now() + atlas.options().response_timeout / 2;
-    let made = node.make(&dialed, calls);
+    let made = node.make(dialed, calls);
     match node
         .link
-        .answer(&dialed, deadline.max(sent_late), made)
+        .answer(dialed, deadline.max(sent_late), made)
         .await
     {
         Err(error) => {
             node.doubt(true);
-            all(&|| Stop::End(End::Unanswered(error.clone())))
+            let unanswered = |_| Stop::End(End::Unanswered(error.clone()));
+            calls.iter().map(unanswered).collect()
         }
         Ok(answers) => {
             node.doubt(false);
+            node.continue_passing(calls, &answers).await;
             let stop = |answer: Value| {
                 let redirect = match &answer {
                     Value::ServerError(error) => Redirect::parse(error, &node.place),
@@ -220,7 +249,7 @@ async fn visit(atlas: &Atlas, node: &Node, calls: &[Call], deadline: Instant) ->
                 };
                 match redirect {
                     Some(redirect) => Stop::Redirected(redirect, answer),
-                    None => Stop::End(End::Answered(answer, Arc::clone(&dialed))),
+                    None => Stop::End(End::Answered(answer, Arc::clone(dialed))),
                 }
             };
             answers.into_iter().map(stop).collect()
