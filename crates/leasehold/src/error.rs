@@ -35,6 +35,10 @@ pub(crate) enum Retry {
     /// The store did not answer.
     Unanswered,
     /// The store answered that it refuses for a while.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "sqlite")),
+        expect(dead_code, reason = "memory refuses nothing for a while")
+    )]
     Refused {
         /// How long it does so still, if that is known.
         after: Option<Duration>,
