@@ -62,10 +62,6 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         let _ = release(guard).await;
         return Ok(exit::by_signal(signal.number));
     }
-    if let Err(error) = confirm(&guard, args).await {
-        let _ = release(guard).await;
-        return Err(error.into());
-    }
     let begun = Instant::now();
     let outcome = run_command(args, &client, &guard, &mut signals, watchdog.as_ref()).await;
     let held = begun.elapsed();
@@ -151,7 +147,25 @@ async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<
         None => mutex,
     };
     refuse_to_wait_for_itself(&mutex).await?;
-    Ok(waiting::reported(&mutex, wait(args, &mutex, begun)).await?)
+    Ok(waiting::reported(&mutex, confirmed(args, &mutex, begun)).await?)
+}
+
+/// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
+/// run under it.
+async fn confirmed(
+    args: &RunArgs,
+    mutex: &Mutex,
+    begun: Instant,
+) -> leasehold::Result<Option<Guard>> {
+    loop {
+        let Some(guard) = wait(args, mutex, begun).await? else {
+            return Ok(None);
+        };
+        match confirm(&guard, args).await {
+            Err(_) if guard.state().is_lost() => {}
+            confirmed => return confirmed.map(|()| Some(guard)),
+        }
+    }
 }
 
 /// Waits until what was asked for and given up is released: we are about to exit, and nobody would
@@ -225,11 +239,17 @@ fn refused(args: &RunArgs) -> u8 {
 }
 
 /// A lease that was granted while we waited is short until it is renewed. The command is told its
-/// deadline, and has time to be stopped, only from the full ttl.
+/// deadline, and has time to be stopped, only from the full ttl. Ends with the lease if the store does not
+/// renew it in time.
 async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
-    match args.lease {
-        Some(_) => Ok(()),
-        None => guard.ensure(args.ttl / 2).await,
+    if args.lease.is_some() {
+        return Ok(());
+    }
+    loop {
+        match guard.ensure(args.ttl / 2).await {
+            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_EVERY).await,
+            confirmed => return confirmed,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod bells;
 mod damage;
+mod descriptors;
 mod ear;
 mod files;
 mod grants;
