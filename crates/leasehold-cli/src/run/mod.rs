@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let guard = match taken {
         Ok(guard) => guard,
         Err(end) => {
-            settle(&client).await;
+            settle(&client, args).await;
             return end;
         }
     };
@@ -169,9 +169,12 @@ async fn confirmed(
 }
 
 /// Waits until what was asked for and given up is released: we are about to exit, and nobody would
-/// do it in the background.
-async fn settle(client: &Client) {
-    if let Err(error) = client.shutdown(SETTLE).await {
+/// do it in the background. The lock was never held, so a release that the store did not confirm is of
+/// no interest to most users.
+async fn settle(client: &Client, args: &RunArgs) {
+    if let Err(error) = client.shutdown(SETTLE).await
+        && args.verbose
+    {
         note!("leasehold: {error}");
     }
 }
