@@ -166,7 +166,7 @@ pub(crate) struct RunArgs {
         hide_default_value = true
     )]
     pub(crate) label: String,
-    /// Say on stderr how long it waited, how long it held the lock, and its token
+    /// Say on stderr why the store refuses for now, how long it waited and held the lock, and its token
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }

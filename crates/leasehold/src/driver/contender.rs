@@ -28,13 +28,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// anew.
 const BACKOFFS_MAX: usize = 4_096;
 
-/// Whether an error says that nobody answered. A connection that was lost once is there again when it is
-/// asked for.
-fn is_silence(error: &Error) -> bool {
-    let silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum);
-    silent && error.is_transient() && error.retry_after().is_none()
-}
-
 /// What a caller wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
@@ -335,7 +328,8 @@ impl Contender {
     fn failing(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
         let since = *self.failing.since.get_or_insert(sent);
         // A single loss of the connection is fixed by asking again.
-        if matches!(ask.wait, Wait::No) && (since != sent || !is_silence(&error)) {
+        let known_end = error.retry_after().is_some();
+        if matches!(ask.wait, Wait::No) && (since != sent || known_end) {
             return Step::Failed(error);
         }
         let pause = contention::retry_after(driver.clock.now().since(since));

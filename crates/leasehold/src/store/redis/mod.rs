@@ -12,6 +12,7 @@
 //! * `read` looks at records, for listings.
 //! * `cluster` is a store over the nodes of a cluster.
 //! * `survey` looks at servers, for those who ask what would lose locks.
+//! * `continuation` has many dead waiters passed over in short calls.
 //! * `announcement` writes down who a client is.
 //! * `errors` is what a server's errors mean.
 
@@ -23,6 +24,7 @@ mod cluster;
 mod codec;
 mod connect;
 mod connection_manager;
+mod continuation;
 pub(super) mod deployment;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
@@ -64,6 +66,7 @@ pub use self::cluster::ClusterStore;
 use self::codec::{CallOptions, REQUESTS_MAX};
 use self::connect::Role;
 use self::connection_manager::{ConnectionManager, Trouble};
+use self::continuation::{continue_passing, unfinished};
 use self::deployment::Deployment;
 use self::keys::ClientKey;
 use self::renew_script::RenewScript;
@@ -229,6 +232,7 @@ impl RedisStore {
         if batch.is_empty() {
             return Vec::new();
         }
+        self.manager.notifications().retry_denied(&batch);
         let replicated = |request: &Request| request.durability.is_replicated();
         let mut replies = match batch.iter().filter(|request| replicated(request)).count() {
             0 => self.apply_plain(&batch).await,
@@ -265,15 +269,19 @@ impl RedisStore {
     }
 
     async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = self
             .manager
             .exchange_settled(Duration::ZERO, |session| async move {
                 let mut connection = session.connection.clone();
-                let replies = self.ask(&mut connection, requests, self.queued()).await?;
+                let replies = self.ask(&mut connection, requests, open).await?;
                 Ok((replies, session))
             })
             .await;
-        self.answered(&self.manager, requests, answers)
+        let replies = self.answered(&self.manager, requests, answers);
+        continue_passing(&self.manager, &self.mutex, unfinished).await;
+        replies
     }
 
     /// Applies requests whose grants and renewals count when replicas have them.
@@ -290,15 +298,19 @@ impl RedisStore {
         // Whoever had the turn before may have given up with the server still waiting, and a script that
         // it does not know is waited for, too.
         let time = Waits::of(requests).time().saturating_mul(3);
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = manager
             .exchange_settled(time, |session| async move {
                 let mut line = self.replicas.line(session.connection.clone(), requests);
-                let mut replies = self.ask(&mut line, requests, self.queued()).await?;
+                let mut replies = self.ask(&mut line, requests, open).await?;
                 line.waited().judge(requests, &mut replies);
                 Ok((replies, session))
             })
             .await;
-        self.answered(manager, requests, answers)
+        let replies = self.answered(manager, requests, answers);
+        continue_passing(&self.manager, &self.mutex, unfinished).await;
+        replies
     }
 
     fn queued(&self) -> bool {
@@ -326,33 +338,33 @@ impl RedisStore {
     }
 
     /// Applies requests by the rule, and what are renewals and nothing else by the short way first. Nobody
-    /// acquires anything who cannot be notified.
+    /// acquires anything who cannot be notified. `open` takes the keys for which waiters are left to pass over.
     async fn ask(
         &self,
         connection: &mut impl Executor,
         requests: &[Request],
-        queued: bool,
+        open: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
-        let denied = self.manager.notifications().denied();
-        let denied = denied.filter(|_| requests.iter().any(Request::acquires));
-        let mut replies = match denied {
-            Some(error) => {
-                let reply = || Reply::Rejected(error.clone());
-                let requests = requests.iter();
-                requests
-                    .map(|request| request.acquires().then(reply))
-                    .collect()
-            }
-            None if self.renewals.suit(requests) => self.renewals.ask(connection, requests).await?,
-            None => return self.ask_rule(connection, requests, queued).await,
+        let denied = |request| {
+            self.manager
+                .notifications()
+                .denied(request)
+                .map(Reply::Rejected)
         };
+        let mut replies: Vec<_> = requests.iter().map(denied).collect();
+        if replies.iter().all(Option::is_none) {
+            if !self.renewals.suit(requests) {
+                return self.ask_rule(connection, requests, open).await;
+            }
+            replies = self.renewals.ask(connection, requests).await?;
+        }
         let left = requests.iter().zip(&replies);
         let left: Vec<_> = left
             .filter(|(_, reply)| reply.is_none())
             .map(|(request, _)| request.clone())
             .collect();
         if !left.is_empty() {
-            let mut answers = self.ask_rule(connection, &left, queued).await?.into_iter();
+            let mut answers = self.ask_rule(connection, &left, open).await?.into_iter();
             for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
                 *reply = answers.next();
             }
@@ -366,7 +378,7 @@ impl RedisStore {
         &self,
         connection: &mut impl Executor,
         requests: &[Request],
-        queued: bool,
+        open: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
         // One admission record stands for all of a call.
         let master = self.master.is_some();
@@ -374,16 +386,18 @@ impl RedisStore {
         let parts = requests.chunk_by(alike);
         let parts: Vec<_> = parts.flat_map(|part| part.chunks(REQUESTS_MAX)).collect();
         let terms = CallOptions {
-            queued,
+            queued: self.queued(),
             master,
             ..CallOptions::default()
         };
         let encode = |verb: &str, script: &str, part: &&_| codec::encode(verb, script, part, terms);
         let answers = self.mutex.call_all(connection, &parts, encode).await?;
-        let replies = parts.into_iter().zip(answers);
-        Ok(replies
-            .flat_map(|(part, answer)| codec::decode(part, answer))
-            .collect())
+        let mut replies = Vec::with_capacity(requests.len());
+        for (part, answer) in parts.into_iter().zip(answers) {
+            open.extend(unfinished(&answer, part.iter().map(|request| &request.key)));
+            replies.extend(codec::decode(part, answer));
+        }
+        Ok(replies)
     }
 
     /// Tells those who wait or hold here what came over our own connection: of that the server does not

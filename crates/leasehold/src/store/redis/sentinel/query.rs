@@ -96,7 +96,7 @@ fn refusal(error: &Error) -> Nothing {
         _ => "",
     };
     let message = format!("{error}{advice}");
-    Nothing::Refused(Error::new(error.kind(), message).with_source(error.clone()))
+    Nothing::Refused(error.clone().reworded(message))
 }
 
 #[cfg(test)]
