@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use leasehold_core::contention::Backoff;
 use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Ttl};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -328,6 +329,7 @@ impl Hold {
         let front = inner.front.take();
         drop(inner);
         driver.renewer.remove(held);
+        driver.back_off(&held.key, Backoff::released);
         let followed =
             front.and_then(|front| Contender::follow(driver, front, &held.key, &request));
         let posted = followed.or_else(|| post.then(|| driver.submitter.post(request.clone())));
