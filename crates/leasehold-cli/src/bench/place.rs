@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::store::OpenOptions;
 use leasehold::store::yardstick::Yardstick;
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, ClientBuilder, Mutex};
+use leasehold::{Client, ClientBuilder, Mutex, Secret};
 use serde::{Deserialize, Serialize};
 
 /// How long a watchdog has to let us in.
@@ -65,10 +65,8 @@ impl Place {
 
     /// Connects.
     pub(super) async fn open(&self) -> leasehold::Result<Desk> {
-        let options = OpenOptions {
-            password: self.password.clone(),
-            ..OpenOptions::default()
-        };
+        let mut options = OpenOptions::default();
+        options.password = self.password.clone().map(Secret::from);
         let yardstick = Arc::new(Yardstick::open(&self.url, &options).await?);
         self.client(yardstick)
     }

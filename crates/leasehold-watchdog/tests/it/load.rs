@@ -4,7 +4,6 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use leasehold::Durability;
 use leasehold::store::Request;
 use leasehold::watchdog::wire::{Changes, ToClient, ToNode};
 use leasehold_core::{Op, TokenCount, Ttl};
@@ -47,16 +46,17 @@ fn name(client: u64, number: u64) -> String {
 
 async fn acquire_all(fixture: &Fixture) {
     for client in 0..CLIENTS {
-        let requests = (0..LEASES).map(|number| Request {
-            key: key(&name(client, number)),
-            op: Op::Acquire {
-                lease: lease(client.into(), number),
-                count: NonZeroU32::MIN,
-                ttl: Ttl::checked(TTL * 4).unwrap(),
-                tokens: TokenCount::MIN,
-                wait: false,
-            },
-            durability: Durability::None,
+        let requests = (0..LEASES).map(|number| {
+            Request::new(
+                key(&name(client, number)),
+                Op::Acquire {
+                    lease: lease(client.into(), number),
+                    count: NonZeroU32::MIN,
+                    ttl: Ttl::checked(TTL * 4).unwrap(),
+                    tokens: TokenCount::MIN,
+                    wait: false,
+                },
+            )
         });
         assert_eq!(
             fixture.store.apply(requests.collect()).await.len() as u64,

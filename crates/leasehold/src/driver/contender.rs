@@ -321,9 +321,11 @@ impl Contender {
                     .heed_changes(place.is_none() && !left.is_zero());
                 self.failing = Failing::default();
                 let ttl = ask.terms.ttl();
-                Step::Refused(match (place, driver.store.wakeup_mode()) {
+                Step::Refused(match (place, driver.store.capabilities().wakeup) {
                     (Some(place), _) => contention::ask_again_after(left, place, ttl),
-                    (None, WakeupMode::Changes) if driver.store.idempotent_acquire() => {
+                    (None, WakeupMode::Changes)
+                        if driver.store.capabilities().idempotent_acquire =>
+                    {
                         contention::ask_again_after(left, 0, ttl)
                     }
                     // Several have won a part each.

@@ -18,7 +18,7 @@ use self::session::NodeSession;
 use super::active_lease::ActiveLease;
 use super::clock::Clock;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
-use crate::store::{About, Keyspace, Store};
+use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;
 use crate::watchdog::wire::{ClientSecret, Hello, Introduction, Role};
 use crate::{Error, ErrorKind, Result};
@@ -52,7 +52,7 @@ impl WatchdogClient {
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
         runtime: &Runtime,
-        (secret, space, about): (ClientSecret, &Keyspace, &About),
+        (secret, space, about): (ClientSecret, &Keyspace, &ClientInfo),
     ) -> Result<Self> {
         let introduction = Introduction {
             image: image()?,

@@ -8,6 +8,8 @@ use leasehold_core::ClientId;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
+pub use crate::secret::Secret;
+
 /// What is said to a node. The first is a [`ToNode::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
@@ -258,32 +260,6 @@ impl ClientSecret {
 impl fmt::Debug for ClientSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientSecret")
-    }
-}
-
-/// A text that nobody must see.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Whether it is the same as another text. Takes as long whatever they are, but for their length.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
-        let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
-        a.len() == b.len() && differ == 0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
     }
 }
 

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
 use super::codec::CallOptions;
-use super::connection_manager::Trouble;
+use super::connection_manager::ExchangeError;
 use super::keys::{CounterKey, RecordKey};
 use super::{RedisStore, Value, codec, errors, renew_script};
 use crate::Result;
@@ -39,9 +39,9 @@ impl RedisStore {
         match connection.await {
             Ok(connection) => Ok(Bare {
                 connection,
-                hash: self.mutex.hash().to_owned(),
+                hash: self.rule.mutex.hash().to_owned(),
             }),
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
         }
     }
 
@@ -53,10 +53,10 @@ impl RedisStore {
     /// If the server does not answer, or not that: it knows the script since the first renewal by
     /// the store itself.
     pub async fn renew_each(&self, bare: &Bare, requests: &[Request]) -> Result<usize> {
-        let short = self.renewals.suit(requests);
+        let short = self.rule.renew.suits(requests);
         let mut pipeline = Pipeline::with_capacity(requests.len());
         for request in requests {
-            let short = self.renewals.single(request).filter(|_| short);
+            let short = self.rule.renew.single(request).filter(|_| short);
             pipeline.add_command(short.unwrap_or_else(|| {
                 codec::encode(
                     "EVALSHA",

@@ -8,11 +8,10 @@ use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
 use super::keys::{
-    COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
+    AdmissionKey, COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
 };
-use super::master::AdmissionKey;
 use crate::Error;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// How many requests one call of the script takes at most.
 ///

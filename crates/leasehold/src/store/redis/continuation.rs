@@ -10,7 +10,7 @@ use redis::Value;
 use super::codec;
 use super::connection_manager::ConnectionManager;
 use super::script::Script;
-use crate::store::Key;
+use crate::store::api::Key;
 
 /// How long a reply is delayed by that at most, but for the last call. What is left then is left to the next
 /// request for the lock.
@@ -60,7 +60,7 @@ mod tests {
     use leasehold_core::{Name, ScopeName};
 
     use super::*;
-    use crate::store::Keyspace;
+    use crate::store::api::Keyspace;
 
     #[test]
     fn an_answer_names_what_is_unfinished() {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use leasehold_core::{ClientId, Name};
+use leasehold_core::{ClientId, Name, ScopeName};
 
-use crate::store::{Key, Keyspace};
+use crate::store::api::{Key, Keyspace};
 
 /// The record of a name: `<namespace>:{<tenant>:<name>}`.
 pub(super) struct RecordKey<'a>(pub(super) &'a Key);
@@ -17,6 +17,15 @@ pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 
 /// Who a client is: `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Keyspace, pub(super) ClientId);
+
+/// The admission record of one of many masters: `<namespace>:master`.
+pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
+
+impl fmt::Display for AdmissionKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:master", self.0)
+    }
+}
 
 /// A channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
 ///

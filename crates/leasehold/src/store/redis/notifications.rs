@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{Channel, parse_channel, parse_record};
 use crate::Error;
-use crate::store::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
+use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
 
 type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 

@@ -2,6 +2,7 @@
 //! and the tracking of keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,9 @@ use tokio::task::JoinHandle;
 use super::errors::{self, Refusal};
 use super::keys::namespace;
 use super::notifications::Notifications;
-use super::session::SessionState;
-use super::target::Target;
+use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
-use crate::store::{Reply, Request, WakeupMode};
+use crate::store::api::{Reply, Request, WakeupMode};
 
 /// The subscriptions that come with one connection.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Subscriptions {
 
     /// Notes what came of a batch, so that the server watches what is held.
     pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
-        self.watch.note(requests, replies);
+        self.watch.add(requests, replies);
     }
 
     /// Makes the server tell all that those want to hear who listen now, before it is asked anything
@@ -147,7 +147,7 @@ impl Subscriptions {
         &self,
         connection: &mut MultiplexedConnection,
         notifications: &Arc<Notifications>,
-        target: &Target,
+        target: &impl fmt::Display,
         told: SubscribedTo,
     ) -> RedisResult<()> {
         let version = notifications.version();
@@ -350,7 +350,7 @@ impl State {
         }
     }
 
-    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &Target) {
+    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
         let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
         let no_watch = self.no_watch.as_deref();
         if notifications.set_wakeup_mode(wakes) {

@@ -7,11 +7,10 @@ use std::time::Duration;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
 use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
 
-use super::admission::Admission;
 use super::leftovers::{Leftovers, Replies};
 use crate::error::Retry;
-use crate::store::redis::errors::is_unarmed;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
+use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
 /// One request on its way to a reply.
@@ -105,8 +104,8 @@ impl Tally {
         match (self.request.op, outcome) {
             (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
             (Op::Acquire { .. }, None) if self.is_rejected() => {}
-            (Op::Acquire { lease, .. }, _) => leftovers.lost(lease, self.at),
-            (Op::Release { lease, .. }, Some(_)) => leftovers.released(lease),
+            (Op::Acquire { lease, .. }, _) => leftovers.add(lease, self.at),
+            (Op::Release { lease, .. }, Some(_)) => leftovers.remove(lease),
             _ => {}
         }
     }
@@ -232,12 +231,16 @@ impl Tally {
         acquisition && self.no_quorum && self.at.clear == self.size.all()
     }
 
-    pub(super) fn into_reply(self, admission: &Admission) -> (Key, Reply) {
+    /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
+    pub(super) fn into_reply(
+        self,
+        kept_out: impl Fn(&ScopeName) -> Option<Duration>,
+    ) -> (Key, Reply) {
         let key = self.request.key.clone();
         let Some(reply) = self.reply else {
-            let kept_out = self.errors.iter().any(is_unarmed);
-            let left = kept_out.then(|| admission.kept_out(key.space.namespace()));
-            let error = no_quorum(self.size, &self.errors, left.flatten());
+            let not_admitted = self.errors.iter().any(is_not_admitted);
+            let wait = not_admitted.then(|| kept_out(key.space.namespace()));
+            let error = no_quorum(self.size, &self.errors, wait.flatten());
             return match self.is_rejected() {
                 true => (key, Reply::Rejected(error)),
                 false => (key, Reply::Unknown(error)),
@@ -385,7 +388,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     });
     let said: Vec<_> = said.collect();
     // A master that does not answer may keep them out for longer.
-    let at_least = match errors.iter().all(is_unarmed) {
+    let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
         false => "at least ",
     };

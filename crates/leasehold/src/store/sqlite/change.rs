@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::error::Fault;
 use super::notify::Outbox;
 use super::records;
-use crate::store::{About, Key, Reply, Request};
+use crate::store::api::{ClientInfo, Key, Reply, Request};
 use crate::{Error, Result};
 
 /// A change, and since when it waits.
@@ -26,9 +26,9 @@ pub(super) enum Change {
         batch: Vec<Request>,
         reply: oneshot::Sender<Vec<Reply>>,
     },
-    Announce {
+    RegisterClient {
         client: ClientId,
-        about: About,
+        info: ClientInfo,
         ttl: Duration,
         reply: oneshot::Sender<Result<()>>,
     },
@@ -39,7 +39,7 @@ impl Write {
     pub(super) fn ops(&self) -> usize {
         match &self.change {
             Change::Apply { batch, .. } => batch.len(),
-            Change::Announce { .. } => 1,
+            Change::RegisterClient { .. } => 1,
         }
     }
 
@@ -61,10 +61,10 @@ impl Write {
                     answer => answer,
                 })
                 .collect(),
-            Change::Announce {
-                client, about, ttl, ..
+            Change::RegisterClient {
+                client, info, ttl, ..
             } => {
-                records::announce(db, *client, about, *ttl, now)?;
+                records::register_client(db, *client, info, *ttl, now)?;
                 Ok(Vec::new())
             }
         }
@@ -77,7 +77,7 @@ impl Write {
             Change::Apply { reply, .. } => {
                 let _ = reply.send(replies);
             }
-            Change::Announce { reply, .. } => {
+            Change::RegisterClient { reply, .. } => {
                 let _ = reply.send(Ok(()));
             }
         }
@@ -96,7 +96,7 @@ impl Write {
                 };
                 let _ = reply.send(batch.iter().map(failed).collect());
             }
-            Change::Announce { reply, .. } => {
+            Change::RegisterClient { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));
             }
         }
@@ -112,12 +112,12 @@ fn answer(
 ) -> Result<Reply, Fault> {
     let (key, mut op) = (&request.key, request.op);
     if let Op::Acquire { wait, .. } = &mut op {
-        // Whoever cannot be told does not stand in the way of those who can.
-        *wait &= !outbox.deaf();
+        // A client that cannot be notified must not delay those behind it in the queue.
+        *wait &= !outbox.is_unreachable();
     }
-    let outcome = apply(db, key, &op, now, |notice| outbox.tell(key, notice))?;
+    let outcome = apply(db, key, &op, now, |notice| outbox.add(key, notice))?;
     if let Outcome::Refused { place: Some(_), .. } = outcome {
-        outbox.somebody_waits();
+        outbox.add_waiter();
     }
     Ok(Reply::Applied { outcome, now })
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::bare::Bare;
 use super::change::Write;
 use crate::Result;
-use crate::store::{Entry, Key, Keyspace};
+use crate::store::api::{Entry, Key, Keyspace};
 
 /// How many questions may wait for the thread; whoever comes then waits outside. Far more than a
 /// client has under way.

@@ -4,7 +4,7 @@ use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
-use super::records::signed;
+use super::row::signed;
 use super::time::AHEAD;
 
 /// A sweep looks at this many records. It takes well under a millisecond.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::file::File;
 use super::path;
-use crate::store::survey::LOG_MAX;
+use crate::store::diagnose::LOG_MAX;
 
 /// After how many transactions the size is looked at: it costs a system call.
 const TRANSACTIONS: u32 = 256;

@@ -22,6 +22,7 @@ mod boot;
 mod busy;
 mod change;
 mod commands;
+mod diagnose;
 mod error;
 mod file;
 mod gc;
@@ -33,8 +34,8 @@ mod notify;
 mod opened;
 mod path;
 mod records;
+mod row;
 mod schema;
-mod survey;
 mod time;
 mod transaction;
 mod waiters;
@@ -55,16 +56,18 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::boot::Machine;
 use self::change::{Change, Write};
 use self::commands::{Command, Read};
+pub(super) use self::diagnose::diagnose;
 use self::link::Link;
 use self::notify::{Listeners, Notifier};
-pub(super) use self::survey::survey;
 use self::worker::Worker;
-use super::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
-    WakeupMode, refuse_replicated,
-};
 use crate::clock::{BootClock, Clock};
 use crate::process::Process;
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
+    refuse_replicated,
+};
+use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
 
 /// Lock records in a file, shared by the processes of one machine.
@@ -217,6 +220,8 @@ impl SqliteStore {
     }
 }
 
+impl Sealed for SqliteStore {}
+
 impl Store for SqliteStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move {
@@ -243,8 +248,8 @@ impl Store for SqliteStore {
         self.listeners.remove(client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.listeners.wakeup_mode()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(self.listeners.wakeup_mode())
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
@@ -266,18 +271,18 @@ impl Store for SqliteStore {
         Box::pin(self.ask_one(job))
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         _space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        let about = about.clone();
+        let info = info.clone();
         let job = move |reply| {
-            write(Change::Announce {
+            write(Change::RegisterClient {
                 client,
-                about,
+                info,
                 ttl,
                 reply,
             })

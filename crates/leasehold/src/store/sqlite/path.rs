@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::of_system;
-use crate::store::survey::FileSystem;
+use crate::store::diagnose::FileSystem;
 use crate::{Error, ErrorKind, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.

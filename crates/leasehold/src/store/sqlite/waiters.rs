@@ -4,8 +4,8 @@ use leasehold_core::{LeaseId, Queue, TokenCount, Ttl, Waiter};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::records::{columns, get};
-use crate::store::Key;
+use super::row::{columns, get};
+use crate::store::api::Key;
 
 /// No queue that leasehold wrote gets this far.
 const POSITION_MAX: i64 = 1 << 53;

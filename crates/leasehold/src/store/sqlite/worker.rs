@@ -18,11 +18,11 @@ use super::file::File;
 use super::gc::GarbageCollector;
 use super::link::Link;
 use super::log::LogMonitor;
-use super::notify::Notifier;
+use super::notify::{Notifier, Outbox};
 use super::transaction::{self, Failed};
 use super::{records, time};
 use crate::clock::{BootClock, Clock as _};
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::{Error, Result};
 
 /// The state of the thread.
@@ -106,7 +106,7 @@ impl Worker {
     /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
         let file = self.link.get(until).map_err(Failed::certain)?;
-        let mut outbox = self.notifier.outbox(&file.path);
+        let mut outbox = Outbox::new(&mut self.notifier, &file.path);
         let answers = transaction::run(&file.db, until, |db| {
             // More may have come while it waited for others.
             self.inbox.take_ready();

@@ -420,9 +420,9 @@ async fn who_may_not_announce_leaves_nothing() {
 }
 
 async fn announce(store: &dyn Store) -> Result<(), leasehold::Error> {
-    let about = leasehold::store::About::default();
+    let info = leasehold::store::ClientInfo::default();
     store
-        .announce(&space(), lease(1).client, &about, SOON)
+        .register_client(&space(), lease(1).client, &info, SOON)
         .await
 }
 

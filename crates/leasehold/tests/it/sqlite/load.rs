@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::About;
+use leasehold::store::ClientInfo;
 
 use super::*;
 
@@ -159,9 +159,9 @@ async fn names_that_are_used_once_leave_no_litter() {
         .step_by(2)
         .map(|name| release(&name, lease(1)));
     store.apply(free.collect()).await;
-    let about = About::default();
+    let info = ClientInfo::default();
     store
-        .announce(&space("main"), client(1), &about, LONG)
+        .register_client(&space("main"), client(1), &info, LONG)
         .await
         .unwrap();
     clock.advance(2 * LONG);

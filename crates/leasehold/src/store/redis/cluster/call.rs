@@ -10,7 +10,7 @@ use super::super::codec::{self, REQUESTS_MAX, text};
 use super::super::renew_script;
 use super::node::ClusterNode;
 use super::slots;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// One call. All its keys are in one slot.
 #[derive(Clone, Debug)]

@@ -12,12 +12,14 @@ use super::super::connection_manager::ConnectionManager;
 use super::super::continuation::{continue_passing, unfinished};
 use super::super::notifications::Notifications;
 use super::super::renew_script::{self, RENEW};
+use super::super::rule::{self, MUTEX};
 use super::super::script::Script;
 use super::super::session::Session;
-use super::super::{MUTEX, Result};
 use super::call::{Call, Work};
-use super::slot_map::NodeAddr;
-use crate::store::{OpenOptions, Shard, WakeupMode};
+use super::node_addr::NodeAddr;
+use crate::Result;
+use crate::store::api::{Shard, WakeupMode};
+use crate::store::options::OpenOptions;
 
 /// How often calls are sent again to a node that does not know their script. The first time tells it
 /// the script; the second is for one that forgot it meanwhile.
@@ -83,7 +85,7 @@ impl ClusterNode {
 
     /// Proves that it is there, lets us in and knows the script.
     pub(super) async fn greet(&self) -> Result<()> {
-        let greeted = super::super::greet(&self.manager, &self.mutex).await;
+        let greeted = rule::greet(&self.manager, &self.mutex).await;
         self.doubt(greeted.is_err());
         greeted
     }

@@ -15,7 +15,8 @@ use super::super::errors;
 use super::super::session::Session;
 use super::call::Call;
 use super::node::ClusterNode;
-use super::slot_map::{NodeAddr, Redirect};
+use super::node_addr::NodeAddr;
+use super::slot_map::Redirect;
 use super::topology::Topology;
 use crate::Error;
 

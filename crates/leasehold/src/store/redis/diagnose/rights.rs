@@ -1,33 +1,33 @@
-//! What our user may do.
+//! The permissions of our user.
 //!
-//! It is found out by trying: a user with no more rights than needed may not ask for them. What is
-//! tried is done to keys that nobody has, in one script, and changes nothing.
+//! They are found by trying, as a user with no more permissions than needed may not query them. The commands
+//! are tried on keys that do not exist, most of them in one script, and change nothing.
 
 use leasehold_core::{ClientId, Name};
 use redis::{Value, cmd};
 
 use super::{send, words};
+use crate::store::api::{Key, Keyspace};
+use crate::store::diagnose::{MissingRight, Purpose, Rights};
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
 use crate::store::redis::keys::{ClientKey, QueueKey, RecordKey, RecordPattern};
-use crate::store::survey::{Lack, Need, Rights};
-use crate::store::{Key, Keyspace};
 use crate::{Durability, Error, ErrorKind, Result};
 
-/// What the commands are needed for. In the order in which the line for a user names them.
-const RIGHTS: [(Need, &[&str]); 6] = [
+/// The commands by their purpose, in the order of the command that creates a user.
+const RIGHTS: [(Purpose, &[&str]); 6] = [
     (
-        Need::Lock,
+        Purpose::Lock,
         &[
             "eval", "evalsha", "time", "get", "set", "hget", "hset", "hdel", "pexpire", "pttl",
             "lindex",
         ],
     ),
-    (Need::Renew, &["hexists"]),
+    (Purpose::Renew, &["hexists"]),
     (
-        Need::Wait,
+        Purpose::Wait,
         &[
             "lpos",
             "rpush",
@@ -40,22 +40,21 @@ const RIGHTS: [(Need, &[&str]); 6] = [
         ],
     ),
     (
-        Need::Losses,
+        Purpose::Losses,
         &["client|tracking", "client|caching", "exists"],
     ),
-    (Need::Look, &["scan", "hgetall"]),
-    (Need::Force, &["del"]),
+    (Purpose::Inspect, &["scan", "hgetall"]),
+    (Purpose::Force, &["del"]),
 ];
 
-/// What is tried of those that can be called in a script. It is answered with pairs of command and
-/// error.
+/// Tries the commands that can be called in a script. Returns pairs of command and error.
 const PROBE: &str = include_str!("probe.lua");
 
-/// How many names are tried for one that is in a slot of a node. One of a hundred masters is missed
-/// once in seven hundred times; then nothing is said of its rights.
+/// The number of names tried to find one in a slot of a node. Of a hundred masters, one is missed once in
+/// seven hundred times; then its permissions are not reported.
 const NAMES_MAX: u32 = 650;
 
-/// The line that makes a user who may do all of it and nothing else.
+/// The command that creates a user with exactly these permissions.
 pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
     let any = match deployment {
         Deployment::Single(address) => Some(address),
@@ -68,7 +67,7 @@ pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -
     let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.iter());
     let mut line =
         format!("ACL SETUSER leasehold reset on >PASSWORD ~{namespace}:* &{namespace}:*");
-    // Whoever wants another database than the first has to choose it.
+    // Another database than the first has to be selected.
     for command in commands.chain(extras).chain((db != 0).then_some(&"select")) {
         line.push_str(" +");
         line.push_str(command);
@@ -76,7 +75,7 @@ pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -
     line
 }
 
-/// What a deployment needs to grant a lock beside that, of this durability.
+/// The further commands that a deployment and a durability need.
 pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'static str> {
     let mut extras = match deployment {
         Deployment::Single(_) | Deployment::Sentinel(_) => vec![],
@@ -89,7 +88,7 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
     extras
 }
 
-/// Tries what our user may do, these commands among it.
+/// Finds the permissions of our user, including these commands.
 pub(super) async fn ask(
     manager: &ConnectionManager,
     space: &Keyspace,
@@ -125,20 +124,20 @@ pub(super) async fn ask(
         commands.push(words(command));
         asked.push(name);
     };
-    // A script that no server knows.
+    // The hash of no script.
     try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
     let pattern = RecordPattern(space).to_string();
     try_out("scan", &["SCAN", "0", "MATCH", &pattern, "COUNT", "1"]);
     for &extra in extras {
         let words: Vec<_> = match extra {
             "hmget" => vec!["HMGET", &record, "f"],
-            // For nobody, so it does not wait.
+            // For no replica, so it does not block.
             "wait" => vec!["WAIT", "0", "1"],
             other => other.split('|').collect(),
         };
         try_out(extra, &words);
     }
-    // Before that there is no way to be told on this connection.
+    // With RESP2, notifications need another connection.
     if protocol == 3 {
         try_out(
             "client|tracking",
@@ -153,22 +152,22 @@ pub(super) async fn ask(
     for (command, answer) in asked.into_iter().zip(&answers) {
         rights.note_answer(command, answer);
     }
-    rights.lacks.sort_by_key(|lack| lack.need);
+    rights.missing.sort_by_key(|lack| lack.purpose);
     Ok(rights)
 }
 
-/// What came of the script.
+/// The result of the script.
 struct Probed {
     record: String,
     channel: String,
     answer: Option<Value>,
 }
 
-/// Runs the script. A node of a cluster does it for names in its slots only.
+/// Runs the script. A node of a cluster accepts only names in its slots.
 async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> {
     let mut left = NAMES_MAX;
     loop {
-        let (key, client) = nobodys(space)?;
+        let (key, client) = unused_names(space)?;
         let channel = ClientKey(space, client).to_string();
         let (record, queue) = (RecordKey(&key).to_string(), QueueKey(&key).to_string());
         let mut probe = cmd("EVAL");
@@ -187,14 +186,14 @@ async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> 
     }
 }
 
-/// Who the server takes us for, if it tells.
+/// The name of our user, if the server reports it.
 async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
     let answers = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
     Ok(answers.first().and_then(text))
 }
 
-/// A lock that nobody holds, and a client that nobody is.
-fn nobodys(space: &Keyspace) -> Result<(Key, ClientId)> {
+/// The key of a lock that does not exist, and the id of a client that does not exist.
+fn unused_names(space: &Keyspace) -> Result<(Key, ClientId)> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = "the system has no random numbers for a name";
@@ -215,12 +214,12 @@ impl Rights {
         }
     }
 
-    /// Notes what came of a command.
+    /// Adds the result of a command.
     fn note(&mut self, command: &str, refused: Option<Refused>, words: &str) {
-        let need = RIGHTS
+        let purpose = RIGHTS
             .iter()
             .find(|(_, commands)| commands.contains(&command))
-            .map_or(Need::Lock, |(need, _)| *need);
+            .map_or(Purpose::Lock, |(purpose, _)| *purpose);
         let rule = match refused {
             Some(Refused::Command) => format!("+{command}"),
             Some(Refused::Keys) => "~".to_owned(),
@@ -229,12 +228,12 @@ impl Rights {
                 self.blocked.get_or_insert_with(|| errors::quote(words));
                 return;
             }
-            // It was tried in a way that changes nothing, and failed at that.
+            // It failed in another way, so it is permitted.
             None => return,
         };
-        match self.lacks.iter_mut().find(|lack| lack.rule == rule) {
-            Some(lack) => lack.need = lack.need.min(need),
-            None => self.lacks.push(Lack { rule, need }),
+        match self.missing.iter_mut().find(|lack| lack.rule == rule) {
+            Some(lack) => lack.purpose = lack.purpose.min(purpose),
+            None => self.missing.push(MissingRight { rule, purpose }),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Looking at servers for [`doctor`](crate::doctor): what they say of themselves, and what they let
-//! us do. Nothing is left of it.
+//! Collects the facts about servers for [`doctor`](crate::doctor): their own reports, and the permissions of
+//! our user. Nothing remains on the servers.
 
 mod clock;
 mod cluster;
@@ -12,53 +12,53 @@ use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::connection_manager::ConnectionManager;
-use super::deployment;
 use super::deployment::Deployment;
 use super::inspect::Reader as _;
-use crate::store::survey::{NodeFacts, Servers, Topology};
-use crate::store::{Keyspace, OpenOptions};
+use crate::store::api::Keyspace;
+use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
+use crate::store::options::OpenOptions;
 use crate::{Durability, Result};
 
-/// Looks at the servers that a URL names.
+/// Collects the facts about the servers that a URL names.
 ///
 /// # Errors
 ///
-/// As for [`open`](super::super::open), but for servers that are there and cannot keep locks: of
-/// those the facts are told.
-pub(in crate::store) async fn survey(
+/// As for [`open`](super::super::open), except for servers that can be reached but cannot keep locks: the
+/// facts are about those.
+pub(in crate::store) async fn diagnose(
     url: &str,
     options: &OpenOptions,
     space: &Keyspace,
     durability: Durability,
-) -> Result<Servers> {
-    let deployment = deployment(url, options)?;
+) -> Result<ServerFacts> {
+    let deployment = Deployment::of(url, options)?;
     let name = deployment.to_string();
-    let look = Look {
+    let inspector = Inspector {
         options: options.clone(),
         space: space.clone(),
         extras: rights::extras(&deployment, durability),
     };
-    let acl = rights::line(space, &deployment, &look.extras);
-    let (topology, looked) = match deployment {
+    let acl = rights::line(space, &deployment, &inspector.extras);
+    let (topology, found) = match deployment {
         Deployment::Single(address) => {
-            let node = node(address, name.clone(), &look).await?;
-            (Topology::Single, Looked::One(Box::new(node)))
+            let node = node(address, name.clone(), &inspector).await?;
+            (Topology::Single, Found::One(Box::new(node)))
         }
         Deployment::Sentinel(set) => {
-            let (watches, servers) = sentinel::ask(set, options).await?;
-            (Topology::Sentinel(watches), Looked::Many(servers))
+            let (sentinels, servers) = sentinel::ask(set, options).await?;
+            (Topology::Sentinel(sentinels), Found::Many(servers))
         }
         Deployment::Cluster(seeds) => {
             let (facts, servers) = cluster::ask(seeds, options).await?;
-            (Topology::Cluster(facts), Looked::Many(servers))
+            (Topology::Cluster(facts), Found::Many(servers))
         }
-        Deployment::Masters(masters) => (Topology::Masters, Looked::Many(masters.nodes)),
+        Deployment::Masters(masters) => (Topology::Masters, Found::Many(masters.nodes)),
     };
-    let (nodes, silent) = match looked {
-        Looked::One(node) => (vec![*node], Vec::new()),
-        Looked::Many(servers) => all(servers, &look).await?,
+    let (nodes, silent) = match found {
+        Found::One(node) => (vec![*node], Vec::new()),
+        Found::Many(servers) => all(servers, &inspector).await?,
     };
-    Ok(Servers {
+    Ok(ServerFacts {
         name,
         topology,
         nodes,
@@ -67,45 +67,45 @@ pub(in crate::store) async fn survey(
     })
 }
 
-/// How to look at a server.
+/// How to inspect a server.
 #[derive(Clone)]
-struct Look {
+struct Inspector {
     options: OpenOptions,
     space: Keyspace,
-    /// What our user must be allowed to do there beside the usual.
+    /// The commands that our user needs beside the usual ones.
     extras: Vec<&'static str>,
 }
 
-enum Looked {
+enum Found {
     One(Box<NodeFacts>),
     Many(Vec<Address>),
 }
 
-/// Looks at servers at once. Those that cannot be looked at are told beside the others.
+/// Inspects servers concurrently. Those that cannot be inspected are returned with their errors.
 ///
 /// # Errors
 ///
-/// That of the first, if none can be looked at.
+/// That of the first, if none can be inspected.
 async fn all(
     servers: Vec<Address>,
-    look: &Look,
+    inspector: &Inspector,
 ) -> Result<(Vec<NodeFacts>, Vec<(String, String)>)> {
-    let mut looks = JoinSet::new();
+    let mut inspections = JoinSet::new();
     for (nth, address) in servers.into_iter().enumerate() {
-        let look = look.clone();
-        looks.spawn(async move {
+        let inspector = inspector.clone();
+        inspections.spawn(async move {
             let name = address.server();
-            let node = node(address, name.clone(), &look).await;
+            let node = node(address, name.clone(), &inspector).await;
             (nth, name, node)
         });
     }
-    let mut looked = Vec::new();
-    while let Some(look) = looks.join_next().await {
-        looked.extend(look);
+    let mut found = Vec::new();
+    while let Some(inspector) = inspections.join_next().await {
+        found.extend(inspector);
     }
-    looked.sort_by_key(|(nth, ..)| *nth);
+    found.sort_by_key(|(nth, ..)| *nth);
     let (mut nodes, mut silent) = (Vec::new(), Vec::new());
-    for (_, name, node) in looked {
+    for (_, name, node) in found {
         match node {
             Ok(node) => nodes.push(node),
             Err(error) => silent.push((name, error)),
@@ -114,14 +114,14 @@ async fn all(
     match (nodes.is_empty(), silent.first()) {
         (true, Some((_, error))) => Err(error.clone()),
         _ => {
-            let told = silent.into_iter();
-            let told = told.map(|(name, error)| (name, error.to_string()));
-            Ok((nodes, told.collect()))
+            let silent = silent.into_iter();
+            let silent = silent.map(|(name, error)| (name, error.to_string()));
+            Ok((nodes, silent.collect()))
         }
     }
 }
 
-/// Sends commands in one round trip. As many answers as commands.
+/// Sends commands in one round trip. Returns one answer per command.
 async fn send(
     manager: &ConnectionManager,
     commands: impl IntoIterator<Item = Cmd>,
@@ -130,20 +130,20 @@ async fn send(
     manager.read(questions.collect()).await
 }
 
-/// A command and its words.
+/// A command of these words.
 fn words(words: &[&str]) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg(words);
     cmd
 }
 
-/// Looks at one server.
-async fn node(address: Address, name: String, look: &Look) -> Result<NodeFacts> {
-    let Look {
+/// Inspects one server.
+async fn node(address: Address, name: String, inspector: &Inspector) -> Result<NodeFacts> {
+    let Inspector {
         options,
         space,
         extras,
-    } = look;
+    } = inspector;
     let user = address.user.clone();
     let manager =
         ConnectionManager::new(address, options.connect_timeout, options.response_timeout);

@@ -1,18 +1,18 @@
-//! A server's clock against ours.
+//! The offset of the clock of a server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Value, cmd};
 
 use crate::Result;
+use crate::store::diagnose::ClockFacts;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::inspect;
-use crate::store::survey::ClockFacts;
 
-/// How often it is asked: the shortest round trip tells most.
+/// The number of samples, of which the one with the shortest round trip counts.
 const SAMPLES: u32 = 5;
 
-/// Asks a server for its time. `None` if it does not tell.
+/// Measures the offset. `None` if the server refuses `TIME`.
 pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
@@ -22,12 +22,12 @@ pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts
             .exchange(|mut connection| async move { connection.send_packed_command(&time).await })
             .await
             .map_err(inspect::plain)?;
-        let came = SystemTime::now();
-        let Some(told) = parse(&answer) else {
+        let received = SystemTime::now();
+        let Some(server) = parse(&answer) else {
             return Ok(None);
         };
-        let Some(sample) = compare(since_epoch(sent), told, since_epoch(came)) else {
-            // Our clock was set back meanwhile.
+        let Some(sample) = compare(since_epoch(sent), server, since_epoch(received)) else {
+            // The local clock was set back meanwhile.
             continue;
         };
         if best.is_none_or(|best| sample.error < best.error) {
@@ -37,11 +37,11 @@ pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts
     Ok(best)
 }
 
-/// It was told at some time between sending and coming.
-fn compare(sent: i64, told: i64, came: i64) -> Option<ClockFacts> {
-    let error = (came - sent) / 2;
+/// The offset of a time that was read at some moment between `sent` and `received`.
+fn compare(sent: i64, server: i64, received: i64) -> Option<ClockFacts> {
+    let error = (received - sent) / 2;
     (error >= 0).then_some(ClockFacts {
-        ahead: told - (sent + error),
+        ahead: server - (sent + error),
         error,
     })
 }

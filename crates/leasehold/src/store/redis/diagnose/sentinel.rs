@@ -1,29 +1,30 @@
-//! What sentinels say of their master.
+//! The reports of sentinels on their master.
 
 use redis::Value;
 
 use super::{send, words};
-use crate::store::OpenOptions;
+use crate::store::diagnose::{Fact, Fields, SentinelFacts};
+use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::deployment::SentinelSet;
+use crate::store::redis::deployment::{Deployment, SentinelSet};
 use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::{Deployment, errors, inspect, target};
-use crate::store::survey::{Fields, Seen, Watch};
+use crate::store::redis::target::Target;
+use crate::store::redis::{errors, inspect};
 use crate::{Error, Result};
 
-/// Asks each sentinel, and gives the servers that they watch: the master first.
+/// Asks each sentinel. Also returns the servers that they monitor: the master first.
 ///
 /// # Errors
 ///
-/// Of connecting, if no sentinel names a master.
+/// That of a connection attempt, if no sentinel names a master.
 pub(super) async fn ask(
     set: SentinelSet,
     options: &OpenOptions,
-) -> Result<(Vec<Watch>, Vec<Address>)> {
+) -> Result<(Vec<SentinelFacts>, Vec<Address>)> {
     let sentinels = Sentinels::new(set.clone(), options.sentinel_password.clone());
-    let (mut watches, mut servers) = (Vec::new(), Vec::new());
+    let (mut reports, mut servers) = (Vec::new(), Vec::new());
     let mut newest = None;
     for sentinel in sentinels.each() {
         let name = sentinel.server();
@@ -31,28 +32,28 @@ pub(super) async fn ask(
             ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
         let asked = one(&manager, &set.master).await;
         let master = match asked {
-            Ok((Seen::Known(master), replicas)) => {
+            Ok((Fact::Known(master), replicas)) => {
                 let epoch = master.number("config-epoch");
                 if newest.is_none_or(|newest| newest < epoch) {
                     newest = Some(epoch);
-                    servers = places(&master, &replicas, &set);
+                    servers = addresses(&master, &replicas, &set);
                 }
-                Seen::Known(master)
+                Fact::Known(master)
             }
             Ok((hidden, _)) => hidden,
-            Err(error) => Seen::Hidden(error.to_string()),
+            Err(error) => Fact::Unavailable(error.to_string()),
         };
-        watches.push(Watch { name, master });
+        reports.push(SentinelFacts { name, master });
     }
     if servers.is_empty() {
         return Err(nothing_named(set, options).await);
     }
-    Ok((watches, servers))
+    Ok((reports, servers))
 }
 
-/// Why no master was named, as whoever connects is told.
+/// Why no master was named: the error of a connection attempt.
 async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
-    let target = match target(Deployment::Sentinel(set), options) {
+    let target = match Target::of(Deployment::Sentinel(set), options) {
         Ok(target) => target,
         Err(error) => return error,
     };
@@ -63,21 +64,21 @@ async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
     }
 }
 
-async fn one(manager: &ConnectionManager, master: &str) -> Result<(Seen<Fields>, Vec<Fields>)> {
+async fn one(manager: &ConnectionManager, master: &str) -> Result<(Fact<Fields>, Vec<Fields>)> {
     let ask = |what: &str| words(&["SENTINEL", what, master]);
-    // The newer word for them is not known to servers before 5.0.
+    // REPLICAS is not known to servers before 5.0.
     let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
     let [about, replicas] = &answers[..] else {
         return Err(errors::strange_answer());
     };
     if let Some(refusal) = errors::refusal(about) {
-        return Ok((Seen::Hidden(refusal.words), Vec::new()));
+        return Ok((Fact::Unavailable(refusal.words), Vec::new()));
     }
     let replicas = match replicas {
         Value::Array(replicas) => replicas.iter().map(fields).collect(),
         _ => Vec::new(),
     };
-    Ok((Seen::Known(fields(about)), replicas))
+    Ok((Fact::Known(fields(about)), replicas))
 }
 
 fn fields(answer: &Value) -> Fields {
@@ -89,7 +90,7 @@ fn fields(answer: &Value) -> Fields {
     )
 }
 
-fn places(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
+fn addresses(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
     let Some(any) = set.sentinels.first() else {
         return Vec::new();
     };

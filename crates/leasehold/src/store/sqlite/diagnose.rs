@@ -1,4 +1,4 @@
-//! Looking at a file for [`doctor`](crate::doctor), without making it.
+//! Collects the facts about a file for [`doctor`](crate::doctor), without creating it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,25 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
 use crate::Result;
-use crate::store::survey::{FileFacts, FileSystem};
-use crate::store::{OpenOptions, Store};
+use crate::store::api::Store;
+use crate::store::diagnose::{FileFacts, FileSystem};
+use crate::store::options::OpenOptions;
 
-/// Looks at the file that a URL names. If it is there, it is opened as every client opens it.
+/// Collects the facts about the file that a URL names. If it exists, it is opened as by every client.
 ///
 /// # Errors
 ///
-/// Of a URL that names no file.
-pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result<FileFacts> {
+/// That of a URL that does not name a file.
+pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<FileFacts> {
     let file = path::parse(url)?;
     let exists = file.exists();
-    let directory = nearest_folder(&file);
-    let place = if exists { &file } else { &directory };
-    let file_system = path::file_system(place);
+    let directory = nearest_directory(&file);
+    let nearest = if exists { &file } else { &directory };
+    let file_system = path::file_system(nearest);
     let network = matches!(file_system, FileSystem::Network(_));
-    // Before it is opened: whoever closes it last removes the log.
+    // Before the file is opened, as the last process to close it removes the log.
     let log = log::size(&path::real(&file));
-    // There it would be refused, in fewer words than ours.
+    // On a network disk it would be refused, with less explanation than that of the doctor.
     let opened = match exists && !network {
         true => opened(url, options).await,
         false => Ok(false),
@@ -32,7 +33,7 @@ pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result
     Ok(FileFacts {
         exists,
         mode: exists.then(|| mode(&file)).flatten(),
-        folder_writable: writable(&directory),
+        directory_writable: writable(&directory),
         free: free(&directory),
         file_system,
         log,
@@ -42,10 +43,10 @@ pub(in crate::store) async fn survey(url: &str, options: &OpenOptions) -> Result
     })
 }
 
-/// Opens the file, and tells whether it is in use under another boot id.
+/// Opens the file. Returns whether it is in use under another boot id.
 async fn opened(url: &str, options: &OpenOptions) -> Result<bool> {
     let store = SqliteStore::open(url, options).await?;
-    // The first question finds out what opening does not.
+    // The first request detects what opening does not.
     let space = crate::config::Config::default().space()?;
     store.list(&space).await?;
     let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -58,8 +59,8 @@ async fn opened(url: &str, options: &OpenOptions) -> Result<bool> {
     Ok(boot_id.is_ok_and(|boot_id| boot_id != here))
 }
 
-/// The directory of a file, or the one in which it would be made.
-fn nearest_folder(file: &Path) -> PathBuf {
+/// The nearest existing ancestor directory of a file.
+fn nearest_directory(file: &Path) -> PathBuf {
     let mut directories = file.ancestors().skip(1);
     let there = directories.find(|directory| directory.is_dir());
     there.unwrap_or(Path::new("/")).to_owned()
@@ -95,6 +96,6 @@ fn free(directory: &Path) -> Option<u64> {
 }
 
 #[cfg(not(unix))]
-fn free(_folder: &Path) -> Option<u64> {
+fn free(_directory: &Path) -> Option<u64> {
     None
 }

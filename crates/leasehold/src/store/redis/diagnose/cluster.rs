@@ -1,38 +1,39 @@
-//! What a node says of its cluster.
+//! The report of a node on its cluster.
 
 use super::{send, words};
 use crate::Result;
-use crate::store::OpenOptions;
+use crate::store::diagnose::{ClusterFacts, ClusterMember, Fact, Fields};
+use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::{Deployment, errors};
-use crate::store::survey::{ClusterFacts, Fields, Member, Seen};
+use crate::store::redis::deployment::Deployment;
+use crate::store::redis::errors;
 
-/// Asks one node after the other until one answers, and gives all nodes. If it does not tell them, it
-/// gives those that the URL names.
+/// Asks one node after the other until one replies. Also returns all nodes; if they are not reported, those
+/// that the URL names.
 ///
 /// # Errors
 ///
-/// Of connecting, if none answers.
+/// That of the last connection attempt, if none replies.
 pub(super) async fn ask(
     seeds: Vec<Address>,
     options: &OpenOptions,
-) -> Result<(Seen<ClusterFacts>, Vec<Address>)> {
+) -> Result<(Fact<ClusterFacts>, Vec<Address>)> {
     let mut failure = errors::strange_answer();
     for seed in &seeds {
         let (connect, response) = (options.connect_timeout, options.response_timeout);
         let manager = ConnectionManager::new(seed.clone(), connect, response);
         match one(&manager).await {
-            Ok(Seen::Known(facts)) if !facts.members.is_empty() => {
+            Ok(Fact::Known(facts)) if !facts.members.is_empty() => {
                 let members = facts.members.iter().filter(|member| member.port != 0);
                 let nodes = members.map(|member| match member.host.as_str() {
-                    // A node that stands alone may not know by which address it is reached.
+                    // A single node may not know its own address.
                     "" => seed.clone(),
                     host => seed.at(host, member.port),
                 });
                 let nodes = nodes.collect();
-                return Ok((Seen::Known(facts), nodes));
+                return Ok((Fact::Known(facts), nodes));
             }
             Ok(facts) => return Ok((facts, seeds)),
             Err(error) => failure = error,
@@ -41,16 +42,16 @@ pub(super) async fn ask(
     Err(failure.at_store(Deployment::Cluster(seeds)))
 }
 
-async fn one(manager: &ConnectionManager) -> Result<Seen<ClusterFacts>> {
+async fn one(manager: &ConnectionManager) -> Result<Fact<ClusterFacts>> {
     let ask = |what: &str| words(&["CLUSTER", what]);
     let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
     if let Some(refusal) = answers.iter().find_map(errors::refusal) {
-        return Ok(Seen::Hidden(refusal.words));
+        return Ok(Fact::Unavailable(refusal.words));
     }
     let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(words_of).unwrap_or_default());
     let lines = info.lines().filter_map(|line| line.split_once(':'));
     let fields = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Ok(Seen::Known(ClusterFacts {
+    Ok(Fact::Known(ClusterFacts {
         info: Fields(fields.collect()),
         members: nodes.lines().filter_map(member).collect(),
     }))
@@ -64,20 +65,20 @@ fn words_of(answer: &redis::Value) -> Option<String> {
 }
 
 /// `ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK SLOTS...`
-fn member(line: &str) -> Option<Member> {
+fn member(line: &str) -> Option<ClusterMember> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let [id, target, flags, master, _, _, _, _, slots @ ..] = &words[..] else {
         return None;
     };
     let target = target.split([',', '@']).next()?;
     let (host, port) = target.rsplit_once(':')?;
-    Some(Member {
+    Some(ClusterMember {
         id: (*id).to_owned(),
         host: host.to_owned(),
         port: port.parse().ok()?,
         flags: flags.split(',').map(str::to_owned).collect(),
         follows: (*master != "-").then(|| (*master).to_owned()),
-        // Those in brackets are on their way.
+        // Slots in brackets are being migrated.
         has_slots: slots.iter().any(|slot| !slot.starts_with('[')),
     })
 }

@@ -1,123 +1,123 @@
-//! What was seen of servers.
+//! Facts about servers.
 
 use std::collections::BTreeMap;
 
-/// What was seen of Redis servers.
+/// The facts about Redis servers.
 #[derive(Clone, Debug)]
-pub(crate) struct Servers {
+pub(crate) struct ServerFacts {
     /// Their URL without a password.
     pub(crate) name: String,
     pub(crate) topology: Topology,
     pub(crate) nodes: Vec<NodeFacts>,
-    /// Those that could not be looked at, and why.
+    /// The servers that could not be inspected, and why.
     pub(crate) silent: Vec<(String, String)>,
-    /// The line that makes a user who may do what this deployment needs, and no more.
+    /// The command that creates a user with exactly the permissions that this deployment needs.
     pub(crate) acl: String,
 }
 
-/// How servers belong together, as the URL says.
+/// The deployment that the URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One server.
     Single,
-    /// The master that sentinels name: what each of them says of it.
-    Sentinel(Vec<Watch>),
+    /// The master that sentinels name, as each of them reports it.
+    Sentinel(Vec<SentinelFacts>),
     /// A cluster: `CLUSTER INFO` and `CLUSTER NODES` of one of its nodes.
-    Cluster(Seen<ClusterFacts>),
+    Cluster(Fact<ClusterFacts>),
     /// Many masters.
     Masters,
 }
 
-/// What a sentinel says of the master.
+/// The report of a sentinel on the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Watch {
-    /// Where the sentinel is.
+pub(crate) struct SentinelFacts {
+    /// The address of the sentinel.
     pub(crate) name: String,
     /// `SENTINEL MASTER`.
-    pub(crate) master: Seen<Fields>,
+    pub(crate) master: Fact<Fields>,
 }
 
-/// What a node says of its cluster.
+/// The report of a node on its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterFacts {
     pub(crate) info: Fields,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<ClusterMember>,
 }
 
-/// A node of a cluster, as another sees it.
+/// A node of a cluster, as another reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(crate) struct ClusterMember {
     pub(crate) id: String,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) flags: Vec<String>,
-    /// The master that it follows.
+    /// The master that it replicates.
     pub(crate) follows: Option<String>,
     pub(crate) has_slots: bool,
 }
 
-/// What was seen of one server.
+/// The facts about one server.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeFacts {
-    /// Where it is, without a password.
+    /// Its URL or address, without a password.
     pub(crate) name: String,
     /// `INFO`.
-    pub(crate) info: Seen<Fields>,
-    /// `CONFIG GET`, of what matters.
-    pub(crate) config: Seen<Fields>,
-    /// `None` if it does not tell the time.
+    pub(crate) info: Fact<Fields>,
+    /// `CONFIG GET` of the relevant settings.
+    pub(crate) config: Fact<Fields>,
+    /// `None` if `TIME` is refused.
     pub(crate) clock: Option<ClockFacts>,
-    /// The version of the protocol that it speaks with us: 2 or 3.
+    /// The version of the protocol on the connection: 2 or 3.
     pub(crate) protocol: u8,
     pub(crate) rights: Rights,
 }
 
-/// What a server said, or why it did not.
+/// A report of a server, or its refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen<T> {
+pub(crate) enum Fact<T> {
     Known(T),
-    /// In its own words.
-    Hidden(String),
+    /// The words of the server.
+    Unavailable(String),
 }
 
-/// A server's clock against ours.
+/// The offset of the clock of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockFacts {
-    /// How far it is ahead, in microseconds.
+    /// How far it is ahead of ours, in microseconds.
     pub(crate) ahead: i64,
-    /// By how much that may be wrong: half of the shortest round trip.
+    /// The possible error: half of the shortest round trip.
     pub(crate) error: i64,
 }
 
-/// What our user may do there.
+/// The permissions of our user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) user: Option<String>,
-    pub(crate) lacks: Vec<Lack>,
-    /// Why the server refuses to write, whoever asks.
+    pub(crate) missing: Vec<MissingRight>,
+    /// Why the server refuses the writes of all users.
     pub(crate) blocked: Option<String>,
 }
 
-/// Something that our user may not do.
+/// A permission that our user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lack {
-    /// As it stands in a rule of `ACL SETUSER`, with its sign.
+pub(crate) struct MissingRight {
+    /// As a rule of `ACL SETUSER`, with its sign.
     pub(crate) rule: String,
-    pub(crate) need: Need,
+    pub(crate) purpose: Purpose,
 }
 
-/// What a right is needed for, the most important first.
+/// The purpose of a permission, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
+pub(crate) enum Purpose {
     Lock,
     Wait,
     Renew,
     Losses,
-    Look,
+    Inspect,
     Force,
 }
 
-/// Names and their values, as servers tell them.
+/// Names and values, as servers report them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields(pub(crate) BTreeMap<String, String>);
 
@@ -136,7 +136,7 @@ impl Fields {
 }
 
 impl NodeFacts {
-    /// Whether it follows another, as far as it says.
+    /// Whether it reports to be a replica.
     pub(crate) fn is_replica(&self) -> bool {
         self.info
             .known()
@@ -144,7 +144,7 @@ impl NodeFacts {
     }
 }
 
-impl Member {
+impl ClusterMember {
     pub(crate) fn is(&self, flag: &str) -> bool {
         self.flags.iter().any(|known| known == flag)
     }
@@ -154,11 +154,11 @@ impl Member {
     }
 }
 
-impl<T> Seen<T> {
+impl<T> Fact<T> {
     pub(crate) fn known(&self) -> Option<&T> {
         match self {
-            Self::Known(seen) => Some(seen),
-            Self::Hidden(_) => None,
+            Self::Known(fact) => Some(fact),
+            Self::Unavailable(_) => None,
         }
     }
 }
