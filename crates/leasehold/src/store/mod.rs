@@ -14,9 +14,6 @@ pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod survey;
-#[cfg(feature = "__bench")]
-#[doc(hidden)]
-pub mod yardstick;
 
 use std::fmt;
 use std::future::Future;

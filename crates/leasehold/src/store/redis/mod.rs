@@ -16,8 +16,6 @@
 //! * `errors` is what a server's errors mean.
 
 pub(super) mod address;
-#[cfg(feature = "__bench")]
-mod bare;
 mod client_info;
 mod cluster;
 mod codec;
@@ -30,8 +28,6 @@ pub(super) mod errors;
 pub mod fuzzing;
 mod inspect;
 mod keys;
-#[cfg(feature = "__bench")]
-mod load;
 pub(super) mod master;
 mod notifications;
 mod renew_script;
@@ -52,15 +48,8 @@ use leasehold_core::{ClientId, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
-#[cfg(feature = "__bench")]
-pub use self::bare::Bare;
-#[cfg(feature = "__bench")]
-pub(super) use self::bare::record_key;
 use self::client_info::{ANNOUNCE, announced, client_info};
-#[cfg(not(feature = "__bench"))]
 use self::cluster::ClusterStore;
-#[cfg(feature = "__bench")]
-pub use self::cluster::ClusterStore;
 use self::codec::{CallOptions, REQUESTS_MAX};
 use self::connect::Role;
 use self::connection_manager::{ConnectionManager, Trouble};

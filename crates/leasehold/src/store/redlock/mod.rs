@@ -225,12 +225,6 @@ impl RedlockStore {
         }
     }
 
-    /// How many script calls all masters together were asked for.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        self.nodes.iter().map(|node| node.store.calls()).sum()
-    }
-
     fn listeners(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<QuorumListener>>> {
         self.listeners
             .lock()

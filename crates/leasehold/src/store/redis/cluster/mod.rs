@@ -52,11 +52,7 @@ const MOVE_PAUSE: Duration = Duration::from_millis(5);
 /// It connects to its masters when it is opened, and again, on the next call, whenever a connection
 /// broke. It never sends anything twice that may have been applied.
 #[derive(Debug)]
-#[cfg_attr(
-    not(feature = "__bench"),
-    expect(unreachable_pub, reason = "only the bench names it")
-)]
-pub struct ClusterStore {
+pub(super) struct ClusterStore {
     seeds: Deployment,
     topology: Topology,
     /// Whether a server does not know the short way to renew.
@@ -74,22 +70,6 @@ impl ClusterStore {
         store.topology.discover().await.map_err(named)?;
         store.greet().await.map_err(named)?;
         Ok(store)
-    }
-
-    /// Connects to the cluster that a URL names.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        match super::deployment(url, options)? {
-            Deployment::Cluster(seeds) => Self::connect(seeds, options).await,
-            other => Err(super::not_yet(&other)),
-        }
-    }
-
-    /// How many script calls were sent to the nodes that are there.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        let map = self.topology.map();
-        map.nodes().iter().map(|node| node.calls()).sum()
     }
 
     /// Proves that all slots are served and that all masters let us in. One that just dies may be replaced
