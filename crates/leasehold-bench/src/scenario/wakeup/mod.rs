@@ -82,7 +82,8 @@ struct Findings {
     /// With one waiter, and with many.
     one: Work,
     many: Work,
-    waiting: Waiting,
+    /// The requests of waiters while nothing was released. `None`: not counted.
+    requests: Option<u64>,
 }
 
 /// The work for releases, each with the acquisition that follows it and the next request of the
@@ -93,13 +94,6 @@ struct Work {
     /// `None`: not counted in every slice.
     calls: Option<u64>,
     server: Option<ServerStats>,
-}
-
-/// The requests of waiters while nothing was released.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
-    /// By the server's own count if there is one, else by that of the clients.
-    requests: Option<u64>,
 }
 
 /// A run in progress.
@@ -149,7 +143,7 @@ impl Run {
             pings: Latencies::new(),
             one: Work::default(),
             many: Work::default(),
-            waiting: Waiting::default(),
+            requests: None,
         };
         // The first only warms up.
         self.slice(2, true).await?;
@@ -162,7 +156,7 @@ impl Run {
                 self.wake(&mut findings).await?;
             }
         }
-        findings.waiting = self.wait(waiters).await?;
+        findings.requests = self.wait(waiters).await?;
         self.workers.ask::<()>(&Order::Close).await?;
         Ok(findings)
     }
@@ -200,8 +194,8 @@ impl Run {
         self.workers.ask(&Order::Slice(slice)).await
     }
 
-    /// Holds a lock and renews it, while all waiters wait for it.
-    async fn wait(&mut self, waiters: u16) -> Result<Waiting> {
+    /// Holds a lock and renews it, while all waiters wait for it. Returns their requests.
+    async fn wait(&mut self, waiters: u16) -> Result<Option<u64>> {
         let guard = self.session.mutex(HELD)?.ttl(TTL)?.lock().await?;
         let window = Window::after(TTL, TTL * TTLS);
         let order = Order::Wait(waiters, window);
@@ -216,9 +210,9 @@ impl Run {
         };
         let (of_waiters, observed) = tokio::join!(self.workers.ask(&order), observe);
         let (server, of_holder) = observed?;
-        let waiting = Waiting::new(&of_waiters?, server, of_holder);
+        let requests = requests(&of_waiters?, server, of_holder);
         guard.release().await?;
-        Ok(waiting)
+        Ok(requests)
     }
 }
 
@@ -243,18 +237,15 @@ impl Work {
     }
 }
 
-impl Waiting {
-    fn new(
-        of_waiters: &[Option<u64>],
-        server: Option<ServerStats>,
-        of_holder: Option<u64>,
-    ) -> Self {
-        let at_server = server.zip(of_holder);
-        let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
-        Self {
-            requests: at_server.or(of_waiters.iter().copied().sum()),
-        }
-    }
+/// The requests of waiters, by the server's own count if there is one, else by that of the clients.
+fn requests(
+    of_waiters: &[Option<u64>],
+    server: Option<ServerStats>,
+    of_holder: Option<u64>,
+) -> Option<u64> {
+    let at_server = server.zip(of_holder);
+    let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
+    at_server.or(of_waiters.iter().copied().sum())
 }
 
 fn difference(before: Option<ServerStats>, after: Option<ServerStats>) -> Option<ServerStats> {
