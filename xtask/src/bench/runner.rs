@@ -5,11 +5,11 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use super::figures::{Figures, Part};
+use super::figures::{Figures, ProcessResult};
 use super::peers::Peer;
 use super::server::{Calls, Server, Servers};
 
-/// What is done.
+/// The work of a run.
 #[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
@@ -97,8 +97,8 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
     },
 ];
 
-/// Runs it, and gives its figures and the version of the library.
-pub(super) fn play(
+/// Runs a scenario. Returns its figures and the version of the library.
+pub(super) fn run(
     peer: &Peer,
     scenario: &Scenario,
     servers: &Servers,
@@ -106,7 +106,7 @@ pub(super) fn play(
 ) -> Result<(Figures, String), String> {
     let servers = servers.of(scenario.many);
     for server in servers {
-        server.empty()?;
+        server.flush()?;
     }
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
     let urls = urls.join(",");
@@ -121,17 +121,15 @@ pub(super) fn play(
     for runner in &mut runners {
         runner.go()?;
     }
-    let answers: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
-    let answers = answers?;
+    let lines: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
+    let lines = lines?;
     let after = Calls::of(servers)?;
-    let parts: Option<Vec<_>> = answers.iter().map(Part::read).collect();
-    let parts = parts.ok_or("an answer of the runner makes no sense")?;
-    let version = answers
-        .first()
-        .and_then(|answer| answer["version"].as_str());
+    let results: Option<Vec<_>> = lines.iter().map(ProcessResult::parse).collect();
+    let results = results.ok_or("the result of a runner makes no sense")?;
+    let version = lines.first().and_then(|line| line["version"].as_str());
     let version = version.unwrap_or_default().to_owned();
     let calls = (after.locks - before.locks, after.all - before.all);
-    Ok((Figures::of(&parts, calls), version))
+    Ok((Figures::of(&results, calls), version))
 }
 
 /// One process of a peer. It ends with this.
@@ -174,7 +172,7 @@ impl Runner {
         if line.trim() == "ready" {
             return Ok(());
         }
-        Err(self.words().unwrap_or(line))
+        Err(self.last_error().unwrap_or(line))
     }
 
     fn go(&mut self) -> Result<(), String> {
@@ -185,8 +183,8 @@ impl Runner {
     fn finish(mut self) -> Result<Value, String> {
         let line = self.line()?;
         match serde_json::from_str(&line) {
-            Ok(answer) => Ok(answer),
-            Err(_) => Err(self.words().unwrap_or(line)),
+            Ok(result) => Ok(result),
+            Err(_) => Err(self.last_error().unwrap_or(line)),
         }
     }
 
@@ -198,16 +196,12 @@ impl Runner {
         }
     }
 
-    /// What it says on its error output before it ends.
-    fn words(&mut self) -> Option<String> {
+    /// The last line of its error output.
+    fn last_error(&mut self) -> Option<String> {
         let _ = self.child.kill();
-        let mut words = String::new();
-        self.child
-            .stderr
-            .as_mut()?
-            .read_to_string(&mut words)
-            .ok()?;
-        let last = words.lines().rev().find(|line| !line.trim().is_empty())?;
+        let mut text = String::new();
+        self.child.stderr.as_mut()?.read_to_string(&mut text).ok()?;
+        let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
     }
 }
