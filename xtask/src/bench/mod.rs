@@ -34,21 +34,7 @@ type Results = BTreeMap<(&'static str, String), Figures>;
 /// Builds what can be built, runs it, and writes `docs/bench/`.
 pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
     let options = parse(args)?;
-    let mut skipped = Vec::new();
-    let mut peers = Vec::new();
-    for peer in peers::all() {
-        let wanted = options.only.as_ref();
-        if !peer.ours && wanted.is_some_and(|only| !only.iter().any(|name| name == peer.library)) {
-            continue;
-        }
-        match peer.build() {
-            Ok(()) => peers.push(peer),
-            Err(why) => {
-                println!("WARNING: {} is left out: {why}", peer.label());
-                skipped.push((peer.label(), why));
-            }
-        }
-    }
+    let (peers, mut skipped) = build(options.only.as_deref());
     let servers = Servers::start()?;
     let mut versions = BTreeMap::new();
     let mut measured: BTreeMap<(&'static str, String), Vec<Figures>> = BTreeMap::new();
@@ -104,6 +90,25 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
         println!("nothing is written: --only leaves something out");
     }
     Ok(())
+}
+
+/// Builds the runners. Returns the peers whose runner was built, and why the others are left out.
+fn build(only: Option<&[String]>) -> (Vec<Peer>, Vec<(String, String)>) {
+    let (mut peers, mut skipped) = (Vec::new(), Vec::new());
+    for peer in peers::all() {
+        let named = |only: &[String]| only.iter().any(|name| name == peer.library);
+        if !peer.ours && !only.is_none_or(named) {
+            continue;
+        }
+        match peer.build() {
+            Ok(()) => peers.push(peer),
+            Err(why) => {
+                println!("WARNING: {} is left out: {why}", peer.label());
+                skipped.push((peer.label(), why));
+            }
+        }
+    }
+    (peers, skipped)
 }
 
 fn parse(args: &[&str]) -> Result<Options, String> {
