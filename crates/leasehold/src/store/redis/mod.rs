@@ -16,8 +16,6 @@
 //! * `errors` is what the errors of a server mean.
 
 pub(super) mod address;
-#[cfg(feature = "__bench")]
-mod bare;
 mod client_info;
 mod cluster;
 mod codec;
@@ -32,8 +30,6 @@ pub(super) mod errors;
 pub mod fuzzing;
 mod inspect;
 mod keys;
-#[cfg(feature = "__bench")]
-mod load;
 pub(super) mod master;
 mod notifications;
 mod renew_script;
@@ -57,10 +53,6 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-#[cfg(feature = "__bench")]
-pub use self::bare::Bare;
-#[cfg(feature = "__bench")]
-pub(super) use self::bare::record_key;
 use self::client_info::{REGISTER, register_cmd, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;

@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use leasehold_core::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-#[cfg(feature = "__bench")]
-use super::bare::Bare;
 use super::change::Write;
 use crate::Result;
 use crate::store::api::{Entry, Key, Keyspace};
@@ -26,9 +24,6 @@ pub(super) enum Command {
     Write(Write),
     /// Looks at it.
     Read(Read),
-    /// Measures it.
-    #[cfg(feature = "__bench")]
-    Bare(Bare),
 }
 
 /// What to look at, and whom to tell.
@@ -55,8 +50,6 @@ pub(super) struct Commands {
     ops: usize,
     writes: Vec<Write>,
     reads: VecDeque<Read>,
-    #[cfg(feature = "__bench")]
-    bare: VecDeque<Bare>,
 }
 
 impl Commands {
@@ -67,8 +60,6 @@ impl Commands {
             ops: 0,
             writes: Vec::new(),
             reads: VecDeque::new(),
-            #[cfg(feature = "__bench")]
-            bare: VecDeque::new(),
         }
     }
 
@@ -130,17 +121,7 @@ impl Commands {
         self.reads.push_back(read);
     }
 
-    /// Hands out the next thing to measure.
-    #[cfg(feature = "__bench")]
-    pub(super) fn take_bare(&mut self) -> Option<Bare> {
-        self.bare.pop_front()
-    }
-
     fn is_empty(&self) -> bool {
-        #[cfg(feature = "__bench")]
-        if !self.bare.is_empty() {
-            return false;
-        }
         self.writes.is_empty() && self.reads.is_empty()
     }
 
@@ -151,8 +132,6 @@ impl Commands {
                 self.writes.push(write);
             }
             Command::Read(read) => self.reads.push_back(read),
-            #[cfg(feature = "__bench")]
-            Command::Bare(bare) => self.bare.push_back(bare),
         }
     }
 }

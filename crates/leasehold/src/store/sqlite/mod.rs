@@ -16,8 +16,6 @@
 //! process lives, so nobody waits for a waiter that was killed. Where no sockets can be made, those
 //! who wait ask again after a pause.
 
-#[cfg(feature = "__bench")]
-mod bare;
 mod boot;
 mod busy;
 mod change;
@@ -49,8 +47,6 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-#[cfg(feature = "__bench")]
-use leasehold_core::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::boot::Machine;
@@ -122,20 +118,6 @@ impl SqliteStore {
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.transactions.load(Ordering::Relaxed)
-    }
-
-    /// Acquires and releases, each in a transaction of its own: what the file does without this
-    /// library's grouping.
-    ///
-    /// # Errors
-    ///
-    /// As the file's answer says.
-    #[cfg(feature = "__bench")]
-    #[doc(hidden)]
-    pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
-        let key = key.clone();
-        let job = move |reply| Command::Bare(bare::Bare { key, lease, reply });
-        Box::pin(async move { self.ask_one(job).await })
     }
 
     pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {

@@ -65,8 +65,6 @@ impl Worker {
             self.inbox.take_ready();
             self.write();
             self.read();
-            #[cfg(feature = "__bench")]
-            self.measure();
             turn.give_way();
         }
     }
@@ -167,20 +165,6 @@ impl Worker {
             busy::retry(until, || see(db, time::now(db, machine)?))
         });
         seen.map_err(|fault| self.look_into(fault))
-    }
-
-    #[cfg(feature = "__bench")]
-    fn measure(&mut self) {
-        while let Some(bare) = self.inbox.take_bare() {
-            let until = BootClock.now().after(self.patience);
-            let done = match self.link.get(until) {
-                Ok(file) => bare.run(&file.db, &file.machine, until),
-                Err(fault) => Err(Failed::certain(fault)),
-            };
-            self.transactions.fetch_add(2, Ordering::Relaxed);
-            let done = done.map_err(|failed| self.look_into(failed.fault));
-            let _ = bare.reply.send(done);
-        }
     }
 
     /// Tells what a fault means to the one who asked, and makes the connection anew where that may

@@ -77,12 +77,6 @@ impl ClusterNode {
         self.doubtful.store(doubtful, Ordering::Relaxed);
     }
 
-    /// How many script calls were sent to it.
-    #[cfg(feature = "__bench")]
-    pub(super) fn calls(&self) -> u64 {
-        self.mutex.calls() + self.renew.calls()
-    }
-
     /// Proves that it is there, lets us in and knows the script.
     pub(super) async fn greet(&self) -> Result<()> {
         let greeted = rule::greet(&self.manager, &self.mutex).await;
