@@ -48,8 +48,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-#[cfg(feature = "__bench")]
-use redis::Value;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
