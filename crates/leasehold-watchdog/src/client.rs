@@ -262,6 +262,11 @@ impl Client {
         Ok(true)
     }
 
+    /// Whether a process is one of its own already.
+    pub(crate) fn has_process(&self, identity: Identity) -> bool {
+        self.lock().members.has(identity)
+    }
+
     /// Adds a process that is kept already.
     pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
         let mut state = self.lock();

@@ -61,7 +61,7 @@ impl Handover {
                     .collect();
                 let whole = found.len() == saved.processes.len() && !found.is_empty();
                 let found = found.into_iter().map(|(place, descriptor)| {
-                    let process = Process::new(descriptor).ok()?;
+                    let process = Process::new(descriptor, shared.count_file()).ok()?;
                     Some((place, Arc::new(process)))
                 });
                 let found: Option<Vec<_>> = found.collect();

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::access::is_allowed;
 use crate::client::{Client, Origin, Program};
-use crate::process::{Owner, Process};
+use crate::process::{Owner, Process, has_ended};
 use crate::shared::Shared;
 use crate::status::Pages;
 
@@ -115,9 +115,15 @@ impl Session {
                         }
                         Step::Silence
                     }
-                    ToNode::Process => {
-                        Step::Say(ToClient::Joined(self.join(&client, descriptor()).err()))
-                    }
+                    ToNode::Process => match self.join(&client, descriptor()) {
+                        Ok(()) => Step::Say(ToClient::Joined),
+                        Err(refusal) => {
+                            // It may be the last that lives. Without it nobody can tell when the client
+                            // is dead.
+                            self.shared.clients.forget(&client);
+                            Step::Refuse(refusal)
+                        }
+                    },
                     ToNode::Farewell => {
                         self.shared.clients.forget(&client);
                         Step::ActionResult
@@ -267,8 +273,14 @@ impl Session {
             return Err(Refusal::Process);
         };
         let descriptor = descriptor.ok_or(Refusal::Process)?;
-        let process = Process::new(descriptor).map_err(|_| Refusal::Process)?;
-        let process = Arc::new(process);
+        if has_ended(&descriptor).map_err(|_| Refusal::Process)? {
+            return Ok(());
+        }
+        let process = Process::new(descriptor, self.shared.count_file());
+        let process = Arc::new(process.map_err(|_| Refusal::Process)?);
+        if !client.has_process(process.identity()) && !self.shared.has_room() {
+            return Err(Refusal::Processes);
+        }
         if client.join(&process)? {
             self.shared.watch(client, &process);
         }

@@ -119,6 +119,8 @@ impl Client {
     /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
     /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
     ///
+    /// A node that cannot watch the process, because it watches as many as it may, forgets this client.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] if there is no such process, [`ErrorKind::Unsupported`] where processes

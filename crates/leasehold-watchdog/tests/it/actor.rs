@@ -102,6 +102,11 @@ impl Actor {
         self.asks(&format!("register {number} {name} {ttl} {patience} {keep}"))
     }
 
+    /// Names a further process.
+    pub(crate) fn joins(&self, pid: u32) -> String {
+        self.asks(&format!("process {pid}"))
+    }
+
     pub(crate) fn tell(&self, order: &str) {
         let mut stdin = self.process.stdin.as_ref().unwrap();
         writeln!(stdin, "{order}").unwrap();

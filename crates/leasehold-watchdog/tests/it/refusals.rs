@@ -189,11 +189,13 @@ async fn what_is_no_process_is_refused() {
 
     let fixture = Fixture::make().await;
     let _node = fixture.node().await;
+    let no = Some(ToClient::Refused(Refusal::Process));
     let mut client = Raw::client(&fixture, 1);
-    let no = Some(ToClient::Joined(Some(Refusal::Process)));
     assert_eq!(client.asks(&ToNode::Process), no, "without a descriptor");
+    assert_eq!(client.hears(), None);
     let file = tempfile::tempfile().unwrap();
     for _ in 0..100 {
+        let mut client = Raw::client(&fixture, 1);
         let frame = encode(&ToNode::Process).unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -202,7 +204,9 @@ async fn what_is_no_process_is_refused() {
         let parts = [IoSlice::new(&frame)];
         sendmsg(&client.stream, &parts, &mut control, SendFlags::empty()).unwrap();
         assert_eq!(client.hears(), no, "with a file");
+        assert_eq!(client.hears(), None);
     }
+    assert_eq!(Raw::observer(&fixture).status_of(1), None);
     // Those that belong to no word are not kept.
     let mut flood = Raw::client(&fixture, 2);
     let before = open_files();

@@ -223,12 +223,12 @@ async fn a_token_has_limits() {
     assert_eq!(place.connect().asks(&place.hello(FEW, 2)), refused);
     let _other = place.client(2);
     assert_eq!(register(&mut first, 0, 3), [(3, Refusal::Leases)]);
-    // Nobody hands over a process from afar, or asks for a clock that is not his.
-    let joined = first.asks(&ToNode::Process);
-    assert_eq!(joined, Some(ToClient::Joined(Some(Refusal::Process))));
+    // Nobody asks for a clock that is not his, or hands over a process from afar.
     let (client, number) = (client_id(1).to_bytes(), 1);
     let kept = first.asks(&ToNode::Ask { client, number });
     assert_eq!(kept, Some(ToClient::Kept(None)));
+    let refused = Some(ToClient::Refused(Refusal::Process));
+    assert_eq!(first.asks(&ToNode::Process), refused);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,9 +22,6 @@ pub mod redis;
 pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(feature = "__bench")]
-#[doc(hidden)]
-pub mod yardstick;
 
 pub use leasehold_core::{
     ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, Ttl,

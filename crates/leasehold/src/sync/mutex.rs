@@ -366,11 +366,6 @@ impl Mutex {
         }
     }
 
-    #[cfg(feature = "__bench")]
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
         let ask = Ask {
             key: self.key.clone(),

@@ -118,8 +118,9 @@ pub enum ToClient {
         /// What was not taken, by lease.
         refused: Vec<(u64, Refusal)>,
     },
-    /// A further process was taken in, or not.
-    Joined(Option<Refusal>),
+    /// A further process is watched. One that cannot be is [refused](ToClient::Refused), and the node has
+    /// forgotten the client.
+    Joined,
     /// Until when a lease is kept, by this machine's clock since it was started, in nanoseconds.
     Kept(Option<u64>),
     /// Those who are there, or the next of them.
@@ -142,7 +143,7 @@ pub enum Refusal {
     Store,
     /// The lease is of another client, or the client of another process.
     Foreign,
-    /// Not a process, or one too many.
+    /// Not a process.
     Process,
     /// There are too many clients.
     Clients,
@@ -156,6 +157,8 @@ pub enum Refusal {
     Slow,
     /// This user or token may not register locks of this namespace.
     Namespace,
+    /// The client has too many processes, or all clients have.
+    Processes,
 }
 
 impl fmt::Display for Refusal {
@@ -171,6 +174,7 @@ impl fmt::Display for Refusal {
             Self::Word => "a word that may not be said here",
             Self::Slow => "answers were not read in time",
             Self::Namespace => "this user or token may not register locks of this namespace",
+            Self::Processes => "it watches as many processes as it may",
         })
     }
 }

@@ -6,6 +6,7 @@
 
 mod bells;
 mod damage;
+mod descriptors;
 mod event_log;
 mod files;
 mod grants;

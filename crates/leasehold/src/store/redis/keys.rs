@@ -68,6 +68,13 @@ pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     Name::parse(name).ok()
 }
 
+/// The namespace of a channel of ours.
+pub(super) fn namespace(channel: &str) -> &str {
+    channel
+        .split_once(CLIENT_INFIX)
+        .map_or(channel, |(namespace, _)| namespace)
+}
+
 /// The namespace and the client that a channel of a node is of. `None` if it is none of ours.
 pub(super) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a str, ClientId)> {
     let channel = str::from_utf8(channel).ok()?;

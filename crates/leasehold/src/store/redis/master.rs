@@ -32,7 +32,7 @@ pub(in crate::store) struct Facts {
     pub(in crate::store) cluster: bool,
 }
 
-/// What a master said of itself, and the run of its process as the server writes it.
+/// What a master said of itself, and its run as the server writes it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inspection {
     pub(in crate::store) observation: Observation,
@@ -80,7 +80,7 @@ impl RedisStore {
     }
 
     /// Inspects the server and its admission record for a namespace. If it is not admitted, it notes when
-    /// this run of its process was inspected first.
+    /// this run was inspected first.
     pub(in crate::store) async fn inspect_master(
         &self,
         namespace: &ScopeName,
@@ -171,7 +171,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     Some(Inspection { observation, run })
 }
 
-/// The first 128 of the 160 bits that a server draws at random when it is started.
+/// The first 128 of the 160 bits that a server draws at random for a run.
 fn run_id(text: &str) -> Option<RunId> {
     let digits = text.get(..text.len().min(32))?;
     u128::from_str_radix(digits, 16).ok().map(RunId)

@@ -8,6 +8,7 @@
 //! * `rule` applies batches with the scripts: `scripts/mutex.lua` is the rule, and the comment at its top
 //!   describes every key and the wire format. `codec` writes its arguments and reads its answer;
 //!   `renew_script` is the fast path for renewals. `script` calls scripts.
+//! * `continuation` has many dead waiters passed over in short calls.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -15,13 +16,12 @@
 //! * `errors` is what the errors of a server mean.
 
 pub(super) mod address;
-#[cfg(feature = "__bench")]
-mod bare;
 mod client_info;
 mod cluster;
 mod codec;
 mod connect;
 mod connection_manager;
+mod continuation;
 pub(super) mod deployment;
 mod diagnose;
 pub(super) mod errors;
@@ -30,8 +30,6 @@ pub(super) mod errors;
 pub mod fuzzing;
 mod inspect;
 mod keys;
-#[cfg(feature = "__bench")]
-mod load;
 pub(super) mod master;
 mod notifications;
 mod renew_script;
@@ -50,19 +48,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-#[cfg(feature = "__bench")]
-use redis::Value;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-#[cfg(feature = "__bench")]
-pub use self::bare::Bare;
-#[cfg(feature = "__bench")]
-pub(super) use self::bare::record_key;
 use self::client_info::{REGISTER, register_cmd, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
 use self::connection_manager::{ConnectionManager, ExchangeError};
+use self::continuation::continue_passing;
 use self::deployment::Deployment;
 pub(super) use self::diagnose::diagnose;
 use self::keys::ClientKey;
@@ -169,6 +162,10 @@ impl RedisStore {
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        self.manager.notifications().retry_denied(&batch);
         let replicated = |request: &Request| request.durability.is_replicated();
         let mut replies = match batch.iter().filter(|request| replicated(request)).count() {
             0 => self.apply_plain(&batch).await,
@@ -206,19 +203,20 @@ impl RedisStore {
     }
 
     async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
-        if requests.is_empty() {
-            return Vec::new();
-        }
         let notifications = self.manager.notifications();
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = self
             .manager
             .exchange_settled(Duration::ZERO, |session| async move {
                 let mut connection = session.connection.clone();
-                let replies = self.rule.apply(&mut connection, requests, notifications);
+                let replies = self.rule.apply(&mut connection, requests, notifications, open);
                 Ok((replies.await?, session))
             })
             .await;
-        self.finish(&self.manager, requests, answers)
+        let replies = self.finish(&self.manager, requests, answers);
+        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+        replies
     }
 
     /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.
@@ -236,16 +234,20 @@ impl RedisStore {
         // The server may still be waiting for the batch before, and a script that it does not know is
         // waited for, too.
         let time = Waits::of(requests).time().saturating_mul(3);
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = manager
             .exchange_settled(time, |session| async move {
                 let mut executor = self.replicas.executor(session.connection.clone(), requests);
-                let replies = self.rule.apply(&mut executor, requests, notifications);
+                let replies = self.rule.apply(&mut executor, requests, notifications, open);
                 let mut replies = replies.await?;
                 executor.into_waits().check(requests, &mut replies);
                 Ok((replies, session))
             })
             .await;
-        self.finish(manager, requests, answers)
+        let replies = self.finish(manager, requests, answers);
+        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+        replies
     }
 
     /// Makes the replies of an exchange, and updates what depends on them.

@@ -83,16 +83,6 @@ impl RenewScript {
         Ok(replies)
     }
 
-    /// The call for one renewal alone. `None`: it is none.
-    #[cfg(feature = "__bench")]
-    pub(super) fn single(&self, request: &Request) -> Option<Cmd> {
-        let Op::Renew { lease, ttl } = request.op else {
-            return None;
-        };
-        let part = [(0, &request.key, lease)];
-        Some(encode("EVALSHA", self.script.hash(), &(ttl, &part)))
-    }
-
     /// Turns the script off if the server cannot run it.
     fn note_failure(&self, answer: &Value) {
         if let Value::Array(_) = answer
@@ -117,12 +107,6 @@ pub(super) fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>
         cmd.write_arg_fmt(lease);
     }
     cmd
-}
-
-/// Whether the answer to one renewal alone says that it was. `None`: it says nothing.
-#[cfg(feature = "__bench")]
-pub(super) fn is_renewed(answer: &Value) -> Option<bool> {
-    decode(answer).map(|(_, open)| open.is_empty())
 }
 
 /// The time of the server, and the positions that were not renewed. `None` if the answer is invalid.

@@ -5,12 +5,13 @@ use redis::{RedisResult, Value};
 
 use super::codec::{self, CallOptions, REQUESTS_MAX};
 use super::connection_manager::{ConnectionManager, ExchangeError};
+use super::continuation;
 use super::errors;
 use super::notifications::Notifications;
 use super::renew_script::RenewScript;
 use super::script::{Executor, Script};
 use crate::Result;
-use crate::store::api::{Reply, Request, WakeupMode};
+use crate::store::api::{Key, Reply, Request, WakeupMode};
 
 /// The rule. The comment at its top describes every key and the wire format.
 pub(super) const MUTEX: &str = include_str!("scripts/mutex.lua");
@@ -41,23 +42,23 @@ impl RuleScripts {
     /// Applies requests: a batch of only renewals with the script for those, and everything else, and
     /// what that script leaves, with the rule. One reply per request.
     ///
-    /// A client that cannot be notified acquires nothing.
+    /// A client that cannot be notified acquires nothing. `unfinished` receives the keys with waiters left
+    /// to pass over.
     pub(super) async fn apply(
         &self,
         connection: &mut impl Executor,
         requests: &[Request],
         notifications: &Notifications,
+        unfinished: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
-        let mut replies = vec![None; requests.len()];
-        if self.renew.suits(requests) {
+        let denied = |request| notifications.denied(request).map(Reply::Rejected);
+        let mut replies: Vec<_> = requests.iter().map(denied).collect();
+        if replies.iter().all(Option::is_none) && self.renew.suits(requests) {
             replies = self.renew.apply(connection, requests).await?;
-        } else if let Some(error) = notifications.denied() {
-            for (reply, request) in replies.iter_mut().zip(requests) {
-                *reply = request.acquires().then(|| Reply::Rejected(error.clone()));
-            }
         }
         if replies.iter().all(Option::is_none) {
-            return self.apply_rule(connection, requests, notifications).await;
+            let ruled = self.apply_rule(connection, requests, notifications, unfinished);
+            return ruled.await;
         }
         let open = requests.iter().zip(&replies);
         let open: Vec<_> = open
@@ -66,7 +67,10 @@ impl RuleScripts {
             .collect();
         let ruled = match open.is_empty() {
             true => Vec::new(),
-            false => self.apply_rule(connection, &open, notifications).await?,
+            false => {
+                self.apply_rule(connection, &open, notifications, unfinished)
+                    .await?
+            }
         };
         let mut ruled = ruled.into_iter();
         let unknown = || Reply::Unknown(errors::strange_answer());
@@ -81,6 +85,7 @@ impl RuleScripts {
         connection: &mut impl Executor,
         requests: &[Request],
         notifications: &Notifications,
+        unfinished: &mut Vec<Key>,
     ) -> RedisResult<Vec<Reply>> {
         // A call names one admission record, so its requests are of one keyspace.
         let together = |a: &Request, b: &Request| !self.one_of_many || a.key.space == b.key.space;
@@ -94,10 +99,13 @@ impl RuleScripts {
         let encode =
             |verb: &str, script: &str, part: &&_| codec::encode(verb, script, part, options);
         let answers = self.mutex.call_all(connection, &parts, encode).await?;
-        let replies = parts.into_iter().zip(answers);
-        Ok(replies
-            .flat_map(|(part, answer)| codec::decode(part, answer))
-            .collect())
+        let mut replies = Vec::with_capacity(requests.len());
+        for (part, answer) in parts.into_iter().zip(answers) {
+            let keys = part.iter().map(|request| &request.key);
+            unfinished.extend(continuation::unfinished(&answer, keys));
+            replies.extend(codec::decode(part, answer));
+        }
+        Ok(replies)
     }
 }
 

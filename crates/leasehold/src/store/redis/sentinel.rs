@@ -63,7 +63,7 @@ impl Sentinels {
         let there = |error: Error| {
             let (host, port) = (&found.host, found.port);
             let message = format!("the master is at {host}:{port}: {error}");
-            Error::new(error.kind(), message).with_source(error)
+            error.reworded(message)
         };
         let mut session = connect::dial(&address, notifications)
             .await
@@ -134,7 +134,7 @@ impl Sentinels {
             found(|nothing| matches!(nothing, QueryError::Refused(_)))
         {
             let message = format!("the sentinels do not tell the master: {error}");
-            return Error::new(error.kind(), message).with_source(error.clone());
+            return error.clone().reworded(message);
         }
         let why = failures.iter().find_map(|nothing| match nothing {
             QueryError::Unreachable(error) => Some(error.to_string()),

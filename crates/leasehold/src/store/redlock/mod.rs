@@ -227,12 +227,6 @@ impl RedlockStore {
         }
     }
 
-    /// The number of script calls sent to all masters so far.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        self.nodes.iter().map(|node| node.store.calls()).sum()
-    }
-
     fn listeners(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<QuorumListener>>> {
         self.listeners
             .lock()

@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use leasehold_core::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-#[cfg(feature = "__bench")]
-use super::bare::Bare;
 use super::change::Write;
 use crate::Result;
 use crate::store::api::{Entry, Key, Keyspace};
@@ -25,9 +23,6 @@ pub(super) enum Command {
     Write(Write),
     /// Reads it.
     Read(Read),
-    /// Measures it.
-    #[cfg(feature = "__bench")]
-    Bare(Bare),
 }
 
 /// A read, and the channel for its result.
@@ -54,8 +49,6 @@ pub(super) struct Commands {
     ops: usize,
     writes: Vec<Write>,
     reads: VecDeque<Read>,
-    #[cfg(feature = "__bench")]
-    bare: VecDeque<Bare>,
 }
 
 impl Commands {
@@ -66,8 +59,6 @@ impl Commands {
             ops: 0,
             writes: Vec::new(),
             reads: VecDeque::new(),
-            #[cfg(feature = "__bench")]
-            bare: VecDeque::new(),
         }
     }
 
@@ -129,17 +120,7 @@ impl Commands {
         self.reads.push_back(read);
     }
 
-    /// Hands out the next thing to measure.
-    #[cfg(feature = "__bench")]
-    pub(super) fn take_bare(&mut self) -> Option<Bare> {
-        self.bare.pop_front()
-    }
-
     fn is_empty(&self) -> bool {
-        #[cfg(feature = "__bench")]
-        if !self.bare.is_empty() {
-            return false;
-        }
         self.writes.is_empty() && self.reads.is_empty()
     }
 
@@ -150,8 +131,6 @@ impl Commands {
                 self.writes.push(write);
             }
             Command::Read(read) => self.reads.push_back(read),
-            #[cfg(feature = "__bench")]
-            Command::Bare(bare) => self.bare.push_back(bare),
         }
     }
 }

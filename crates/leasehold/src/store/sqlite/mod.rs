@@ -15,8 +15,6 @@
 //! process, over a socket in the directory `FILE-wake`. The socket also shows whether its process lives, so
 //! that killed waiters are skipped. Where no sockets can be created, waiters poll.
 
-#[cfg(feature = "__bench")]
-mod bare;
 mod boot;
 mod busy;
 mod change;
@@ -48,8 +46,6 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-#[cfg(feature = "__bench")]
-use leasehold_core::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
 #[doc(hidden)]
@@ -122,20 +118,6 @@ impl SqliteStore {
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.transactions.load(Ordering::Relaxed)
-    }
-
-    /// Acquires and releases, each in a transaction of its own: what the file does without this
-    /// library's grouping.
-    ///
-    /// # Errors
-    ///
-    /// As the file's answer says.
-    #[cfg(feature = "__bench")]
-    #[doc(hidden)]
-    pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
-        let key = key.clone();
-        let job = move |reply| Command::Bare(bare::Bare { key, lease, reply });
-        Box::pin(async move { self.try_call(job).await })
     }
 
     pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {

@@ -65,8 +65,6 @@ impl Worker {
             self.commands.take_ready();
             self.write();
             self.read();
-            #[cfg(feature = "__bench")]
-            self.measure();
             turn.yield_if_long();
         }
     }
@@ -170,20 +168,6 @@ impl Worker {
             busy::retry(until, || query(db, time::now(db, machine)?))
         });
         result.map_err(|fault| self.recover(fault))
-    }
-
-    #[cfg(feature = "__bench")]
-    fn measure(&mut self) {
-        while let Some(bare) = self.commands.take_bare() {
-            let until = BootClock.now().after(self.wait_limit);
-            let done = match self.link.get(until) {
-                Ok(file) => bare.run(&file.db, &file.machine, until),
-                Err(fault) => Err(Failed::certain(fault)),
-            };
-            self.transactions.fetch_add(2, Ordering::Relaxed);
-            let done = done.map_err(|failed| self.recover(failed.fault));
-            let _ = bare.reply.send(done);
-        }
     }
 
     /// Makes the error of a fault, and reopens the connection where that may help the next command.

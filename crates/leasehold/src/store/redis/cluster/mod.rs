@@ -80,13 +80,6 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// How many script calls were sent to the nodes that are there.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        let map = self.topology.map();
-        map.nodes().iter().map(|node| node.calls()).sum()
-    }
-
     /// Proves that all slots are served and that all masters let us in. One that just dies may be replaced
     /// within the connect timeout.
     async fn greet(&self) -> Result<()> {

@@ -96,7 +96,7 @@ fn refusal(error: &Error) -> QueryError {
         _ => "",
     };
     let message = format!("{error}{advice}");
-    QueryError::Refused(Error::new(error.kind(), message).with_source(error.clone()))
+    QueryError::Refused(error.clone().reworded(message))
 }
 
 #[cfg(test)]
