@@ -38,7 +38,7 @@ Tasks:
                 was measured goes into docs/faults, but for the short form and single cases
   model [--short] [--traces] [PART OF A KEY]
                 every state of small models of the lock; all of them take minutes and two
-                gigabytes of memory, and go into docs/guarantees.md
+                gigabytes of memory, and go into docs/model.md
 
 Parts of ci:
   lint          formatting, clippy, documentation, the fuzz targets
