@@ -460,9 +460,8 @@ impl Contender {
         Ok(hold)
     }
 
-    /// Lets the next in line ask, in one round trip with the release of the lease before if the store
-    /// has a queue: whoever waits there comes first. Answers the reply to the release; `None` if nobody
-    /// waits here.
+    /// Lets the next in line ask, in one round trip with the release of the lease before: whoever
+    /// waits elsewhere comes first. Answers the reply to the release; `None` if nobody waits here.
     pub(super) fn follow(
         driver: &Arc<Driver>,
         front: Front<Mutexes>,
@@ -482,11 +481,7 @@ impl Contender {
             Some(busy)
         });
         let ((front, next), mut attempt) = next.zip(attempt)?;
-        let released = match driver.store.asks_again() {
-            true => attempt.post_after(release.clone()),
-            // Together they would leave no moment in which another process can take the lock.
-            false => driver.submitter.post(release.clone()),
-        };
+        let released = attempt.post_after(release.clone());
         let mut contender = Self::new(Some(front));
         contender.attempt = Some(attempt);
         // If it has left in this moment, its turn goes on to the next.

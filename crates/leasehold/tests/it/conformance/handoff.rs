@@ -106,7 +106,7 @@ pub(super) async fn it_can_be_switched_off(bed: Bed) {
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(tap.verbs(), tap.release_and_acquire());
+            assert_eq!(tap.verbs(), [["release", "acquire"]]);
         }
         guard.release().await.unwrap();
     }
@@ -130,12 +130,12 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(bed: Bed
         tap.clear();
         let (lease, token) = (guard.lease_id(), guard.token());
         guard.release().await.unwrap();
-        for (waiter, releases) in waiters.into_iter().zip(1..) {
+        for (waiter, batches) in waiters.into_iter().zip(1..) {
             let guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            let batches = vec![tap.release_and_acquire(); releases].concat();
-            assert_eq!(tap.verbs(), batches);
+            assert_eq!(tap.verbs().len(), batches);
+            assert_eq!(tap.verbs()[batches - 1], ["release", "acquire"]);
             guard.release().await.unwrap();
         }
     }
