@@ -10,7 +10,11 @@ use crate::tools::{Place, RunToEnd, SOON, children_of, finish, kill, lives, stde
 
 /// The report of a short run.
 fn report(place: &Place, args: &[&str]) -> Value {
-    let mut bench = place.leasehold(["bench", "--json", "--seconds", "1", "--scenario"]);
+    report_of(place, "1", args)
+}
+
+fn report_of(place: &Place, seconds: &str, args: &[&str]) -> Value {
+    let mut bench = place.leasehold(["bench", "--json", "--seconds", seconds, "--scenario"]);
     let output = bench.args(args).run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -184,16 +188,16 @@ fn wakeup_needs_no_server() {
 /// What is true wherever locks are renewed: every one in every third of its ttl, and none is lost.
 fn check_renew(place: &Place, leases: u32) -> Value {
     let count = leases.to_string();
-    let report = report(place, &["renew", "--leases", &count, "--ttl", "3s"]);
+    let report = report_of(place, "3", &["renew", "--leases", &count, "--ttl", "3s"]);
     assert_eq!(
         (&report["scenario"], &report["ttl_ms"]),
         (&"renew".into(), &3_000.into())
     );
     let held = |name: &str| number(&report["held"][name]);
-    // Watched for a second: each lease was due at some time in it, and hardly any of them twice.
+    // Measured for three seconds: each lease was due three times in them, and on a busy machine at least once.
     let renewals = held("renewals");
     let leases = f64::from(leases);
-    assert!((leases * 0.5..leases * 3.0).contains(&renewals), "{report}");
+    assert!((leases * 0.5..leases * 5.0).contains(&renewals), "{report}");
     near(
         held("renewed_every_s") * renewals / leases,
         number(&report["seconds"]),
