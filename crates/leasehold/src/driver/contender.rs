@@ -159,7 +159,7 @@ impl Driver {
         key: &Key,
         change: impl FnOnce(&mut Backoff, Instant) -> T,
     ) -> Option<T> {
-        if self.store.idempotent_acquire() {
+        if self.store.capabilities().idempotent_acquire {
             return None;
         }
         let now = self.clock.now();
@@ -489,7 +489,7 @@ impl Contender {
             Some(busy)
         });
         let ((head, next), mut acquisition) = next.zip(acquisition)?;
-        let released = match driver.store.idempotent_acquire() {
+        let released = match driver.store.capabilities().idempotent_acquire {
             true => acquisition.post_after(release.clone()),
             // Together they would leave no moment in which another process can take the lock.
             false => driver.batcher.post(release.clone()),
