@@ -1,8 +1,12 @@
-//! What the shipped crates may depend on.
+//! What the shipped crates are built from.
 
-use crate::metadata::Metadata;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 
-/// What users get.
+use crate::tools::{cargo, find, output, root, run};
+
+/// The crates that users get. They are built from no other crate of this workspace.
 const SHIPPED: [&str; 4] = [
     "leasehold-core",
     "leasehold",
@@ -10,88 +14,123 @@ const SHIPPED: [&str; 4] = [
     "leasehold-cli",
 ];
 
-/// What only tests and development use.
-const NEVER_SHIPPED: [&str; 4] = [
-    "leasehold-faults",
-    "leasehold-sim",
-    "leasehold-testkit",
-    "xtask",
-];
+/// The file that states the number of crates in the smallest build for Redis.
+const STATED_IN: &str = "crates/leasehold/src/lib.rs";
 
-/// How many crates the library may require. Every one more is one that all users build and trust.
-const REQUIRED_MAX: usize = 10;
+/// The features of that build.
+const SMALLEST: [&str; 3] = ["--no-default-features", "--features", "redis"];
 
-/// Checks all rules and tells everything that breaks one.
-pub(crate) fn check(metadata: &Metadata) -> Result<(), String> {
-    let mut wrong = Vec::new();
-    for shipped in SHIPPED {
-        let tree = metadata.tree(shipped)?;
-        println!("{shipped} is built from {} crates", tree.len() - 1);
-        for package in &tree {
-            if package.local && NEVER_SHIPPED.contains(&&*package.name) {
-                wrong.push(format!("{shipped} is built from {}", package.name));
-            }
+/// The version of cargo-deny that is installed if there is none.
+const DENY_VERSION: &str = "0.20.2";
+
+/// Checks the packages that each shipped crate is built from, and the stated number of them.
+pub(crate) fn check() -> Result<(), String> {
+    for package in SHIPPED {
+        let tree = tree(package, &["--all-features"])?;
+        println!("{package} is built from {} crates", tree.len());
+        if let Some(line) = tree.iter().find(|line| is_ours(line) && !is_shipped(line)) {
+            return Err(format!(
+                "{package} is built from {line}, which is not shipped"
+            ));
+        }
+        if package == "leasehold-core" && !tree.is_empty() {
+            return Err(format!("leasehold-core depends on {tree:?}"));
         }
     }
-    let core = metadata.ours("leasehold-core")?;
-    if !core.built_from.is_empty() || !core.required.is_empty() {
-        wrong.push(format!("leasehold-core depends on {:?}", core.required));
-    }
-    let required = &metadata.ours("leasehold")?.required;
-    println!("leasehold requires {required:?}");
-    if required.len() > REQUIRED_MAX {
-        let count = required.len();
-        wrong.push(format!(
-            "leasehold requires {count} crates, at most {REQUIRED_MAX}"
-        ));
-    }
-    if wrong.is_empty() {
+    let count = tree("leasehold", &SMALLEST)?.len();
+    let text = fs::read_to_string(root().join(STATED_IN)).map_err(|error| error.to_string())?;
+    let stated = format!("is built from {count} crates");
+    if text.contains(&stated) {
         Ok(())
     } else {
-        Err(wrong.join("; "))
+        Err(format!(
+            "{STATED_IN} does not say that leasehold with {SMALLEST:?} {stated}"
+        ))
     }
+}
+
+/// The packages that a crate is built from on Linux, without tests and the crate itself. Packages of this workspace
+/// have their directories behind them.
+fn tree(package: &str, features: &[&str]) -> Result<BTreeSet<String>, String> {
+    let edges = [
+        "--edges",
+        "normal,build",
+        "--target",
+        "x86_64-unknown-linux-gnu",
+    ];
+    let format = [
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+        "--no-dedupe",
+        "--locked",
+    ];
+    let mut command = cargo();
+    command
+        .args(["tree", "--package", package])
+        .args(edges)
+        .args(format);
+    let text = output(command.args(features))?;
+    Ok(text.lines().skip(1).map(str::to_owned).collect())
+}
+
+fn is_ours(line: &str) -> bool {
+    line.contains(&format!("({}", root().display()))
+}
+
+fn is_shipped(line: &str) -> bool {
+    SHIPPED
+        .iter()
+        .any(|name| line.split(' ').next() == Some(name))
+}
+
+/// Checks licences, sources and known vulnerabilities of all dependencies with cargo-deny, as `deny.toml` says.
+pub(crate) fn deny() -> Result<(), String> {
+    let tools = root().join("target/tools");
+    let installed = tools.join("bin/cargo-deny");
+    let program = find("cargo-deny").unwrap_or_else(|| installed.clone());
+    if !program.is_file() {
+        // Without optimization, which would take longer to compile than all checks.
+        let version = [
+            "install",
+            "cargo-deny",
+            "--version",
+            DENY_VERSION,
+            "--locked",
+            "--debug",
+        ];
+        run(cargo()
+            .args(version)
+            .arg("--root")
+            .arg(&tools)
+            .env_remove("CARGO_TARGET_DIR"))?;
+    }
+    let deny = || {
+        let mut deny = Command::new(&program);
+        deny.current_dir(root())
+            .args(["--locked", "--all-features"]);
+        deny
+    };
+    run(deny().args(["check", "licenses", "bans", "sources"]))?;
+    if let Err(error) = run(deny().args(["fetch", "db"])) {
+        println!(
+            "WARNING: advisories were not checked, because their database cannot be reached: {error}"
+        );
+        return Ok(());
+    }
+    run(deny().args(["check", "--disable-fetch", "advisories"]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Package;
-
-    fn package(name: &str, required: &[&str]) -> (String, Package) {
-        let required = required.iter().map(|name| (*name).to_owned());
-        let package = Package {
-            name: name.into(),
-            local: true,
-            built_from: required.clone().collect(),
-            required: required.collect(),
-            ..Package::default()
-        };
-        (name.into(), package)
-    }
-
-    fn check_with(name: &str, required: &[&str]) -> Result<(), String> {
-        let all = [
-            package("leasehold-core", &[]),
-            package("leasehold", &["leasehold-core"]),
-            package("leasehold-cli", &["leasehold"]),
-            package("leasehold-watchdog", &["leasehold"]),
-            package("leasehold-sim", &[]),
-            package("other", &[]),
-            package(name, required),
-        ];
-        check(&Metadata {
-            packages: all.into(),
-        })
-    }
 
     #[test]
-    fn each_rule_can_be_broken() {
-        assert_eq!(check_with("other", &[]), Ok(()));
-        assert!(check_with("leasehold-core", &["other"]).is_err());
-        assert!(check_with("leasehold", &["leasehold-sim"]).is_err());
-        assert!(check_with("other", &["leasehold-sim"]).is_ok());
-        let many = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
-        assert_eq!(check_with("leasehold", &many[..10]), Ok(()));
-        assert!(check_with("leasehold", &many).is_err());
+    fn a_crate_of_tests_is_not_shipped() {
+        let line = |name: &str| format!("{name} v0.1.0 ({}/crates/{name})", root().display());
+        assert!(is_ours(&line("leasehold-sim")) && !is_shipped(&line("leasehold-sim")));
+        assert!(is_ours(&line("leasehold-core")) && is_shipped(&line("leasehold-core")));
+        assert!(!is_ours("redis v1.8.1"));
     }
 }

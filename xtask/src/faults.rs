@@ -1,59 +1,66 @@
-//! `cargo xtask faults`: random faults against real servers and holders, and a judge; and the faults of the
-//! watchdog.
+//! `cargo xtask faults`: campaigns of random faults against real servers, holders and the watchdog.
 
+use std::env;
 use std::path::Path;
+use std::process::Command;
 
 use crate::tools::{cargo, root, run};
 
-/// What the short form draws its faults from in `cargo xtask test`: a schedule in which all kinds of
-/// faults come.
+/// The package of the campaigns, and its program.
+pub(crate) const PROGRAM: &str = "leasehold-faults";
+
+/// The seed of the short form in `cargo xtask test`. Its schedule contains every kind of fault.
 const SHORT_SEED: &str = "1";
 
-/// Where temporary files cost no disk. Servers that are killed lose nothing that they wrote, on
-/// whatever it is; a slow disk would only make everybody wait.
+/// A directory in memory for temporary files. Killed servers lose nothing there that they wrote, and a slow disk
+/// would only delay the campaign.
 const MEMORY: &str = "/dev/shm";
 
-/// The campaign of random faults, and where it keeps histories.
+/// The campaign of random faults, with its directory for histories.
 const RANDOM: &[&str] = &["campaign", "--histories", "target/faults"];
 
-/// Runs a campaign as it is asked for. All but the short forms and parts of a campaign write `docs/faults/`.
+/// Runs a campaign with these options. Only complete campaigns write `docs/faults/`.
 pub(crate) fn campaign(args: &[&str]) -> Result<(), String> {
-    let package = ["build", "--release", "--package", "leasehold-faults"];
-    run(cargo().args(package).arg("--locked"))?;
     let report = ["--report", "docs/faults"];
-    if let Some((&"watchdog", args)) = args.split_first() {
-        let writes = !["--short", "--only"].iter().any(|form| args.contains(form));
-        let report: &[&str] = if writes { &report } else { &[] };
-        return start(&["--release"], &[&["watchdog"], args, report].concat());
-    }
-    let writes = args.iter().any(|arg| ["--minutes", "--long"].contains(arg));
-    let writes = writes && !args.contains(&"--only");
-    let report: &[&str] = if writes { &report } else { &[] };
-    start(&["--release"], &[RANDOM, args, report].concat())
+    let (campaign, args, complete) = match args.split_first() {
+        Some((&"watchdog", args)) => (&["watchdog"][..], args, !args.contains(&"--short")),
+        _ => (
+            RANDOM,
+            args,
+            args.contains(&"--minutes") || args.contains(&"--long"),
+        ),
+    };
+    let report = if complete && !args.contains(&"--only") {
+        &report[..]
+    } else {
+        &[]
+    };
+    let program = ["run", "--release", "--package", PROGRAM, "--locked", "--"];
+    start(cargo().args(program), &[campaign, args, report].concat())
 }
 
-/// The short form with what the tests are built from.
+/// Runs the short form of the random faults, with the program that was built for the tests.
 pub(crate) fn short() -> Result<(), String> {
-    start(&[], &[RANDOM, &["--short", "--seed", SHORT_SEED]].concat())
+    start(
+        &mut built()?,
+        &[RANDOM, &["--short", "--seed", SHORT_SEED]].concat(),
+    )
 }
 
-/// The short form of the watchdog's campaign.
+/// Runs the short form of the watchdog's campaign.
 pub(crate) fn short_watchdog() -> Result<(), String> {
-    start(&[], &["watchdog", "--short"])
+    start(&mut built()?, &["watchdog", "--short"])
 }
 
-fn start(profile: &[&str], args: &[&str]) -> Result<(), String> {
-    let mut program = cargo();
+/// The program beside this one. `cargo run` would compile it again, with the features of its package alone.
+fn built() -> Result<Command, String> {
+    let this = env::current_exe().map_err(|error| format!("path of this program: {error}"))?;
+    Ok(Command::new(this.with_file_name(PROGRAM)))
+}
+
+fn start(program: &mut Command, args: &[&str]) -> Result<(), String> {
     if Path::new(MEMORY).is_dir() {
         program.env("TMPDIR", MEMORY);
     }
-    let package = [
-        "run",
-        "--quiet",
-        "--package",
-        "leasehold-faults",
-        "--locked",
-    ];
-    program.args(package).args(profile);
-    run(program.arg("--").args(args).current_dir(root()))
+    run(program.args(args).current_dir(root()))
 }

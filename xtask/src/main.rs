@@ -1,14 +1,10 @@
-//! Development tasks: `cargo xtask test`, `ci`, `bench compare`, `faults` and `model`.
+//! Development tasks: `cargo xtask help` lists them.
 
-mod advisories;
+mod api;
 mod bench;
 mod dependencies;
-mod expression;
 mod faults;
-mod licences;
-mod metadata;
 mod model;
-mod packages;
 mod processes;
 mod servers;
 mod steps;
@@ -16,74 +12,90 @@ mod tasks;
 mod tidy;
 mod tools;
 
-use std::env;
 use std::process::ExitCode;
 
-const HELP: &str = "\
-Development tasks of Leasehold.
+use clap::{Parser, Subcommand};
 
-Usage: cargo xtask TASK
+/// Development tasks of Leasehold.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
 
-Tasks:
-  test          all tests: installs redis-server and postgresql where they are missing, and
-                leaves no process behind
-  ci            test, and everything else that a change must pass
-  bench compare [--seconds S] [--rounds N] [--only LIBRARY,..]
-                the same work done by Leasehold and by other libraries; writes docs/bench
-  faults [--seed N] [--short | --minutes M | --long] [--only single|masters]
-                random faults against real servers and holders, and a judge of what they
-                believed; all but the short form of 30 s and parts writes docs/faults
-  faults watchdog [--short | --times-percent N] [--only CASE,..]
-                holders and nodes of the watchdog that are stopped, killed and cut off; what
-                was measured goes into docs/faults, but for the short form and single cases
-  model [--short] [--traces] [PART OF A KEY]
-                every state of small models of the lock; all of them take minutes and two
-                gigabytes of memory, and go into docs/guarantees.md
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Runs all tests. Installs redis-server and postgresql if they are missing; leaves no process behind.
+    Test,
+    /// Runs the tests and all other checks that a change must pass.
+    Ci,
+    /// Checks formatting, clippy, documentation and the fuzz targets. Part of ci.
+    Lint,
+    /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
+    Tidy,
+    /// Checks what the shipped crates are built from, and all licences. Part of ci.
+    Dependencies,
+    /// Compares the public items of the library with crates/leasehold/public-api.txt. Part of ci.
+    Api {
+        /// Writes the file instead.
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Runs benchmarks.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Runs random faults against real servers and holders, and checks the history.
+    ///
+    /// Options are those of the campaign: --seed N, --short (30 s), --minutes M, --long, --only single|masters; or,
+    /// after the word watchdog: --short, --times-percent N, --only CASE,... Complete campaigns write docs/faults.
+    Faults(Forwarded),
+    /// Visits every state of small models of the lock.
+    ///
+    /// Options are those of the program: --short, --traces, and a part of a model's key. The complete run takes
+    /// minutes and two gigabytes of memory, and writes the table into the documentation.
+    Model(Forwarded),
+}
 
-Parts of ci:
-  lint          formatting, clippy, documentation, the fuzz targets
-  licences      the licence of every dependency is one that deny.toml allows
-  dependencies  what the shipped crates may depend on
-  advisories    known faults in dependencies, if cargo-deny or cargo-audit can tell
-  tidy          rules for files that no compiler knows
-  help          this text
-";
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Measures Leasehold and other libraries at the same work, and writes docs/bench.
+    ///
+    /// Options: --seconds S and --rounds N for each measurement, --only LIBRARY,... (writes nothing).
+    Compare(Forwarded),
+}
 
-fn main() -> ExitCode {
-    let args: Vec<_> = env::args().skip(1).collect();
-    let args: Vec<_> = args.iter().map(String::as_str).collect();
-    match args[..] {
-        [] | ["help" | "-h" | "--help"] => {
-            print!("{HELP}");
-            ExitCode::SUCCESS
-        }
-        ["bench", "compare", ..] => match bench::compare(&args[2..]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => usage(&error),
-        },
-        ["faults", ..] => match faults::campaign(&args[1..]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("xtask: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        ["model", ..] => match model::explore(&args[1..]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("xtask: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        [task] => match tasks::run(task) {
-            Some(code) => code,
-            None => usage(&format!("there is no task {task:?}")),
-        },
-        _ => usage("this task takes no arguments"),
+/// Arguments of another program.
+#[derive(Debug, clap::Args)]
+struct Forwarded {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+impl Forwarded {
+    fn pass_to(&self, run: fn(&[&str]) -> Result<(), String>) -> Result<(), String> {
+        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        run(&args)
     }
 }
 
-fn usage(what: &str) -> ExitCode {
-    eprintln!("xtask: {what}; cargo xtask help lists the tasks");
-    ExitCode::from(2)
+fn main() -> ExitCode {
+    let outcome = match Args::parse().task {
+        Task::Test => return tasks::run(tasks::test),
+        Task::Ci => return tasks::run(tasks::ci),
+        Task::Lint => return tasks::run(tasks::lint),
+        Task::Dependencies => return tasks::run(tasks::dependencies),
+        Task::Tidy => tidy::check(tools::root()),
+        Task::Api { bless } => api::check(bless),
+        Task::Bench(Bench::Compare(options)) => options.pass_to(bench::compare),
+        Task::Faults(options) => options.pass_to(faults::campaign),
+        Task::Model(options) => options.pass_to(model::explore),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

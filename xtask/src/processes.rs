@@ -1,4 +1,4 @@
-//! Which processes of a test outlive it.
+//! Processes that outlive the test that started them.
 
 use std::fs;
 use std::thread;
@@ -6,39 +6,37 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-/// How long a process that is about to end may take for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a process that is about to end may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes this process the parent of every orphan among its descendants, so that none gets out of
-/// sight.
-pub(crate) fn adopt() {
+/// Makes this process the parent of every orphan among its descendants, so that each can be found.
+pub(crate) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
-        println!("WARNING: processes that are left will not be found: {error}");
+        println!("WARNING: orphaned processes will not be found: {error}");
     }
 }
 
-/// Checks that no process is left that this one, or a program of it, has started. Ends those that
-/// are.
-pub(crate) fn none_left() -> Result<(), String> {
+/// Checks that no descendant of this process is running, and kills those that are.
+pub(crate) fn check_descendants() -> Result<(), String> {
     let start = Instant::now();
-    let mut left = descendants();
-    while !left.is_empty() && start.elapsed() < PATIENCE {
+    let mut running = descendants();
+    while !running.is_empty() && start.elapsed() < TIMEOUT {
         thread::sleep(Duration::from_millis(20));
-        left = descendants();
+        running = descendants();
     }
-    if left.is_empty() {
+    if running.is_empty() {
         return Ok(());
     }
-    for process in &left {
-        println!("left: {} {}", process.pid, process.command);
+    for process in &running {
+        println!("still running: {} {}", process.pid, process.command);
         if let Some(pid) = Pid::from_raw(process.pid) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
     Err(format!(
-        "{} processes were left and had to be ended",
-        left.len()
+        "{} processes were still running and were killed",
+        running.len()
     ))
 }
 
@@ -49,22 +47,22 @@ struct Process {
     command: String,
 }
 
-/// The living processes that stem from this one. Empty where there is no `/proc`.
+/// The running descendants of this process. Empty where there is no `/proc`.
 fn descendants() -> Vec<Process> {
-    let mut others = living();
-    let mut family = vec![getpid().as_raw_nonzero().get()];
+    let mut others = running();
+    let mut parents = vec![getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
-    while let Some(parent) = family.pop() {
+    while let Some(parent) = parents.pop() {
         let children = others.extract_if(.., |process| process.parent == parent);
         for child in children {
-            family.push(child.pid);
+            parents.push(child.pid);
             found.push(child);
         }
     }
     found
 }
 
-fn living() -> Vec<Process> {
+fn running() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -79,7 +77,7 @@ fn living() -> Vec<Process> {
 
 /// Reads `pid (command) state parent ...`. `None` for one that has ended.
 fn parse(pid: i32, stat: &str) -> Option<Process> {
-    // The command may contain anything, so look for its last bracket.
+    // The command may contain anything, so its end is the last bracket.
     let (head, tail) = stat.rsplit_once(')')?;
     let (_, command) = head.split_once('(')?;
     let mut fields = tail.split_whitespace();
@@ -106,24 +104,24 @@ mod tests {
         assert!(parse(7, "").is_none());
     }
 
-    fn seen(pid: i32) -> bool {
+    fn is_running(pid: i32) -> bool {
         descendants().iter().any(|process| process.pid == pid)
     }
 
     #[test]
-    fn a_child_that_is_left_is_seen_until_it_has_ended() {
+    fn a_child_is_found_until_it_has_ended() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        assert!(seen(pid));
+        assert!(is_running(pid));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!seen(pid));
+        assert!(!is_running(pid));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn an_orphan_is_seen_though_its_parent_has_ended() {
-        adopt();
+    fn an_orphan_is_found_after_the_end_of_its_parent() {
+        adopt_orphans();
         let script = "sleep 600 >&- 2>&- & echo $!";
         let output = Command::new("sh").args(["-c", script]).output().unwrap();
         let pid = String::from_utf8(output.stdout)
@@ -131,11 +129,11 @@ mod tests {
             .trim()
             .parse()
             .unwrap();
-        assert!(seen(pid));
+        assert!(is_running(pid));
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         let start = Instant::now();
-        while seen(pid) {
-            assert!(start.elapsed() < PATIENCE);
+        while is_running(pid) {
+            assert!(start.elapsed() < TIMEOUT);
             thread::yield_now();
         }
     }

@@ -1,46 +1,35 @@
-//! The servers that the tests start: found, or installed.
+//! The servers that the tests start. Missing ones are installed with apt-get.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::packages::Package;
-use crate::tools::{find, output};
+use rustix::process::geteuid;
 
-const REDIS: Package = Package {
-    name: "redis-server",
-    program: "redis-server",
-    by_hand: "install Redis 7 and put redis-server in PATH",
-};
+use crate::tools::{find, output, run};
 
-const POSTGRES: Package = Package {
-    name: "postgresql",
-    program: "postgres",
-    by_hand: "install PostgreSQL and put initdb, postgres and psql in PATH",
-};
-
-/// Where Debian keeps the programs of PostgreSQL: a folder for each version, none of them in `PATH`.
+/// Where Debian keeps the programs of PostgreSQL: a directory for each version, none of them in `PATH`.
 const POSTGRES_VERSIONS: &str = "/usr/lib/postgresql";
 
-/// Makes sure that there is a redis-server.
+/// Installs redis-server if it is missing.
 pub(crate) fn ensure_redis() -> Result<(), String> {
-    let program = ensure(&REDIS, || find("redis-server"))?;
-    tell_version(&program)
+    ensure("redis-server", || find("redis-server"))
 }
 
-/// Makes sure that there is a PostgreSQL.
+/// Installs PostgreSQL if it is missing.
 pub(crate) fn ensure_postgres() -> Result<(), String> {
-    let program = ensure(&POSTGRES, postgres)?;
-    tell_version(&program)
+    ensure("postgresql", postgres)
 }
 
-fn ensure(package: &Package, look: impl Fn() -> Option<PathBuf>) -> Result<PathBuf, String> {
-    if let Some(program) = look() {
-        return Ok(program);
+/// Installs a package, unless its server is there. The service of the package has the same name.
+fn ensure(package: &str, locate: fn() -> Option<PathBuf>) -> Result<(), String> {
+    if locate().is_none() {
+        install(package)?;
     }
-    package.install()?;
-    let (name, program) = (package.name, package.program);
-    look().ok_or_else(|| format!("the package {name} was installed but has no {program}"))
+    let program = locate().ok_or_else(|| format!("the package {package} has no server"))?;
+    let version = output(Command::new(program).arg("--version"))?;
+    println!("{}", version.trim());
+    Ok(())
 }
 
 fn postgres() -> Option<PathBuf> {
@@ -53,8 +42,44 @@ fn postgres() -> Option<PathBuf> {
     installed.or_else(|| find("postgres").filter(|_| find("initdb").is_some()))
 }
 
-fn tell_version(program: &Path) -> Result<(), String> {
-    let version = output(Command::new(program).arg("--version"))?;
-    println!("{}", version.trim());
+/// Installs a package, and stops its service: the tests start servers of their own.
+fn install(package: &str) -> Result<(), String> {
+    let root = geteuid().is_root();
+    let sudo = || output(Command::new("sudo").args(["-n", "true"])).is_ok();
+    if find("apt-get").is_none() || !(root || sudo()) {
+        return Err(format!(
+            "{package} is missing, and installing it takes apt-get, and root or sudo without a password; install \
+             Redis 7 and PostgreSQL, and put redis-server, initdb, postgres and psql in PATH"
+        ));
+    }
+    let as_root = |arguments: &[&str]| {
+        let prefix: &[&str] = if root {
+            &["env"]
+        } else {
+            &["sudo", "-n", "env"]
+        };
+        let mut command = Command::new(prefix[0]);
+        command
+            .args(&prefix[1..])
+            .arg("DEBIAN_FRONTEND=noninteractive");
+        run(command.args(arguments))
+    };
+    as_root(&["apt-get", "-q", "update"])?;
+    as_root(&[
+        "apt-get",
+        "-q",
+        "install",
+        "-y",
+        "--no-install-recommends",
+        package,
+    ])?;
+    let stopped = if Path::new("/run/systemd/system").exists() {
+        as_root(&["systemctl", "disable", "--now", package])
+    } else {
+        as_root(&["service", package, "stop"])
+    };
+    if let Err(error) = stopped {
+        println!("WARNING: the service of the package may be running: {error}");
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Steps with headings, and a table of how long each took.
+//! Steps with headings, and a table of their durations.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ pub(crate) struct Steps {
 #[derive(Debug)]
 struct Step {
     title: String,
-    took: Duration,
+    duration: Duration,
     failure: Option<String>,
 }
 
 impl Steps {
-    /// Runs a step. Those after it run even if it fails, so that one run shows all that is wrong.
+    /// Runs a step. Later steps run even if it fails, so that one run shows all faults.
     pub(crate) fn run(&mut self, title: &str, step: impl FnOnce() -> Result<(), String>) {
         println!("\n==> {title}");
         let start = Instant::now();
@@ -27,7 +27,7 @@ impl Steps {
         }
         self.done.push(Step {
             title: title.to_owned(),
-            took: start.elapsed(),
+            duration: start.elapsed(),
             failure,
         });
     }
@@ -41,14 +41,14 @@ impl Steps {
     pub(crate) fn finish(self) -> ExitCode {
         println!("\n==> Summary");
         for step in &self.done {
-            let seconds = step.took.as_secs_f64();
-            let verdict = match &step.failure {
+            let seconds = step.duration.as_secs_f64();
+            let outcome = match &step.failure {
                 Some(failure) => format!("FAILED: {failure}"),
                 None => "ok".into(),
             };
-            println!("{seconds:>8.1} s  {:<40} {verdict}", step.title);
+            println!("{seconds:>8.1} s  {:<40} {outcome}", step.title);
         }
-        let total: Duration = self.done.iter().map(|step| step.took).sum();
+        let total: Duration = self.done.iter().map(|step| step.duration).sum();
         println!("{:>8.1} s  in all", total.as_secs_f64());
         ExitCode::from(u8::from(self.failed()))
     }

@@ -1,41 +1,29 @@
 //! What each task consists of.
 
+use std::env;
 use std::process::ExitCode;
-use std::{env, fs};
 
-use crate::metadata::Metadata;
 use crate::steps::Steps;
-use crate::tools::{cargo, find, root, run as run_program};
-use crate::{advisories, dependencies, faults, licences, processes, servers, tidy};
+use crate::tools::{cargo, find, run as run_program};
+use crate::{dependencies, faults, processes, servers};
 
-/// Runs a task. `None` if there is no such task.
-pub(crate) fn run(task: &str) -> Option<ExitCode> {
-    let mut steps = Steps::default();
-    match task {
-        "test" => test(&mut steps),
-        "ci" => {
-            test(&mut steps);
-            lint(&mut steps);
-            check_licences(&mut steps);
-            check_dependencies(&mut steps);
-            steps.run("advisories", advisories::check);
-        }
-        "lint" => lint(&mut steps),
-        "licences" => check_licences(&mut steps),
-        "dependencies" => check_dependencies(&mut steps),
-        "advisories" => steps.run("advisories", advisories::check),
-        "tidy" => steps.run("tidy files", || tidy::check(root())),
-        _ => return None,
-    }
-    Some(steps.finish())
-}
-
-/// How many tests of a program run at once: most wait for servers and clocks, and hardly compute.
+/// How many tests of a program run at once. Most wait for servers and clocks, and hardly compute.
 const TEST_THREADS: &str = "6";
 
-/// Every test there is. The tidy rules are among them.
-fn test(steps: &mut Steps) {
-    processes::adopt();
+/// All of the workspace, with its tests. Every step that compiles asks for this, in one way or another, so that
+/// cargo resolves the same features each time, and compiles each dependency only once.
+const WORKSPACE: [&str; 2] = ["--workspace", "--locked"];
+
+/// Runs the steps of a task, and prints their durations.
+pub(crate) fn run(task: fn(&mut Steps)) -> ExitCode {
+    let mut steps = Steps::default();
+    task(&mut steps);
+    steps.finish()
+}
+
+/// Runs every test. The rules of `tidy` and the list of public items are tests of this crate.
+pub(crate) fn test(steps: &mut Steps) {
+    processes::adopt_orphans();
     steps.run("servers and a C compiler", || {
         servers::ensure_redis()?;
         servers::ensure_postgres()?;
@@ -48,23 +36,38 @@ fn test(steps: &mut Steps) {
         return;
     }
     steps.run("build the tests", || {
-        run_program(cargo().args(["test", "--workspace", "--locked", "--no-run"]))
+        let targets = ["--lib", "--tests", "--examples"];
+        let programs = ["--bin", "leasehold", "--bin", faults::PROGRAM];
+        run_program(
+            cargo()
+                .arg("build")
+                .args(WORKSPACE)
+                .args(targets)
+                .args(programs),
+        )
     });
     if steps.failed() {
         return;
     }
     steps.run("tests", || {
-        let tests = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+        let targets = ["--lib", "--bins", "--tests", "--examples"];
         let mut cargo = cargo();
         if env::var_os("RUST_TEST_THREADS").is_none() {
             cargo.env("RUST_TEST_THREADS", TEST_THREADS);
         }
-        run_program(cargo.args(["test", "--workspace", "--locked"]).args(tests))
+        cargo.arg("test").args(WORKSPACE).args(targets);
+        run_program(cargo.arg("--no-fail-fast"))
     });
     steps.run("models of the driver", || {
-        let models = ["--features", "__shuttle", "--lib", "model"];
-        let package = ["test", "--package", "leasehold", "--locked"];
-        run_program(cargo().args(package).args(models))
+        // The second package has no library and so no tests here: it is named for the features of dependencies.
+        let packages = ["--package", "leasehold", "--package", "leasehold-cli"];
+        let models = ["--features", "leasehold/__shuttle", "--lib", "model"];
+        run_program(
+            cargo()
+                .args(["test", "--locked"])
+                .args(packages)
+                .args(models),
+        )
     });
     steps.run("random faults, the short form", faults::short);
     steps.run(
@@ -72,50 +75,50 @@ fn test(steps: &mut Steps) {
         faults::short_watchdog,
     );
     steps.run("examples in the documentation", || {
-        run_program(cargo().args(["test", "--workspace", "--locked", "--doc"]))
+        run_program(cargo().arg("test").args(WORKSPACE).arg("--doc"))
     });
-    steps.run("no process is left", processes::none_left);
+    steps.run("no process is left running", processes::check_descendants);
 }
 
-fn lint(steps: &mut Steps) {
-    const FUZZ: [&str; 2] = ["--manifest-path", "fuzz/Cargo.toml"];
+/// Runs everything that a change must pass.
+pub(crate) fn ci(steps: &mut Steps) {
+    test(steps);
+    lint(steps);
+    dependencies(steps);
+}
+
+/// Checks the text of the program without running it.
+pub(crate) fn lint(steps: &mut Steps) {
     steps.run("formatting", || {
-        run_program(cargo().args(["fmt", "--all", "--check"]))?;
-        run_program(cargo().arg("fmt").args(FUZZ).arg("--check"))
+        run_program(cargo().args(["fmt", "--all", "--check"]))
     });
     steps.run("clippy", || {
-        let all = ["clippy", "--workspace", "--all-targets", "--locked"];
-        run_program(cargo().args(all).args(["--", "-D", "warnings"]))
+        let mut clippy = cargo();
+        // The fuzz targets are only checked, so the fuzzer that they link need not be compiled.
+        clippy
+            .env("CUSTOM_LIBFUZZER_PATH", "libfuzzer.a")
+            .arg("clippy");
+        run_program(
+            clippy
+                .args(WORKSPACE)
+                .args(["--all-targets", "--", "-D", "warnings"]),
+        )
     });
     steps.run("documentation", || {
-        // The program has the name of the library, so their pages cannot be made at once.
-        for what in [
-            &["--workspace", "--exclude", "leasehold-cli"][..],
-            &["--package", "leasehold-cli"],
-        ] {
+        // The program has the name of the library, so their pages cannot be written at once.
+        for targets in [&["--lib", "--examples"][..], &["--bins", "--examples"]] {
             let mut doc = cargo();
-            doc.env("RUSTDOCFLAGS", "-Dwarnings").arg("doc").args(what);
-            run_program(doc.args(["--no-deps", "--document-private-items", "--locked"]))?;
+            doc.env("CUSTOM_LIBFUZZER_PATH", "libfuzzer.a")
+                .env("RUSTDOCFLAGS", "-Dwarnings");
+            doc.arg("doc").args(WORKSPACE).args(targets);
+            run_program(doc.args(["--no-deps", "--document-private-items"]))?;
         }
         Ok(())
     });
-    steps.run("fuzz targets", || {
-        if find("c++").is_none() {
-            println!("WARNING: c++ is missing, so the fuzz targets were not compiled");
-            return Ok(());
-        }
-        // They have a workspace of their own, but no versions of their own.
-        let copied = fs::copy(root().join("Cargo.lock"), root().join("fuzz/Cargo.lock"));
-        copied.map_err(|error| format!("fuzz/Cargo.lock: {error}"))?;
-        let target = ["--target-dir", "target"];
-        run_program(cargo().arg("check").args(FUZZ).args(target))
-    });
 }
 
-fn check_licences(steps: &mut Steps) {
-    steps.run("licences", || licences::check(&Metadata::load()?, root()));
-}
-
-fn check_dependencies(steps: &mut Steps) {
-    steps.run("dependencies", || dependencies::check(&Metadata::load()?));
+/// Checks what the shipped crates are built from.
+pub(crate) fn dependencies(steps: &mut Steps) {
+    steps.run("dependencies", dependencies::check);
+    steps.run("licences and advisories", dependencies::deny);
 }

@@ -1,10 +1,15 @@
-//! Rules for files that no compiler knows. They are tests, and run with all others.
+//! Rules for files that no compiler checks. `cargo test` runs them, too.
 
 mod functions;
+mod imports;
 mod markdown;
+mod vocabulary;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use self::vocabulary::Vocabulary;
 
 /// How many lines of code a Rust file may have, without comments and empty lines.
 const CODE_LINES_MAX: usize = 500;
@@ -12,11 +17,11 @@ const CODE_LINES_MAX: usize = 500;
 /// How many lines the body of a function may have.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// How many bytes a file may have. What is larger was put in by mistake.
+/// How many bytes a file may have. A larger one was added by mistake.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// What means that something is not done. In two parts, so that this file does not contain it.
-const UNDONE: [&str; 5] = [
+/// Marks of unfinished work, in two parts, so that this file does not contain them.
+const UNFINISHED: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
@@ -24,7 +29,7 @@ const UNDONE: [&str; 5] = [
     concat!("unimplemented", "!("),
 ];
 
-/// Folders that hold no source.
+/// Directories without source files.
 const SKIPPED: [&str; 7] = [
     ".git",
     "target",
@@ -35,29 +40,40 @@ const SKIPPED: [&str; 7] = [
     "venv",
 ];
 
-/// Checks every file of the workspace and tells all that break a rule.
+/// Checks every file of the workspace, and prints all faults.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut files = Vec::new();
     collect(root, &mut files).map_err(|error| format!("{}: {error}", root.display()))?;
-    let mut wrong = Vec::new();
+    let mut found = Vec::new();
+    let mut sources = BTreeMap::new();
+    let mut vocabulary = Vocabulary::load();
     for file in &files {
         let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let shown = file.strip_prefix(root).unwrap_or(file).display();
-        let faults = faults(file, &bytes);
-        wrong.extend(faults.into_iter().map(|fault| format!("{shown}: {fault}")));
+        let relative = file.strip_prefix(root).unwrap_or(file);
+        let name = relative.to_string_lossy().into_owned();
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        let faults = [faults(file, &bytes), vocabulary.faults(relative, text)].concat();
+        found.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
+        if name.ends_with(".rs") {
+            sources.insert(name, text.to_owned());
+        }
     }
+    found.extend(imports::faults(&sources, &imports::KNOTS));
     println!("{} files", files.len());
-    for fault in &wrong {
+    for exception in vocabulary.needless() {
+        println!("note: {exception}; delete the exception in xtask/retired-words.txt");
+    }
+    for fault in &found {
         println!("{fault}");
     }
-    match wrong.len() {
+    match found.len() {
         0 => Ok(()),
-        count => Err(format!("{count} places break a rule")),
+        count => Err(format!("{count} faults")),
     }
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         let kind = entry.file_type()?;
@@ -71,7 +87,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is wrong with a file.
+/// The faults of a file by itself.
 fn faults(path: &Path, bytes: &[u8]) -> Vec<String> {
     let mut faults = Vec::new();
     if bytes.len() > BYTES_MAX {
@@ -84,9 +100,9 @@ fn faults(path: &Path, bytes: &[u8]) -> Vec<String> {
         faults.push("the last line has no end".into());
     }
     if text.contains('\r') {
-        faults.push("a line ends in the manner of Windows".into());
+        faults.push("a line ends with a carriage return".into());
     }
-    faults.extend(undone(text));
+    faults.extend(unfinished(text));
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("rs") => faults.extend(rust(text)),
         Some("md") => faults.extend(markdown::faults(path, text)),
@@ -95,17 +111,17 @@ fn faults(path: &Path, bytes: &[u8]) -> Vec<String> {
     faults
 }
 
-fn undone(text: &str) -> Vec<String> {
+fn unfinished(text: &str) -> Vec<String> {
     let lines = text.lines().enumerate();
     lines
         .flat_map(|(at, line)| {
-            let words = UNDONE.iter().filter(|word| is_word(line, word));
+            let words = UNFINISHED.iter().filter(|word| is_word(line, word));
             words.map(move |word| format!("line {}: {word}", at + 1))
         })
         .collect()
 }
 
-/// Whether a line contains a word that is no part of a longer one.
+/// Whether a line contains a word that is not part of a longer one.
 fn is_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -144,9 +160,7 @@ mod tests {
 
     #[test]
     fn the_repository_is_tidy() {
-        if let Err(wrong) = check(root()) {
-            panic!("{wrong}");
-        }
+        assert_eq!(check(root()), Ok(()));
     }
 
     fn faults_of(name: &str, text: &str) -> Vec<String> {
@@ -166,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_undone() {
-        for word in UNDONE {
+    fn unfinished_work_is_refused() {
+        for word in UNFINISHED {
             assert_eq!(faults_of("a.toml", &format!("# {word} later\n")).len(), 1);
         }
         assert!(faults_of("a.rs", "// AUTODOC\n").is_empty());
@@ -175,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_in_one_manner() {
+    fn lines_end_with_a_line_feed() {
         assert_eq!(faults_of("a", "a").len(), 1);
         assert_eq!(faults_of("a", "a\r\n").len(), 1);
         assert!(faults_of("a", "").is_empty());

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The folder of the workspace.
+/// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
@@ -19,7 +19,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs a program to its end. Its output goes where ours goes.
+/// Runs a program to its end. It inherits the output of this one.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let line = line(command);
     println!("$ {line}");
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs a program and gives what it printed.
+/// Runs a program and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let line = line(command);
     let output = command.stdin(Stdio::null()).output();
@@ -43,11 +43,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     Err(format!("{line} ended with {status}: {}", stderr.trim()))
 }
 
-/// Where a program is, if it is anywhere in `PATH`.
+/// The file of a program in `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
-        .map(|folder| folder.join(program))
+        .map(|directory| directory.join(program))
         .find(|file| file.is_file())
 }
 

@@ -123,7 +123,7 @@ impl Shared {
         let patience = std::time::Duration::from_millis(patience.unwrap_or(0));
         let silent = silent_since.map_or(now, Instant::from_nanos);
         let program = Program {
-            image: known.image,
+            process_nonce: known.process_nonce,
             drawn: known.drawn,
             since: Instant::from_nanos(known.since),
         };
@@ -145,7 +145,7 @@ impl Shared {
 
 fn introduction(id: journal::Id, known: Known) -> (ClientId, Introduction) {
     let introduction = Introduction {
-        image: known.image,
+        process_nonce: known.process_nonce,
         store: known.store,
         namespace: known.namespace,
         tenant: known.tenant,

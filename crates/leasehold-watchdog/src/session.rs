@@ -1,9 +1,9 @@
 //! What is said on a connection, and what comes of it. Without the connection itself.
 //!
 //! ```text
-//!   New -- Hello(Observer) --> Observer -- Ask, Status
-//!    '---- Hello(Client) ----> Client ---- Changes, Beat, Process, Ask, Status
-//!                                 '------- Farewell --> the end
+//!   New -- Hello(Observer) --> Observer -- LeaseQuery, Status
+//!    '---- Hello(Client) ----> Client ---- Changes, Heartbeat, Process, LeaseQuery, Status
+//!                                 '------- Disconnect --> the end
 //! ```
 //!
 //! Any other word ends the connection.
@@ -89,7 +89,7 @@ impl Session {
             },
             (Stage::New, _) => Step::Refuse(Refusal::Word),
             (_, ToNode::Status) => Step::Show(Pages::new(&self.shared)),
-            (_, ToNode::Ask { client, number }) => Step::Say(self.kept(client, number)),
+            (_, ToNode::LeaseQuery { client, number }) => Step::Say(self.kept(client, number)),
             (
                 Stage::Client {
                     client,
@@ -108,7 +108,7 @@ impl Session {
                         *batch = Some(changes.batch);
                         Step::Say(self.changes(&client, &changes, now))
                     }
-                    ToNode::Beat => {
+                    ToNode::Heartbeat => {
                         client.beat(now);
                         if !client.is_scheduled() {
                             self.shared.scheduler.look_at(&client, now);
@@ -124,7 +124,7 @@ impl Session {
                             Step::Refuse(refusal)
                         }
                     },
-                    ToNode::Farewell => {
+                    ToNode::Disconnect => {
                         self.shared.clients.forget(&client);
                         Step::ActionResult
                     }
@@ -222,7 +222,7 @@ impl Session {
         let store = self.shared.store(&introduction.store);
         let store = Arc::clone(store.ok_or(Refusal::Store)?);
         let mut program = Program {
-            image: introduction.image,
+            process_nonce: introduction.process_nonce,
             drawn: None,
             since: now,
         };
@@ -237,7 +237,7 @@ impl Session {
             }
             Peer::Remote(_) => Origin::Remote {
                 token: token.ok_or(Refusal::Token)?,
-                image: introduction.image,
+                process_nonce: introduction.process_nonce,
             },
         };
         let clients = &self.shared.clients;
@@ -294,7 +294,7 @@ impl Session {
         let kept = client
             .filter(|_| here)
             .and_then(|client| client.lock().charge.kept_until(number));
-        ToClient::Kept(kept.map(Instant::as_nanos))
+        ToClient::LeaseStatus(kept.map(Instant::as_nanos))
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long functions are, read off their indentation: rustfmt has seen to it.
+//! Lengths of functions, by the indentation that rustfmt gives them.
 
 /// The functions with more than `lines_max` lines between their braces.
 pub(super) fn longer_than(text: &str, lines_max: usize) -> Vec<String> {

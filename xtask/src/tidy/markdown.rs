@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A document has one title, in its first line, and its links lead to files that are there.
+/// A document has one title, in its first line, and its links lead to existing files.
 pub(super) fn faults(path: &Path, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let prose = prose(text);
@@ -12,12 +12,12 @@ pub(super) fn faults(path: &Path, text: &str) -> Vec<String> {
         1 => faults.push("its title is not its first line".into()),
         count => faults.push(format!("{count} titles, not one")),
     }
-    let folder = path.parent().unwrap_or(path);
+    let directory = path.parent().unwrap_or(path);
     for (at, line) in prose {
         for target in links(line) {
-            if is_file(target) && !folder.join(without_anchor(target)).exists() {
+            if is_file(target) && !directory.join(without_anchor(target)).exists() {
                 faults.push(format!(
-                    "line {at}: a link leads to {target}, which is not there"
+                    "line {at}: a link leads to {target}, which does not exist"
                 ));
             }
         }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_somewhere() {
+    fn links_lead_to_files() {
         assert_eq!(
             count("# One\n[x](Cargo.toml#a), [y](https://a/b), [z](#one)\n"),
             0

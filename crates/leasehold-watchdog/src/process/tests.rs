@@ -89,7 +89,7 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
     };
     let mut session = Session::new(&shared, Peer::Local(process, owner));
     let introduction = Introduction {
-        image: [0; 16],
+        process_nonce: [0; 16],
         store: "main".to_owned(),
         namespace: "leasehold".to_owned(),
         tenant: "default".to_owned(),

@@ -137,7 +137,7 @@ async fn replaced_by_another_program_it_is_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_program_with_another_image_is_not_another_program() {
+async fn the_same_program_with_another_nonce_is_not_another_program() {
     let fixture = Fixture::make().await;
     let _node = fixture.node().await;
     let mut actor = fixture.holder("lock", Duration::from_secs(2)).await;
@@ -244,7 +244,7 @@ async fn after_a_farewell_nothing_is_done() {
     let _node = fixture.node().await;
     let actor = fixture.holder("lock", LONG).await;
     let witness = fixture.holder("witness", LONG).await;
-    actor.tell("farewell");
+    actor.tell("disconnect");
     assert_eq!(actor.asks("hear"), "closed");
     assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
     actor.signal(Signal::KILL);

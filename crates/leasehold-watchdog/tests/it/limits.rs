@@ -59,7 +59,7 @@ async fn no_more_clients_than_it_may() {
     // One that is known is no further one, and one that has left makes room.
     let mut again = Raw::client(&fixture, 2);
     drop(second);
-    again.says(&ToNode::Farewell);
+    again.says(&ToNode::Disconnect);
     assert_eq!(again.hears(), None);
     let _third = Raw::client(&fixture, 3);
 }
@@ -86,7 +86,7 @@ async fn no_more_leases_than_it_may() {
     }));
     assert!(matches!(left, Some(ToClient::Acknowledged { .. })));
     assert_eq!(register(&mut second, 6..12), [9, 10, 11]);
-    first.says(&ToNode::Farewell);
+    first.says(&ToNode::Disconnect);
     assert_eq!(first.hears(), None);
     assert_eq!(
         register(&mut second, 20..30),

@@ -18,13 +18,13 @@ pub enum ToNode {
     /// What has changed with the leases of a client.
     Changes(Changes),
     /// A client lives, and renews its leases.
-    Beat,
+    Heartbeat,
     /// A further process that must be gone before the client is dead. Its pidfd is sent along.
     Process,
     /// The client ends in good order: it has no lease any more, or wants none to be looked after.
-    Farewell,
-    /// Until when does the node know a lease to be kept?
-    Ask {
+    Disconnect,
+    /// A query until when the node has renewed a lease.
+    LeaseQuery {
         /// The id of its client.
         client: [u8; 16],
         /// Its number.
@@ -56,7 +56,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Drawn by each program when it starts: another in the same process has taken its place (exec).
-    pub image: [u8; 16],
+    pub process_nonce: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
     pub store: String,
     /// The namespace of its locks.
@@ -122,7 +122,7 @@ pub enum ToClient {
     /// forgotten the client.
     Joined,
     /// Until when a lease is kept, by this machine's clock since it was started, in nanoseconds.
-    Kept(Option<u64>),
+    LeaseStatus(Option<u64>),
     /// Those who are there, or the next of them.
     Status {
         /// Some of them.

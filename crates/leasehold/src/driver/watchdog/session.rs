@@ -255,7 +255,7 @@ impl NodeSession {
                 other @ (ToClient::Refused(_) | ToClient::Closing) => {
                     return Err(unexpected(other));
                 }
-                ToClient::Welcome { .. } | ToClient::Kept(_) | ToClient::Status { .. } => {}
+                ToClient::Welcome { .. } | ToClient::LeaseStatus(_) | ToClient::Status { .. } => {}
             }
         }
     }
@@ -295,10 +295,10 @@ impl NodeSession {
                 within(mouth.say(&ToNode::Changes(changes))).await?;
             }
             if self.is_closed() {
-                return within(mouth.say(&ToNode::Farewell)).await;
+                return within(mouth.say(&ToNode::Disconnect)).await;
             }
             if lock(&self.registry).beat(self.clock.now()) {
-                within(mouth.say(&ToNode::Beat)).await?;
+                within(mouth.say(&ToNode::Heartbeat)).await?;
             }
             let Some(beat) = lock(&self.registry).next_beat() else {
                 return Ok(());

@@ -1,0 +1,362 @@
+//! Import cycles between the modules of a crate, computed from their `use` lines.
+//!
+//! A module and its own children may import each other. A re-export counts as the module that it leads to, not as
+//! the module that contains it. Imports of tests do not count.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A module as the names from the root of its crate.
+type Module = Vec<String>;
+
+/// The imports of each module: those it needs, by the modules that define them.
+type Imports = BTreeMap<Module, BTreeSet<Module>>;
+
+/// Modules that still import each other: their crate, the module that contains them (empty for the crate), and how many
+/// of them are part of a cycle at most.
+type Knot = (&'static str, &'static str, usize);
+
+/// The knots of today. A number may only shrink, and an entry without a cycle has to go.
+pub(super) const KNOTS: [Knot; 7] = [
+    ("crates/leasehold", "driver", 7),
+    ("crates/leasehold", "store", 28),
+    ("crates/leasehold-cli", "", 11),
+    ("crates/leasehold-faults", "", 9),
+    ("crates/leasehold-sim", "", 3),
+    ("crates/leasehold-testkit", "", 2),
+    ("crates/leasehold-watchdog", "", 8),
+];
+
+/// The cycles in these source files, named by their paths from the root of the workspace, that no knot contains.
+pub(super) fn faults(sources: &BTreeMap<String, String>, knots: &[Knot]) -> Vec<String> {
+    let mut crates: BTreeMap<&str, BTreeMap<Module, &str>> = BTreeMap::new();
+    for (path, text) in sources {
+        let Some((directory, file)) = path.split_once("/src/") else {
+            continue;
+        };
+        let library = sources.contains_key(&format!("{directory}/src/lib.rs"));
+        if let Some(module) = module(file, library) {
+            crates.entry(directory).or_default().insert(module, text);
+        }
+    }
+    let mut faults = Vec::new();
+    let mut tied = vec![Vec::new(); knots.len()];
+    for (directory, texts) in crates {
+        for (module, cycle) in cycles(&imports(&texts)) {
+            let name = module.join("::");
+            let in_knot = |knot: &Knot| knot.0 == directory && name.starts_with(knot.1);
+            let names: Vec<_> = cycle.iter().map(|module| module.join("::")).collect();
+            let cycle = format!(
+                "{directory}: an import cycle: {} -> {name}",
+                names.join(" -> ")
+            );
+            match knots.iter().position(in_knot) {
+                Some(knot) => tied[knot].push(cycle),
+                None => faults.push(cycle),
+            }
+        }
+    }
+    for ((directory, within, modules_max), tied) in knots.iter().zip(tied) {
+        if tied.is_empty() {
+            faults.push(format!(
+                "{directory}: no import cycle in {within:?}; delete the entry in KNOTS"
+            ));
+        } else if tied.len() > *modules_max {
+            let count = tied.len();
+            faults.extend(tied);
+            faults.push(format!(
+                "{directory}: import cycles of {count} modules in {within:?}, at most {modules_max}"
+            ));
+        }
+    }
+    faults
+}
+
+/// The module in a file of `src`. Programs beside the crate's root are crates of their own.
+fn module(file: &str, library: bool) -> Option<Module> {
+    let mut names: Module = file
+        .strip_suffix(".rs")?
+        .split('/')
+        .map(str::to_owned)
+        .collect();
+    match names.last()?.as_str() {
+        _ if names[0] == "bin" => return None,
+        "main" if names.len() == 1 && library => return None,
+        "main" | "lib" if names.len() == 1 => names.clear(),
+        "mod" => drop(names.pop()),
+        _ => {}
+    }
+    Some(names)
+}
+
+/// Each module that is part of a cycle, with the shortest one from there.
+fn cycles(imports: &Imports) -> Vec<(Module, Vec<Module>)> {
+    let cycle = |start: &Module| {
+        let mut paths = VecDeque::from([vec![start]]);
+        let mut reached = BTreeSet::new();
+        while let Some(path) = paths.pop_front() {
+            for next in path
+                .last()
+                .and_then(|last| imports.get(*last))
+                .into_iter()
+                .flatten()
+            {
+                if next == start {
+                    return Some(path.into_iter().cloned().collect());
+                }
+                if reached.insert(next) {
+                    paths.push_back([&path[..], &[next]].concat());
+                }
+            }
+        }
+        None
+    };
+    let modules = imports.keys();
+    modules
+        .filter_map(|module| Some((module.clone(), cycle(module)?)))
+        .collect()
+}
+
+fn imports(texts: &BTreeMap<Module, &str>) -> Imports {
+    let mut tests = BTreeSet::new();
+    let mut statements = BTreeMap::new();
+    for (module, text) in texts {
+        let text = without_tests(text, |test| {
+            tests.insert([&module[..], &[test.to_owned()]].concat());
+        });
+        statements.insert(module, used(&text));
+    }
+    statements.retain(|module, _| !(1..=module.len()).any(|len| tests.contains(&module[..len])));
+    let mut paths = Vec::new();
+    let mut exports = BTreeMap::new();
+    for (module, used) in &statements {
+        for Use { public, path, name } in used {
+            let Some(path) = absolute(module, path, &statements) else {
+                continue;
+            };
+            if *public {
+                exports.insert([module, std::slice::from_ref(name)].concat(), path.clone());
+            }
+            paths.push((*module, *public, path));
+        }
+    }
+    let mut imports = Imports::new();
+    for (module, public, path) in paths {
+        let target = definition(path, &exports, &statements);
+        let family = target
+            .split_last()
+            .is_some_and(|(_, parent)| parent == module.as_slice())
+            || module
+                .split_last()
+                .is_some_and(|(_, parent)| parent == target);
+        let exported = public && target.starts_with(module);
+        if !family && !exported && target != **module {
+            imports.entry(module.clone()).or_default().insert(target);
+        }
+    }
+    imports
+}
+
+/// The module that defines an item: behind all re-exports, the longest part of the path that is a module.
+fn definition<T>(
+    mut path: Module,
+    exports: &BTreeMap<Module, Module>,
+    modules: &BTreeMap<&Module, T>,
+) -> Module {
+    // More re-exports than this are a circle.
+    for _ in 0..10 {
+        let len = (0..=path.len())
+            .rev()
+            .find(|len| modules.contains_key(&path[..*len].to_vec()));
+        let len = len.unwrap_or_default();
+        match path.get(..=len).and_then(|name| exports.get(name)) {
+            Some(target) if *target != path[..=len] => {
+                path = [target.as_slice(), &path[len + 1..]].concat();
+            }
+            _ => {
+                path.truncate(len);
+                break;
+            }
+        }
+    }
+    path
+}
+
+/// A path from the root of the crate. `None` for paths into other crates.
+fn absolute<T>(module: &Module, path: &[String], modules: &BTreeMap<&Module, T>) -> Option<Module> {
+    let (first, rest) = path.split_first()?;
+    let child = || [module.as_slice(), std::slice::from_ref(first)].concat();
+    match first.as_str() {
+        "crate" => Some(rest.to_vec()),
+        "self" => Some([module, rest].concat()),
+        "super" => {
+            let ups = path.iter().take_while(|name| *name == "super").count();
+            let base = &module[..module.len().checked_sub(ups)?];
+            Some([base, &path[ups..]].concat())
+        }
+        _ => modules
+            .contains_key(&child())
+            .then(|| [module, path].concat()),
+    }
+}
+
+/// One name that a `use` line brings in.
+struct Use {
+    public: bool,
+    path: Vec<String>,
+    name: String,
+}
+
+fn used(text: &str) -> Vec<Use> {
+    let mut used = Vec::new();
+    let mut lines = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default().trim());
+    while let Some(line) = lines.next() {
+        let (public, tree) = match line.split_once("use ") {
+            Some(("", tree)) => (false, tree),
+            Some((visibility, tree)) if is_visibility(visibility) => (true, tree),
+            _ => continue,
+        };
+        let mut tree = tree.to_owned();
+        while !tree.ends_with(';') {
+            let Some(line) = lines.next() else { break };
+            tree.push_str(line);
+        }
+        expand(tree.trim_end_matches(';'), &mut |path| {
+            let (path, alias) = path.split_once(" as ").unwrap_or((path, ""));
+            let path: Vec<_> = path
+                .trim_end_matches("::self")
+                .split("::")
+                .map(str::to_owned)
+                .collect();
+            let name = path
+                .last()
+                .filter(|_| alias.is_empty())
+                .map_or(alias, String::as_str)
+                .to_owned();
+            used.push(Use { public, path, name });
+        });
+    }
+    used
+}
+
+fn is_visibility(text: &str) -> bool {
+    text == "pub " || text.starts_with("pub(") && text.ends_with(") ")
+}
+
+/// Calls `found` with each path in a tree such as `a::{b, c::{self, d as e}}`.
+fn expand(tree: &str, found: &mut dyn FnMut(&str)) {
+    let Some((prefix, rest)) = tree.split_once('{') else {
+        return found(tree.trim());
+    };
+    let mut depth = 0;
+    let body = rest.rsplit_once('}').map_or(rest, |(body, _)| body);
+    let parts = body.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
+        expand(&format!("{prefix}{part}"), found);
+    }
+}
+
+/// The text without the items under `cfg(test)`. Calls `found` with the modules among them.
+fn without_tests(text: &str, mut found: impl FnMut(&str)) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let item = line.trim_start();
+        if !(item.starts_with("#[cfg(test)") || item.starts_with("#[cfg(all(test")) {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        let close = format!("{}}}", &line[..line.len() - item.len()]);
+        let head = lines
+            .by_ref()
+            .find(|line| !line.trim_start().starts_with("#["));
+        let head = head.unwrap_or_default();
+        if let Some((_, name)) = head.split_once("mod ") {
+            found(name.trim_end_matches([';', '{', ' ']));
+        }
+        if !head.ends_with([';', '}', ',']) {
+            lines
+                .by_ref()
+                .find(|line| *line == close || line.ends_with("};") && head.contains("use "));
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(files: &[(&str, &str)], knots: &[Knot]) -> Vec<String> {
+        let source =
+            |(path, text): &(&str, &str)| (format!("crates/a/src/{path}.rs"), (*text).to_owned());
+        faults(&files.iter().map(source).collect(), knots)
+    }
+
+    const CYCLE: [(&str, &str); 4] = [
+        ("lib", "mod b;\nmod c;\nmod d;\n"),
+        ("b", "use crate::{\n    c::C, // why\n};\n"),
+        ("c", "pub(crate) use super::d::{self, D as E};\n"),
+        ("d/mod", "fn f() {\n    use crate::b::B;\n}\n"),
+    ];
+
+    #[test]
+    fn a_cycle_is_printed_from_each_of_its_modules() {
+        let faults = faults_of(&CYCLE, &[]);
+        assert_eq!(faults.len(), 3);
+        assert_eq!(faults[0], "crates/a: an import cycle: b -> c -> d -> b");
+        assert!(faults_of(&CYCLE[..3], &[]).is_empty());
+    }
+
+    #[test]
+    fn a_knot_may_only_shrink() {
+        let knot = |within, modules_max| ("crates/a", within, modules_max);
+        assert!(faults_of(&CYCLE, &[knot("", 3)]).is_empty());
+        assert_eq!(faults_of(&CYCLE, &[knot("", 2)]).len(), 4);
+        assert_eq!(faults_of(&CYCLE[..3], &[knot("", 3)]).len(), 1);
+        assert_eq!(faults_of(&CYCLE, &[knot("", 3), knot("e", 1)]).len(), 1);
+    }
+
+    #[test]
+    fn parents_and_children_may_import_each_other() {
+        let parent = ("b/mod", "use self::c::C;\npub struct B;\n");
+        let child = ("b/c", "use super::B;\n");
+        assert!(faults_of(&[parent, child, ("lib", "")], &[]).is_empty());
+        let grandchild = ("b/c/d", "use crate::b::{self, B};\n");
+        let user = ("b/mod", "use self::c::d::D;\npub struct B;\n");
+        let lines = faults_of(&[user, child, grandchild, ("lib", "")], &[]);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0], "crates/a: an import cycle: b -> b::c::d -> b");
+    }
+
+    #[test]
+    fn a_re_export_counts_as_its_definition() {
+        let root = ("b/mod", "pub use self::c::C;\npub use self::d::*;\n");
+        let c = ("b/c", "struct C;\n");
+        let d = ("b/d", "use crate::b::C;\n");
+        let e = ("b/e/mod", "use crate::b::C;\n");
+        assert!(faults_of(&[root, c, d, e, ("lib", "pub use b::C;\n")], &[]).is_empty());
+        let tied = ("b/c", "use crate::b::e::E;\n");
+        let lines = faults_of(&[root, tied, d, e, ("lib", "")], &[]);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0], "crates/a: an import cycle: b::c -> b::e -> b::c");
+    }
+
+    #[test]
+    fn tests_and_programs_do_not_count() {
+        let b = ("b", "use crate::c::C;\n#[cfg(test)]\nmod tests;\n");
+        let tests = ("b/tests", "use crate::d::D;\n");
+        let c = ("c", "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}\n");
+        let d = (
+            "d",
+            "#[cfg(test)]\n#[allow(unused)]\nuse crate::b::B;\nuse crate::c::C;\n",
+        );
+        let program = ("bin/b", "use crate::c::C;\n");
+        assert!(faults_of(&[b, tests, c, d, program, ("lib", "")], &[]).is_empty());
+    }
+}
