@@ -159,7 +159,7 @@ impl Driver {
         key: &Key,
         change: impl FnOnce(&mut Backoff, Instant) -> T,
     ) -> Option<T> {
-        if self.store.idempotent_acquire() {
+        if self.store.capabilities().idempotent_acquire {
             return None;
         }
         let now = self.clock.now();
