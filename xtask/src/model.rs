@@ -1,10 +1,10 @@
-//! `cargo xtask model`: every state of the models, and the table of them in `docs/guarantees.md`.
+//! `cargo xtask model`: every state of the models, and the table of them in `docs/model.md`.
 
 use std::fs;
 
 use crate::tools::{cargo, root};
 
-const DOCUMENT: &str = "docs/guarantees.md";
+const DOCUMENT: &str = "docs/model.md";
 
 /// What stands around the table.
 const BEGIN: &str = "<!-- model: begin, written by cargo xtask model -->\n";

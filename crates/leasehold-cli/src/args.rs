@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leasehold::ReplicaCount;
 
-use crate::bench::BenchArgs;
 use crate::duration;
 use crate::watchdog::WatchdogArgs;
 use crate::watched::WatchArgs;
@@ -71,21 +70,17 @@ pub(crate) struct StoreArgs {
 /// told here would take its place.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List the locks that are held, and by whom
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
     Doctor(DoctorArgs),
     Watchdog(Box<WatchdogArgs>),
-    Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
-    /// Takes part in a bench of several processes; started by `bench`
-    #[command(name = "__bench-member", hide = true)]
-    BenchMember,
 }
 
 /// Take a lock, run a command, release the lock.
@@ -166,7 +161,7 @@ pub(crate) struct RunArgs {
         hide_default_value = true
     )]
     pub(crate) label: String,
-    /// Say on stderr how long it waited, how long it held the lock, and its token
+    /// Say on stderr why the store refuses for now, how long it waited and held the lock, and its token
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }

@@ -28,7 +28,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     let report = connect::in_namespace(store, builder)
         .ttl(args.ttl)
         .durability(durability.unwrap_or(Durability::None))
-        .examine(&connect::url(store)?)
+        .diagnose(&connect::url(store)?)
         .await?;
     if args.json {
         output::json(&Json::from(&report))?;

@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::fmt;
 
-use leasehold::ErrorKind;
-
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
@@ -56,11 +54,11 @@ impl Failure {
         self
     }
 
-    /// Whether a server that is there refuses for a while.
+    /// Whether the store answered that it refuses for a while.
     pub(crate) fn is_transient_refusal(&self) -> bool {
         let source = self.source.as_ref();
         let error = source.and_then(|source| source.downcast_ref::<leasehold::Error>());
-        error.is_some_and(|error| error.is_transient() && error.kind() == ErrorKind::Store)
+        error.is_some_and(leasehold::Error::is_transient_refusal)
     }
 
     pub(crate) fn code(&self) -> u8 {

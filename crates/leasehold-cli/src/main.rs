@@ -6,7 +6,6 @@ macro_rules! note {
 }
 
 mod args;
-mod bench;
 mod completions;
 mod connect;
 mod doctor;
@@ -57,9 +56,7 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
-        Command::Bench(args) => bench(&args, &cli.store),
         Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
-        Command::BenchMember => Ok(bench::member()),
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args, &cli.store)),
@@ -68,17 +65,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Doctor(args) => wait_for(doctor::doctor(&args, &cli.store)),
         Command::Release(args) => wait_for(release::release(&args, &cli.store)),
     }
-}
-
-/// Makes a runtime of its own, as it is asked for threads.
-fn bench(args: &bench::BenchArgs, store: &args::StoreArgs) -> Result<u8, Failure> {
-    let place = bench::Place::new(
-        connect::url(store)?,
-        connect::password(store)?,
-        store.namespace.clone(),
-        store.tenant.clone(),
-    );
-    bench::run(args, &place)
 }
 
 /// Runs on this one thread: the parent-death signal of a child fires when the thread dies that

@@ -114,20 +114,41 @@ pub fn retry_after(failing: Duration) -> Duration {
     (failing / 4).clamp(RETRY_MIN, RETRY_MAX)
 }
 
-/// How far contenders spread out that keep each other from a majority.
+/// When a contender asks that others keep from a majority.
 ///
 /// Contenders that ask at the same time split the vote, and nobody wins. So each of them asks at a
 /// random instant within a window. The window doubles with each split vote, grows a little when another
-/// has won meanwhile, and is halved by a win of its own. A contender whose vote was never split has no
-/// window, and asks at once. A client keeps the window of a lock from one acquisition to the next: it
-/// says how many others want the lock, which is not learned anew each time.
+/// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
+/// split has no window, and asks at once. A client keeps the window of a lock from one acquisition to
+/// the next: it says how many others want the lock, which is not learned anew each time.
 ///
 /// This is the binary exponential backoff of Metcalfe and Boggs, "Ethernet: distributed packet
 /// switching for local computer networks" (1976), with the gentle changes of V. Bharghavan et al.,
-/// "MACAW" (1994).
+/// "MACAW" (1994). Alone it has the capture effect: the window of the last winner is the smallest, so it
+/// wins again. Two rules bound that:
+///
+/// * **Age has priority.** The window after a change of the record shrinks with the time since the first
+///   refusal, down to nothing after some hundred rounds. On busy masters a round takes long: their
+///   contenders are all old otherwise, and ask at once.
+/// * **A turn ends.** A client that has had the lock for a turn lets a moment pass after its release
+///   before it asks again. It does so even if it was never refused: nothing else shows it that others
+///   wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     window: Duration,
+    /// What a round takes in which the lock is not granted, averaged.
+    round: Duration,
+    /// Since when it is refused.
+    refused_since: Option<Instant>,
+    turn: Option<Turn>,
+}
+
+/// The time in which only this client was granted the lock, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    begun: Instant,
+    /// The last release.
+    released: Option<Instant>,
 }
 
 /// The bounds of the window. A round that takes long has a larger one.
@@ -137,31 +158,95 @@ const WINDOW_MAX: Duration = Duration::from_millis(250);
 /// How many rounds fit into the largest window at least.
 const WINDOW_ROUNDS: u32 = 32;
 
+/// After so many rounds of refusals a contender has no window after a change. With fewer, the many
+/// contenders of busy masters all ask at once; with more, one of few contenders starves.
+const AGE_ROUNDS: u32 = 512;
+
+/// How long a client may take the lock again and again before it lets a moment pass, and how long that is:
+/// enough for others to be notified of the release and to ask, and little of a turn.
+const TURN: Duration = Duration::from_millis(200);
+const YIELD: Duration = Duration::from_millis(4);
+
 impl Backoff {
     /// The vote was split, in a round that took so long.
-    pub fn split(&mut self, round: Duration) {
+    pub fn split(&mut self, round: Duration, now: Instant) {
         let doubled = (self.window * 2).max(round * 2);
         self.window = doubled.clamp(WINDOW_MIN, WINDOW_MAX.max(round * WINDOW_ROUNDS));
+        self.not_granted(round, now);
     }
 
-    /// Another has won.
-    pub fn refused(&mut self) {
+    /// Another has won, as a round has shown that took so long.
+    pub fn refused(&mut self, round: Duration, now: Instant) {
         let grown = self.window * 9 / 8;
         self.window = grown.min(WINDOW_MAX.max(self.window));
+        self.not_granted(round, now);
     }
 
     /// The lock was granted.
-    pub fn won(&mut self) {
-        self.window /= 2;
+    pub fn won(&mut self, now: Instant) {
+        self.window = self.window * 3 / 4;
         if self.window < WINDOW_MIN {
             self.window = Duration::ZERO;
         }
+        self.refused_since = None;
+        self.turn.get_or_insert(Turn {
+            begun: now,
+            released: None,
+        });
     }
 
-    /// Within which time to ask, at random. Zero: at once.
+    /// The lock is being released.
+    pub fn released(&mut self, now: Instant) {
+        if let Some(turn) = &mut self.turn {
+            turn.released = Some(now);
+        }
+    }
+
+    /// How long to wait before the first request of an acquisition.
+    pub fn pause(&mut self, now: Instant) -> Duration {
+        let Some(Turn {
+            begun,
+            released: Some(released),
+        }) = self.turn
+        else {
+            return Duration::ZERO;
+        };
+        let pause = YIELD.saturating_sub(now.since(released));
+        if pause.is_zero() {
+            // Others have had their chance.
+            self.turn = None;
+        } else if released.since(begun) >= TURN {
+            self.turn = None;
+            return pause;
+        }
+        Duration::ZERO
+    }
+
+    /// Within which time to ask after a split vote, at random. Zero: at once.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
+    }
+
+    /// Within which time to ask after the record was changed, at random. Zero: at once.
+    #[must_use]
+    pub fn window_after_change(&self, now: Instant) -> Duration {
+        let age = self.refused_since.map(|since| now.since(since));
+        let old = self.round * AGE_ROUNDS;
+        let left = old.saturating_sub(age.unwrap_or_default());
+        match old.is_zero() {
+            true => self.window,
+            false => self.window.mul_f64(left.div_duration_f64(old)),
+        }
+    }
+
+    fn not_granted(&mut self, round: Duration, now: Instant) {
+        self.round = match self.round.is_zero() {
+            true => round,
+            false => (self.round * 3 + round) / 4,
+        };
+        self.refused_since.get_or_insert(now);
+        self.turn = None;
     }
 }
 
@@ -241,34 +326,79 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut windows = Vec::new();
         for _ in 0..4 {
-            backoff.split(ms(1));
+            backoff.split(ms(1), at(0));
             windows.push(backoff.window());
         }
         assert_eq!(windows, [ms(4), ms(8), ms(16), ms(32)]);
-        backoff.refused();
+        backoff.refused(ms(1), at(0));
         assert_eq!(backoff.window(), ms(36));
-        (0..100).for_each(|_| backoff.refused());
+        (0..100).for_each(|_| backoff.refused(ms(1), at(0)));
         assert_eq!(backoff.window(), WINDOW_MAX);
         let mut slow = Backoff::default();
-        slow.split(ms(100));
+        slow.split(ms(100), at(0));
         assert_eq!(slow.window(), ms(200));
-        (0..100).for_each(|_| slow.split(ms(100)));
+        (0..100).for_each(|_| slow.split(ms(100), at(0)));
         assert_eq!(slow.window(), ms(3_200));
-        slow.refused();
+        slow.refused(ms(1), at(0));
         assert_eq!(slow.window(), ms(3_200));
     }
 
     #[test]
     fn a_window_closes_with_wins_and_opens_only_with_a_split() {
+        let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
-        backoff.refused();
-        backoff.won();
+        backoff.refused(ms(1), at(0));
+        backoff.won(at(0));
         assert_eq!(backoff.window(), Duration::ZERO);
-        (0..100).for_each(|_| backoff.split(Duration::from_millis(1)));
+        (0..100).for_each(|_| backoff.split(ms(1), at(0)));
         let wins = (0..).take_while(|_| {
-            backoff.won();
+            backoff.won(at(0));
             !backoff.window().is_zero()
         });
-        assert_eq!(wins.count(), 5);
+        assert_eq!(wins.count(), 14);
+    }
+
+    #[test]
+    fn a_window_after_a_change_closes_with_rounds_of_age_and_opens_with_a_win() {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::default();
+        (0..3).for_each(|_| backoff.split(ms(1), at(1_000)));
+        assert_eq!(backoff.window_after_change(at(1_000)), ms(16));
+        assert_eq!(backoff.window_after_change(at(1_128)), ms(12));
+        assert_eq!(backoff.window_after_change(at(1_512)), Duration::ZERO);
+        assert_eq!(backoff.window_after_change(at(9_000)), Duration::ZERO);
+        assert_eq!(backoff.window(), ms(16));
+        backoff.won(at(9_000));
+        assert_eq!(backoff.window_after_change(at(9_500)), ms(12));
+        // A round takes 4 ms on average by now.
+        backoff.split(ms(13), at(10_000));
+        assert_eq!(backoff.window_after_change(at(11_024)), ms(13));
+    }
+
+    #[test]
+    fn a_turn_ends_with_a_pause_unless_the_lock_was_free_meanwhile_or_another_had_it() {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.pause(at(0)), Duration::ZERO);
+        let hold = |backoff: &mut Backoff, from: u64, to: u64| {
+            backoff.won(at(from));
+            backoff.released(at(to));
+        };
+        hold(&mut backoff, 0, 100);
+        assert_eq!(backoff.pause(at(101)), Duration::ZERO);
+        hold(&mut backoff, 102, 199);
+        assert_eq!(backoff.pause(at(199)), Duration::ZERO);
+        hold(&mut backoff, 200, 210);
+        assert_eq!(backoff.pause(at(211)), ms(3));
+        // The next turn begins anew.
+        hold(&mut backoff, 220, 400);
+        assert_eq!(backoff.pause(at(401)), Duration::ZERO);
+        hold(&mut backoff, 401, 500);
+        assert_eq!(backoff.pause(at(504)), Duration::ZERO);
+        hold(&mut backoff, 504, 600);
+        assert_eq!(backoff.pause(at(600)), Duration::ZERO);
+        backoff.refused(ms(1), at(601));
+        hold(&mut backoff, 701, 800);
+        assert_eq!(backoff.pause(at(800)), Duration::ZERO);
     }
 }

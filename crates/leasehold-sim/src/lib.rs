@@ -1,5 +1,6 @@
 //! What the tests of Leasehold need to find out whether its rules are right; never shipped.
 //!
+//! * [`contention`] measures who gets a lock over many masters how often.
 //! * [`history`] makes random operations and clock steps out of a number, to play to a store and to
 //!   the rule and to compare the answers.
 //! * [`judge`] reads operations and answers and says which promise was broken. It shares no code
@@ -13,6 +14,7 @@
 //!
 //! All of it is decided by a number: the same number gives the same history and the same world.
 
+pub mod contention;
 pub mod history;
 pub mod judge;
 pub mod model;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Durability;
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::store::{Key, Reply, Request};
 use leasehold_core::watchdog::{ActionResult, WatchdogAction};
@@ -171,11 +170,7 @@ impl PendingAction {
                 ttl,
             },
         };
-        Request {
-            key: self.key.clone(),
-            op,
-            durability: Durability::None,
-        }
+        Request::new(self.key.clone(), op)
     }
 }
 

@@ -48,7 +48,10 @@ pub(crate) enum Origin {
     /// A process of this machine.
     Local(Identity),
     /// A program elsewhere, let in by a token.
-    Remote { token: usize, image: [u8; 16] },
+    Remote {
+        token: usize,
+        process_nonce: [u8; 16],
+    },
 }
 
 impl Origin {
@@ -73,7 +76,7 @@ pub(crate) struct About {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     /// What it drew when it began.
-    pub(crate) image: [u8; 16],
+    pub(crate) process_nonce: [u8; 16],
     /// What the kernel drew for it, if that can be seen.
     pub(crate) drawn: Option<u64>,
     /// When it said hello.
@@ -87,7 +90,7 @@ impl Program {
             (Some(drawn), Some(before)) => drawn != before,
             _ => true,
         };
-        self.image != before.image && drawn && self.since > before.since
+        self.process_nonce != before.process_nonce && drawn && self.since > before.since
     }
 }
 
@@ -262,6 +265,11 @@ impl Client {
         Ok(true)
     }
 
+    /// Whether a process is one of its own already.
+    pub(crate) fn has_process(&self, identity: Identity) -> bool {
+        self.lock().members.has(identity)
+    }
+
     /// Adds a process that is kept already.
     pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
         let mut state = self.lock();
@@ -381,7 +389,7 @@ impl Client {
             label,
         } = self.about.clone();
         Known {
-            image: state.program.image,
+            process_nonce: state.program.process_nonce,
             drawn: state.program.drawn,
             store: self.store.redacted_url().to_owned(),
             namespace: self.space.namespace().to_string(),

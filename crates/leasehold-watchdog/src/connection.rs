@@ -81,8 +81,8 @@ enum Ending {
     Replaced,
     /// It is no client's, and another needs its place.
     Displaced,
-    /// The client has said farewell.
-    Farewell,
+    /// The client has disconnected in good order.
+    Disconnect,
     /// The node is about to stop.
     Closing,
 }
@@ -229,7 +229,7 @@ impl<L: Link> Connection<L> {
             Step::Say(word) => self.say(&word),
             Step::Show(pages) => self.pages = Some(pages),
             Step::Refuse(refusal) => self.refuse(refusal),
-            Step::ActionResult => self.end(Ending::Farewell),
+            Step::ActionResult => self.end(Ending::Disconnect),
         }
         if self.ending.is_none() && self.session.is_introduced() {
             self.until = None;
@@ -348,7 +348,7 @@ impl fmt::Display for Ending {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Replaced => f.write_str("the client speaks by another connection"),
             Self::Displaced => f.write_str("another needs its place"),
-            Self::Farewell => f.write_str("the client ends"),
+            Self::Disconnect => f.write_str("the client ends"),
             Self::Closing => f.write_str("the node is about to stop"),
         }
     }

@@ -61,7 +61,7 @@ impl Handover {
                     .collect();
                 let whole = found.len() == saved.processes.len() && !found.is_empty();
                 let found = found.into_iter().map(|(place, descriptor)| {
-                    let process = Process::new(descriptor).ok()?;
+                    let process = Process::new(descriptor, shared.count_file()).ok()?;
                     Some((place, Arc::new(process)))
                 });
                 let found: Option<Vec<_>> = found.collect();
@@ -123,7 +123,7 @@ impl Shared {
         let patience = std::time::Duration::from_millis(patience.unwrap_or(0));
         let silent = silent_since.map_or(now, Instant::from_nanos);
         let program = Program {
-            image: known.image,
+            process_nonce: known.process_nonce,
             drawn: known.drawn,
             since: Instant::from_nanos(known.since),
         };
@@ -145,7 +145,7 @@ impl Shared {
 
 fn introduction(id: journal::Id, known: Known) -> (ClientId, Introduction) {
     let introduction = Introduction {
-        image: known.image,
+        process_nonce: known.process_nonce,
         store: known.store,
         namespace: known.namespace,
         tenant: known.tenant,

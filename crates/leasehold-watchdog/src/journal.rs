@@ -46,7 +46,7 @@ pub(crate) type Id = [u8; 16];
 /// Who a client is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Known {
-    pub(crate) image: [u8; 16],
+    pub(crate) process_nonce: [u8; 16],
     pub(crate) drawn: Option<u64>,
     pub(crate) store: String,
     pub(crate) namespace: String,

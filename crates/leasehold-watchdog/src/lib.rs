@@ -35,6 +35,7 @@ mod batch;
 mod client;
 mod connection;
 mod error;
+mod files;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -28,16 +28,20 @@ impl Limits {
     /// How many files are for the stores, for what is asked over HTTP, and for the node itself.
     const FILES_RESERVED: usize = 128;
 
-    /// How many files a connection takes: its socket, and the process at its other end.
-    const FILES_EACH: usize = 2;
+    /// How many files a connection takes: its socket, the process at its other end, and a descriptor that
+    /// was sent along and not taken yet.
+    pub(crate) const FILES_PER_CONNECTION: usize = 3;
 
-    /// How many may be connected where this process may have so many files open.
-    pub(crate) fn connections(&self, files: Option<u64>) -> usize {
-        let wanted = self.clients.saturating_add(Self::GUESTS);
-        let files = files.and_then(|files| usize::try_from(files).ok());
-        let possible =
-            files.map(|files| files.saturating_sub(Self::FILES_RESERVED) / Self::FILES_EACH);
-        possible.map_or(wanted, |possible| possible.clamp(1, wanted))
+    /// How many may be connected.
+    pub(crate) fn connections(&self) -> usize {
+        self.clients.saturating_add(Self::GUESTS)
+    }
+
+    /// How many files connections and watched processes may take, where this process may have so many open.
+    pub(crate) fn files(open_max: Option<u64>) -> usize {
+        let open_max = open_max.and_then(|open_max| usize::try_from(open_max).ok());
+        let files = open_max.map(|open_max| open_max.saturating_sub(Self::FILES_RESERVED));
+        files.map_or(usize::MAX, |files| files.max(Self::FILES_PER_CONNECTION))
     }
 }
 
@@ -46,11 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_files_for_the_stores() {
-        let limits = Limits::default();
-        assert_eq!(limits.connections(None), 10_128);
-        assert_eq!(limits.connections(Some(1_048_576)), 10_128);
-        assert_eq!(limits.connections(Some(1_024)), 448);
-        assert_eq!(limits.connections(Some(64)), 1);
+    fn peers_leave_files_for_the_stores() {
+        assert_eq!(Limits::files(None), usize::MAX);
+        assert_eq!(Limits::files(Some(1_024)), 896);
+        // One can connect at least.
+        assert_eq!(Limits::files(Some(64)), 3);
     }
 }

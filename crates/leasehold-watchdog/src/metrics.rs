@@ -59,7 +59,7 @@ fn measure(shared: &Shared) {
         };
         counts[place] += 1;
     }
-    let conditions = ["well", "held-up", "given-up", "unseen", "dead"];
+    let conditions = ["alive", "silent", "abandoned", "unknown", "dead"];
     for (condition, count) in conditions.into_iter().zip(counts) {
         gauge!("leasehold_watchdog_clients", "condition" => condition).set(f64::from(count));
     }

@@ -192,7 +192,7 @@ impl Node {
     }
 }
 
-/// Each client takes two files: as many as this process may have, however few it has at first.
+/// Each client takes a few files: as many as this process may have, however few it has at first.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -12,6 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::files::Counted;
+
 /// The file system of pidfds, where their inode numbers tell processes apart.
 const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 
@@ -22,6 +24,7 @@ pub(crate) struct Process {
     identity: Identity,
     /// As this machine's processes see it here. 0 if they do not.
     pid: u32,
+    _file: Counted,
 }
 
 /// Which process it is: equal for two descriptors of one, and never for two processes.
@@ -55,17 +58,17 @@ impl Owner {
 
 impl Process {
     /// The process that connected to this end of a unix socket.
-    pub(crate) fn of_peer(socket: impl AsFd, owner: Owner) -> io::Result<Self> {
+    pub(crate) fn of_peer(socket: impl AsFd, owner: Owner, file: Counted) -> io::Result<Self> {
         match getsockopt(&socket.as_fd(), PeerPidfd) {
-            Ok(pidfd) => Self::new(pidfd),
+            Ok(pidfd) => Self::new(pidfd, file),
             // A kernel before 6.5.
-            Err(nix::errno::Errno::ENOPROTOOPT) => Self::by_pid(owner),
+            Err(nix::errno::Errno::ENOPROTOOPT) => Self::by_pid(owner, file),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The process that has an id at this moment, if it is its owner's, and stays the same meanwhile.
-    fn by_pid(owner: Owner) -> io::Result<Self> {
+    fn by_pid(owner: Owner, file: Counted) -> io::Result<Self> {
         let other = || io::Error::other("the process has ended, and another has its id");
         let before = proc::started(owner.pid)?;
         let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
@@ -74,11 +77,11 @@ impl Process {
         if !same {
             return Err(other());
         }
-        Self::new(pidfd)
+        Self::new(pidfd, file)
     }
 
     /// The process of a descriptor.
-    pub(crate) fn new(pidfd: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(pidfd: OwnedFd, file: Counted) -> io::Result<Self> {
         let pid = proc::pid_of(&pidfd)?;
         let identity = match inode(&pidfd)? {
             Some(inode) => Identity::Inode(inode),
@@ -88,6 +91,7 @@ impl Process {
             pidfd: observed(pidfd)?,
             identity,
             pid,
+            _file: file,
         })
     }
 
@@ -122,13 +126,7 @@ impl Process {
 
     /// Whether it has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        let mut fds = [PollFd::new(self.pidfd.get_ref(), PollFlags::IN)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let looked = poll(&mut fds, Some(&at_once));
-        looked.is_ok() && fds[0].revents().contains(PollFlags::IN)
+        is_readable(self.pidfd.get_ref())
     }
 
     /// Waits until it has ended.
@@ -152,6 +150,26 @@ impl Process {
         }
         proc::why(self.pid)
     }
+}
+
+/// Whether the process of a descriptor has ended.
+///
+/// # Errors
+///
+/// If the descriptor is of something else.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> io::Result<bool> {
+    proc::pid_of(pidfd)?;
+    Ok(is_readable(pidfd))
+}
+
+fn is_readable(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let looked = poll(&mut fds, Some(&at_once));
+    looked.is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
 /// Which process it is by its id. One that is not visible here cannot be told from others.

@@ -1,9 +1,9 @@
 //! What is said on a connection, and what comes of it. Without the connection itself.
 //!
 //! ```text
-//!   New -- Hello(Observer) --> Observer -- Ask, Status
-//!    '---- Hello(Client) ----> Client ---- Changes, Beat, Process, Ask, Status
-//!                                 '------- Farewell --> the end
+//!   New -- Hello(Observer) --> Observer -- LeaseQuery, Status
+//!    '---- Hello(Client) ----> Client ---- Changes, Heartbeat, Process, LeaseQuery, Status
+//!                                 '------- Disconnect --> the end
 //! ```
 //!
 //! Any other word ends the connection.
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::access::is_allowed;
 use crate::client::{Client, Origin, Program};
-use crate::process::{Owner, Process};
+use crate::process::{Owner, Process, has_ended};
 use crate::shared::Shared;
 use crate::status::Pages;
 
@@ -89,7 +89,7 @@ impl Session {
             },
             (Stage::New, _) => Step::Refuse(Refusal::Word),
             (_, ToNode::Status) => Step::Show(Pages::new(&self.shared)),
-            (_, ToNode::Ask { client, number }) => Step::Say(self.kept(client, number)),
+            (_, ToNode::LeaseQuery { client, number }) => Step::Say(self.kept(client, number)),
             (
                 Stage::Client {
                     client,
@@ -108,17 +108,23 @@ impl Session {
                         *batch = Some(changes.batch);
                         Step::Say(self.changes(&client, &changes, now))
                     }
-                    ToNode::Beat => {
+                    ToNode::Heartbeat => {
                         client.beat(now);
                         if !client.is_scheduled() {
                             self.shared.scheduler.look_at(&client, now);
                         }
                         Step::Silence
                     }
-                    ToNode::Process => {
-                        Step::Say(ToClient::Joined(self.join(&client, descriptor()).err()))
-                    }
-                    ToNode::Farewell => {
+                    ToNode::Process => match self.join(&client, descriptor()) {
+                        Ok(()) => Step::Say(ToClient::Joined),
+                        Err(refusal) => {
+                            // It may be the last that lives. Without it nobody can tell when the client
+                            // is dead.
+                            self.shared.clients.forget(&client);
+                            Step::Refuse(refusal)
+                        }
+                    },
+                    ToNode::Disconnect => {
                         self.shared.clients.forget(&client);
                         Step::ActionResult
                     }
@@ -216,7 +222,7 @@ impl Session {
         let store = self.shared.store(&introduction.store);
         let store = Arc::clone(store.ok_or(Refusal::Store)?);
         let mut program = Program {
-            image: introduction.image,
+            process_nonce: introduction.process_nonce,
             drawn: None,
             since: now,
         };
@@ -231,7 +237,7 @@ impl Session {
             }
             Peer::Remote(_) => Origin::Remote {
                 token: token.ok_or(Refusal::Token)?,
-                image: introduction.image,
+                process_nonce: introduction.process_nonce,
             },
         };
         let clients = &self.shared.clients;
@@ -267,8 +273,14 @@ impl Session {
             return Err(Refusal::Process);
         };
         let descriptor = descriptor.ok_or(Refusal::Process)?;
-        let process = Process::new(descriptor).map_err(|_| Refusal::Process)?;
-        let process = Arc::new(process);
+        if has_ended(&descriptor).map_err(|_| Refusal::Process)? {
+            return Ok(());
+        }
+        let process = Process::new(descriptor, self.shared.count_file());
+        let process = Arc::new(process.map_err(|_| Refusal::Process)?);
+        if !client.has_process(process.identity()) && !self.shared.has_room() {
+            return Err(Refusal::Processes);
+        }
         if client.join(&process)? {
             self.shared.watch(client, &process);
         }
@@ -282,7 +294,7 @@ impl Session {
         let kept = client
             .filter(|_| here)
             .and_then(|client| client.lock().charge.kept_until(number));
-        ToClient::Kept(kept.map(Instant::as_nanos))
+        ToClient::LeaseStatus(kept.map(Instant::as_nanos))
     }
 }
 

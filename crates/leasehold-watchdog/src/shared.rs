@@ -12,7 +12,9 @@ use tokio::sync::{Notify, watch};
 use crate::Error;
 use crate::access::Permission;
 use crate::client::{Client, Origin};
+use crate::files::{Counted, Files};
 use crate::handover::Handover;
+use crate::limits::Limits;
 use crate::monitors::Clients;
 use crate::process::Process;
 use crate::scheduler::Scheduler;
@@ -34,6 +36,9 @@ pub(crate) struct Shared {
     pub(crate) closing: watch::Sender<bool>,
     connections: AtomicUsize,
     connections_max: usize,
+    /// What connections and watched processes take.
+    files: Arc<Files>,
+    files_max: usize,
     /// Connections that no client speaks by, the oldest first. Each is notified when it has to end.
     guests: Mutex<VecDeque<Arc<Notify>>>,
 }
@@ -42,6 +47,7 @@ pub(crate) struct Shared {
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
     ended: Arc<Notify>,
+    files: Counted,
 }
 
 /// How many connections may be left that were told to end, while as many others have their places.
@@ -56,8 +62,6 @@ impl Shared {
             let served = Served::new(store)?;
             Ok(Arc::new(served))
         });
-        let files = getrlimit(Resource::Nofile).current;
-        let connections_max = settings.limits.connections(files);
         let tokens = settings.tokens.clone();
         Ok(Arc::new(Self {
             name: settings.name.clone(),
@@ -68,7 +72,9 @@ impl Shared {
             tasks: Tasks::default(),
             closing: watch::Sender::new(false),
             connections: AtomicUsize::new(0),
-            connections_max,
+            connections_max: settings.limits.connections(),
+            files: Arc::default(),
+            files_max: Limits::files(getrlimit(Resource::Nofile).current),
             guests: Mutex::default(),
         }))
     }
@@ -76,23 +82,40 @@ impl Shared {
     /// Room for one more connection, if there is any. One too many ends the oldest by which no client
     /// speaks: whoever only looks, or says nothing at all, keeps no client out.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let taken = self.connections.fetch_add(1, Ordering::Relaxed);
+        self.connections.fetch_add(1, Ordering::Relaxed);
         let seat = ConnectionPermit {
             shared: Arc::clone(self),
             ended: Arc::default(),
+            files: self.files.count(Limits::FILES_PER_CONNECTION),
         };
-        let mut guests = self.guests();
-        let has_room = taken < self.connections_max
-            || taken < self.connections_max.saturating_add(ENDING_MAX)
-                && guests.pop_front().is_some_and(|oldest| {
-                    oldest.notify_one();
-                    true
-                });
+        let has_room = self.has_room();
         if has_room {
-            guests.push_back(Arc::clone(&seat.ended));
+            self.guests().push_back(Arc::clone(&seat.ended));
         }
-        drop(guests);
         has_room.then_some(seat)
+    }
+
+    /// Counts the descriptor of a process that this node has already.
+    pub(crate) fn count_file(&self) -> Counted {
+        self.files.count(1)
+    }
+
+    /// Whether there is room for what was counted last, or the oldest connection by which no client speaks
+    /// ends for it.
+    pub(crate) fn has_room(&self) -> bool {
+        let fits = |ending: usize| {
+            let files_ending = ending * Limits::FILES_PER_CONNECTION;
+            self.connections() <= self.connections_max.saturating_add(ending)
+                && self.files.open() <= self.files_max.saturating_add(files_ending)
+        };
+        let end_oldest = || {
+            let oldest = self.guests().pop_front();
+            oldest.is_some_and(|oldest| {
+                oldest.notify_one();
+                true
+            })
+        };
+        fits(0) || fits(ENDING_MAX) && end_oldest()
     }
 
     fn guests(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
@@ -157,6 +180,11 @@ impl Shared {
 }
 
 impl ConnectionPermit {
+    /// The file of the process at the other end. A client keeps it beyond its connection.
+    pub(crate) fn process_file(&mut self) -> Counted {
+        self.files.split_one()
+    }
+
     /// A client speaks by the connection: it does not end for others any more.
     pub(crate) fn is_of_client(&self) {
         let mut guests = self.shared.guests();

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold::ErrorKind;
 use leasehold::store::{self, Keyspace, OpenOptions, Store};
+use leasehold::{ErrorKind, Secret};
 use leasehold_core::{Name, ScopeName};
 use tokio::sync::Notify;
 
@@ -65,15 +65,14 @@ impl Served {
             let message = "the store memory: lives in one process, nobody outside can serve it";
             return Err(Error::new(message));
         }
+        let mut options = OpenOptions::default();
+        options.password = settings.password.clone().map(Secret::from);
+        options.sentinel_password = settings.sentinel_password.clone().map(Secret::from);
         Ok(Self {
             name: settings.name.clone(),
             redacted_url,
             url: Url(settings.url.clone()),
-            options: OpenOptions {
-                password: settings.password.clone(),
-                sentinel_password: settings.sentinel_password.clone(),
-                ..OpenOptions::default()
-            },
+            options,
             opened: OnceLock::new(),
             tried: Notify::new(),
             limiters: ShardLimiters::default(),

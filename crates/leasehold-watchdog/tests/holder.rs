@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::error::Error as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -222,4 +224,40 @@ async fn a_client_that_ends_is_forgotten() {
     })
     .await;
     drop(node);
+}
+
+/// A node that does not watch all processes of a client does not look after its leases.
+#[tokio::test]
+async fn a_client_with_too_many_processes_is_not_watched_and_knows_why() {
+    let world = World::new();
+    let _node = world.node().await;
+    let builder = Client::builder().ttl(TTL).watchdog(world.watchdog());
+    let client = builder.connect(&world.server.url()).await.unwrap();
+    client.watched(SOON).await.unwrap();
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+    let mut children: Vec<_> = (0..64)
+        .map(|_| Command::new("sleep").arg("1000").spawn().unwrap())
+        .collect();
+    for child in &children {
+        assert!(client.watch_process(child.id()).unwrap());
+    }
+    let why = |error: leasehold::Error| {
+        let at_node = error.source()?.source()?;
+        Some(at_node.to_string())
+    };
+    eventually_async(SOON, async || {
+        let watched = client.watched(Duration::ZERO).await;
+        let why = watched.err().and_then(why);
+        why.is_some_and(|why| why.contains("it watches as many processes as it may"))
+    })
+    .await;
+    assert_eq!(guard.state().kind(), StateKind::Held);
+    // One that has ended needs no watching.
+    children[0].kill().unwrap();
+    children[0].wait().unwrap();
+    client.watched(SOON).await.unwrap();
+    for child in &mut children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
 }

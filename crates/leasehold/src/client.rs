@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::{ClientId, Policy};
 
@@ -10,13 +10,12 @@ use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Driver, Runtime};
-use crate::store::survey::survey;
-use crate::store::{self, About, Keyspace, Store, not_replicated};
+use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::wire::ClientSecret;
-use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
+use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret, doctor};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -119,6 +118,8 @@ impl Client {
 
     /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
     /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
+    ///
+    /// A node that cannot watch the process, because it watches as many as it may, forgets this client.
     ///
     /// # Errors
     ///
@@ -277,14 +278,14 @@ impl ClientBuilder {
 
     /// The password of the store; takes the place of one in the URL.
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.config.password = Some(password.into());
+        self.config.password = Some(Secret::new(password));
         self
     }
 
     /// The password of the sentinels, for a store that is found by them, if they ask for one. That of
     /// the servers is another.
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.config.sentinel_password = Some(password.into());
+        self.config.sentinel_password = Some(Secret::new(password));
         self
     }
 
@@ -375,7 +376,7 @@ impl ClientBuilder {
     /// use leasehold::Client;
     /// use leasehold::doctor::Severity;
     ///
-    /// let report = Client::builder().examine("memory:").await?;
+    /// let report = Client::builder().diagnose("memory:").await?;
     /// assert_eq!(report.severity(), Severity::Warning);
     /// for finding in &report.findings {
     ///     println!("{}: {}", finding.severity, finding.seen);
@@ -395,11 +396,11 @@ impl ClientBuilder {
     /// # Panics
     ///
     /// As [`ClientBuilder::connect`].
-    pub async fn examine(self, url: &str) -> Result<doctor::Report> {
+    pub async fn diagnose(self, url: &str) -> Result<doctor::Report> {
         let policy = self.config.policy()?;
         let (options, space) = (self.config.open_options()?, self.config.space()?);
-        let survey = survey(url, &options, &space, self.config.durability).await?;
-        Ok(doctor::Report::of(&survey, policy.ttl))
+        let facts = store::diagnose(url, &options, &space, self.config.durability).await?;
+        Ok(doctor::Report::of(&facts, policy.ttl))
     }
 
     /// A client over a store that is open already.
@@ -413,7 +414,7 @@ impl ClientBuilder {
         let space = self.config.space()?;
         let durability = self.config.durability;
         config::check_durability(durability, &policy)?;
-        if durability.is_replicated() && !store.has_replicas() {
+        if durability.is_replicated() && !store.capabilities().replicas {
             return Err(not_replicated(&store));
         }
         let runtime = Runtime::try_current().map_err(|error| {
@@ -475,15 +476,12 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn about(config: &Config) -> About {
+fn about(config: &Config) -> ClientInfo {
     let own_program = || {
         let path = std::env::current_exe().ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())
     };
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    About {
+    ClientInfo {
         host: rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -495,6 +493,6 @@ fn about(config: &Config) -> About {
             .or_else(own_program)
             .unwrap_or_default(),
         label: config.label.clone(),
-        since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        since: SystemTime::now(),
     }
 }

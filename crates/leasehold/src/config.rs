@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Handoff, Name, Policy, ScopeName, Ttl};
 
 use crate::store::{Keyspace, OpenOptions};
-use crate::{Durability, Error, ErrorKind, Result};
+use crate::{Durability, Error, ErrorKind, Result, Secret};
 
 /// The shortest default time for a connection: TLS over a wide network takes a few round trips.
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
@@ -21,8 +21,8 @@ pub(crate) struct Config {
     pub(crate) tenant: String,
     pub(crate) label: String,
     pub(crate) program: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) sentinel_password: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) sentinel_password: Option<Secret>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) handoff: Handoff,

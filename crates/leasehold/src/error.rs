@@ -25,8 +25,24 @@ struct Inner {
     lock: Option<Name>,
     store: Option<String>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
-    transient: bool,
-    retry_after: Option<Duration>,
+    retry: Retry,
+}
+
+/// Whether the same request may succeed later although nobody changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    Never,
+    /// The store did not answer.
+    Unanswered,
+    /// The store answered that it refuses for a while.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "sqlite")),
+        expect(dead_code, reason = "memory refuses nothing for a while")
+    )]
+    Refused {
+        /// How long it does so still, if that is known.
+        after: Option<Duration>,
+    },
 }
 
 /// The kinds of [`Error`] that a caller may want to tell apart.
@@ -64,24 +80,26 @@ impl Error {
             lock: None,
             store: None,
             source: None,
-            transient: matches!(kind, ErrorKind::Unreachable | ErrorKind::NoQuorum),
-            retry_after: None,
+            retry: match kind {
+                ErrorKind::Unreachable | ErrorKind::NoQuorum => Retry::Unanswered,
+                _ => Retry::Never,
+            },
         }))
     }
 
-    /// Says that the store refuses for a while only, or that it does not.
-    #[cfg(feature = "redis")]
-    pub(crate) fn with_transient(mut self, transient: bool) -> Self {
-        self.0.transient = transient;
+    /// Replaces what follows from the kind.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    pub(crate) fn with_retry(mut self, retry: Retry) -> Self {
+        self.0.retry = retry;
         self
     }
 
-    /// Says for how long the store refuses still.
+    /// An error that differs in its message only, with this one as its source.
     #[cfg(feature = "redis")]
-    pub(crate) fn with_retry_after(mut self, left: Duration) -> Self {
-        self.0.transient = true;
-        self.0.retry_after = Some(left);
-        self
+    pub(crate) fn reworded(self, message: impl Into<String>) -> Self {
+        Self::new(self.kind(), message)
+            .with_retry(self.0.retry)
+            .with_source(self)
     }
 
     /// Adds the error that caused this one.
@@ -118,12 +136,19 @@ impl Error {
     }
 
     /// Whether the same request may succeed later although nobody changes anything: the store did not
-    /// answer, or it refuses for a while, because it loads its data, is busy with a script, has too few
-    /// replicas or takes no more connections. A client that waits for a lock waits through such errors
-    /// for a whole ttl, and ends at once with any other.
+    /// answer, or it [refuses for a while](Self::is_transient_refusal). A client that waits for a lock
+    /// waits through such errors for a whole ttl, and ends at once with any other.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.0.transient
+        self.0.retry != Retry::Never
+    }
+
+    /// Whether the store answered that it refuses for a while: it loads its data, is busy with a script,
+    /// has too few replicas, takes no more connections, or another process keeps its file locked. Of many
+    /// masters, a majority answered. Connecting may succeed later, too.
+    #[must_use]
+    pub fn is_transient_refusal(&self) -> bool {
+        matches!(self.0.retry, Retry::Refused { .. })
     }
 
     /// How long the store refuses still, if it is known: masters that were started not long ago are kept
@@ -131,7 +156,10 @@ impl Error {
     /// this as long as it takes.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.0.retry_after
+        match self.0.retry {
+            Retry::Refused { after } => after,
+            Retry::Never | Retry::Unanswered => None,
+        }
     }
 }
 
@@ -192,5 +220,17 @@ mod tests {
             r#"lock "orders/42" at redis://db:6379/0: no answer within 2s"#
         );
         assert_eq!(error.kind(), ErrorKind::Unreachable);
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_reworded_error_stays_transient() {
+        let refused = Error::new(ErrorKind::Store, "loading")
+            .with_retry(Retry::Refused { after: None })
+            .reworded("the master is loading");
+        assert!(refused.is_transient_refusal());
+        assert_eq!(refused.kind(), ErrorKind::Store);
+        assert_eq!(refused.to_string(), "the master is loading");
+        assert_eq!(refused.source().unwrap().to_string(), "loading");
     }
 }

@@ -70,6 +70,7 @@ mod guard;
 mod info;
 mod owner;
 mod process;
+mod secret;
 pub mod store;
 mod sync;
 #[cfg(feature = "watchdog")]
@@ -82,8 +83,10 @@ pub use crate::driver::clock;
 pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guard::{Guard, States};
-pub use crate::info::{ClientInfo, LockInfo};
+pub use crate::info::LockInfo;
 pub use crate::owner::Owner;
+pub use crate::secret::Secret;
+pub use crate::store::ClientInfo;
 pub use crate::sync::mutex::Mutex;
 
 /// The examples in the README are tests.

@@ -64,17 +64,16 @@ fn acquire(key: Key, number: u64) -> Request {
         client: ClientId::from_random([1; 16]),
         number,
     };
-    Request {
+    Request::new(
         key,
-        op: Op::Acquire {
+        Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
             ttl: Ttl::checked(TTL).unwrap(),
             tokens: TokenCount::MIN,
             wait: false,
         },
-        durability: leasehold::Durability::None,
-    }
+    )
 }
 
 /// What the store keeps for each lease, its table included, without the name, which the client has

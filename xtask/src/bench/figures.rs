@@ -1,15 +1,15 @@
-//! What the processes of a run counted, put together.
+//! The results of the processes of a run, merged.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// How many buckets a power of ten has in a runner's histogram.
+/// The number of buckets that a power of ten has in a runner's histogram.
 const BUCKETS: f64 = 20.0;
 
-/// What one process counted.
+/// The result of one process.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ProcessResult {
     acquisitions: f64,
     seconds: f64,
     waits: BTreeMap<u32, u64>,
@@ -18,7 +18,7 @@ pub(super) struct Part {
     events: Vec<(u64, u64)>,
 }
 
-/// What a run shows.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) per_second: f64,
@@ -26,7 +26,7 @@ pub(super) struct Figures {
     pub(super) wait_p99_us: f64,
     pub(super) wait_max_us: f64,
     /// How far the process that is furthest from it is off an equal share: 0.05 is 5 %.
-    pub(super) unfair: f64,
+    pub(super) off_equal_share: f64,
     pub(super) scripts_each: f64,
     pub(super) commands_each: f64,
     /// From the release in one process to the acquisition in another, if it was seen often enough.
@@ -34,23 +34,23 @@ pub(super) struct Figures {
     pub(super) change_p99_us: Option<f64>,
 }
 
-impl Part {
-    /// Reads the answer of a runner.
-    pub(super) fn read(answer: &Value) -> Option<Self> {
+impl ProcessResult {
+    /// Parses the result of a runner.
+    pub(super) fn parse(result: &Value) -> Option<Self> {
         let mut waits = BTreeMap::new();
-        for pair in answer["wait_us"].as_array()? {
+        for pair in result["wait_us"].as_array()? {
             let bucket = u32::try_from(pair[0].as_u64()?).ok()?;
             *waits.entry(bucket).or_default() += pair[1].as_u64()?;
         }
-        let events = answer["events"].as_array()?.iter();
+        let events = result["events"].as_array()?.iter();
         let events = events.map(|event| Some((event[0].as_u64()?, event[1].as_u64()?)));
         Some(Self {
-            acquisitions: answer["acquisitions"].as_f64()?,
-            seconds: answer["seconds"]
+            acquisitions: result["acquisitions"].as_f64()?,
+            seconds: result["seconds"]
                 .as_f64()
                 .filter(|seconds| *seconds > 0.0)?,
             waits,
-            wait_max_us: answer["wait_max_us"].as_f64()?,
+            wait_max_us: result["wait_max_us"].as_f64()?,
             events: events.collect::<Option<_>>()?,
         })
     }
@@ -59,14 +59,14 @@ impl Part {
 impl Figures {
     /// The figures of a run: its processes, and the calls that the server counted meanwhile.
     #[allow(clippy::cast_precision_loss)]
-    pub(super) fn of(parts: &[Part], (scripts, commands): (u64, u64)) -> Self {
+    pub(super) fn of(parts: &[ProcessResult], (scripts, commands): (u64, u64)) -> Self {
         let all: f64 = parts.iter().map(|part| part.acquisitions).sum();
         let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
         for (bucket, count) in parts.iter().flat_map(|part| &part.waits) {
             *waits.entry(*bucket).or_default() += count;
         }
         let equal = all / parts.len().max(1) as f64;
-        let off = |part: &Part| (part.acquisitions / equal.max(1.0) - 1.0).abs();
+        let off = |part: &ProcessResult| (part.acquisitions / equal.max(1.0) - 1.0).abs();
         let each = |count: u64| count as f64 / all.max(1.0);
         let changes = changes(parts);
         Self {
@@ -77,7 +77,7 @@ impl Figures {
             wait_p50_us: quantile(&waits, 0.5),
             wait_p99_us: quantile(&waits, 0.99),
             wait_max_us: most(parts.iter().map(|part| part.wait_max_us)),
-            unfair: most(parts.iter().map(off)),
+            off_equal_share: most(parts.iter().map(off)),
             scripts_each: each(scripts),
             commands_each: each(commands),
             change_p50_us: nth(&changes, 0.5),
@@ -98,7 +98,7 @@ impl Figures {
             wait_p50_us: of(|round| round.wait_p50_us),
             wait_p99_us: of(|round| round.wait_p99_us),
             wait_max_us: of(|round| round.wait_max_us),
-            unfair: of(|round| round.unfair),
+            off_equal_share: of(|round| round.off_equal_share),
             scripts_each: of(|round| round.scripts_each),
             commands_each: of(|round| round.commands_each),
             change_p50_us: seen.then(|| of(|round| round.change_p50_us.unwrap_or(f64::MAX))),
@@ -112,7 +112,7 @@ impl Figures {
             "wait_p50_us": round(self.wait_p50_us),
             "wait_p99_us": round(self.wait_p99_us),
             "wait_max_us": round(self.wait_max_us),
-            "off_equal_share": round(self.unfair),
+            "off_equal_share": round(self.off_equal_share),
             "script_calls_per_acquisition": round(self.scripts_each),
             "commands_per_acquisition": round(self.commands_each),
             "release_to_acquisition_p50_us": self.change_p50_us.map(round),
@@ -123,7 +123,7 @@ impl Figures {
 
 /// How long each change of hands between processes took, in microseconds, in order.
 #[allow(clippy::cast_precision_loss)]
-fn changes(parts: &[Part]) -> Vec<f64> {
+fn changes(parts: &[ProcessResult]) -> Vec<f64> {
     let events = parts.iter().enumerate().flat_map(|(process, part)| {
         let events = part.events.iter();
         events.map(move |(from, to)| (*from, *to, process))

@@ -1,15 +1,14 @@
 //! `cargo xtask bench compare`: the same work done by Leasehold and by other libraries on one server.
 //!
-//! Each runner is a small program with one command line and one line of JSON as its answer, see
+//! Each runner is a small program with one command line and one line of JSON as its result, see
 //! `bench/README.md`. They run one after the other, in rounds, so that whatever else the machine does
 //! hits all of them.
 
-mod chart;
 mod figures;
 mod machine;
 mod peers;
-mod play;
 mod report;
+mod runner;
 mod server;
 
 use std::collections::BTreeMap;
@@ -17,11 +16,11 @@ use std::fs;
 
 use self::figures::Figures;
 use self::peers::Peer;
-use self::play::{SCENARIOS, Scenario};
+use self::runner::{SCENARIOS, Scenario};
 use self::server::Servers;
 use crate::tools::root;
 
-/// What is asked for on the command line.
+/// The options of the command line.
 #[derive(Debug)]
 struct Options {
     seconds: f64,
@@ -29,27 +28,13 @@ struct Options {
     only: Option<Vec<String>>,
 }
 
-/// The figures of each scenario and peer, median of the rounds.
+/// The figures of each scenario and peer: the medians of the rounds.
 type Results = BTreeMap<(&'static str, String), Figures>;
 
 /// Builds what can be built, runs it, and writes `docs/bench/`.
 pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
     let options = parse(args)?;
-    let mut skipped = Vec::new();
-    let mut peers = Vec::new();
-    for peer in peers::all() {
-        let wanted = options.only.as_ref();
-        if !peer.ours && wanted.is_some_and(|only| !only.iter().any(|name| name == peer.library)) {
-            continue;
-        }
-        match peer.build() {
-            Ok(()) => peers.push(peer),
-            Err(why) => {
-                println!("WARNING: {} is left out: {why}", peer.label());
-                skipped.push((peer.label(), why));
-            }
-        }
-    }
+    let (peers, mut skipped) = build(options.only.as_deref());
     let servers = Servers::start()?;
     let mut versions = BTreeMap::new();
     let mut measured: BTreeMap<(&'static str, String), Vec<Figures>> = BTreeMap::new();
@@ -64,7 +49,7 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
                 }
                 let (label, name) = (peer.label(), scenario.name);
                 println!("[{run}/{runs}] round {round}: {name}: {label}");
-                match play::play(peer, scenario, &servers, options.seconds) {
+                match runner::run(peer, scenario, &servers, options.seconds) {
                     Ok((figures, version)) => {
                         versions.insert(peer.library.to_owned(), version);
                         measured.entry((name, label)).or_default().push(figures);
@@ -87,23 +72,43 @@ pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
         "cargo xtask bench compare --seconds {} --rounds {}",
         options.seconds, options.rounds
     );
-    let machine = machine::describe();
-    let folder = root().join("docs/bench");
+    let directory = root().join("docs/bench");
     let write = |name: &str, text: String| {
-        fs::create_dir_all(&folder)
-            .and_then(|()| fs::write(folder.join(name), text))
+        fs::create_dir_all(&directory)
+            .and_then(|()| fs::write(directory.join(name), text))
             .map_err(|error| format!("docs/bench/{name}: {error}"))
     };
-    print!("{}", report::table(&results));
+    let machine = machine::describe();
+    let report = report::json(&results, &versions, &skipped, &machine, &command);
+    let document = report::document(&report);
+    print!("{document}");
     if options.only.is_none() {
-        let json = report::json(&results, &versions, &skipped, &machine, &command);
-        write("compare.json", json)?;
-        write("compare.svg", chart::draw(&results, &machine))?;
-        println!("written: docs/bench/compare.json, docs/bench/compare.svg");
+        write("compare.json", format!("{report:#}\n"))?;
+        write("compare.md", document)?;
+        println!("written: docs/bench/compare.json, docs/bench/compare.md");
     } else {
         println!("nothing is written: --only leaves something out");
     }
     Ok(())
+}
+
+/// Builds the runners. Returns the peers whose runner was built, and why the others are left out.
+fn build(only: Option<&[String]>) -> (Vec<Peer>, Vec<(String, String)>) {
+    let (mut peers, mut skipped) = (Vec::new(), Vec::new());
+    for peer in peers::all() {
+        let named = |only: &[String]| only.iter().any(|name| name == peer.library);
+        if !peer.ours && !only.is_none_or(named) {
+            continue;
+        }
+        match peer.build() {
+            Ok(()) => peers.push(peer),
+            Err(why) => {
+                println!("WARNING: {} is left out: {why}", peer.label());
+                skipped.push((peer.label(), why));
+            }
+        }
+    }
+    (peers, skipped)
 }
 
 fn parse(args: &[&str]) -> Result<Options, String> {
@@ -129,7 +134,7 @@ fn parse(args: &[&str]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// A scenario's figures, in the order of the peers.
+/// The figures of a scenario, in the order of the peers.
 fn of<'a>(
     results: &'a Results,
     scenario: &'a Scenario,

@@ -1,4 +1,4 @@
-//! Who is compared, and how each is built and started.
+//! The libraries that are compared, and how each is built and started.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -63,7 +63,7 @@ impl Peer {
     /// Whether its lock can be one over many servers.
     pub(super) fn over_many(&self) -> bool {
         match self.library {
-            // What is handed from task to task is another matter.
+            // Hand-off inside a process has nothing to do with masters.
             "leasehold" => self.variant == "default",
             library => ["rslock", "redlock", "redsync"].contains(&library),
         }
@@ -71,60 +71,60 @@ impl Peer {
 
     /// Builds its runner, or says why that cannot be done here. Building twice costs little.
     pub(super) fn build(&self) -> Result<(), String> {
-        let folder = self.folder();
-        let in_folder = |program: &str| -> Result<Command, String> {
+        let directory = self.directory();
+        let in_directory = |program: &str| -> Result<Command, String> {
             let path = find(program).ok_or(format!("{program} is not installed"))?;
             let mut command = Command::new(path);
-            command.current_dir(&folder);
+            command.current_dir(&directory);
             Ok(command)
         };
         match self.language {
             Language::Rust => run(cargo()
                 .args(["build", "--release", "--locked", "--manifest-path"])
-                .arg(folder.join("Cargo.toml"))),
+                .arg(directory.join("Cargo.toml"))),
             Language::Python => {
-                run(in_folder("python3")?.args(["-m", "venv", "venv"]))?;
-                let mut pip = Command::new(folder.join("venv/bin/pip"));
-                pip.current_dir(&folder).args(["install", "--quiet"]);
+                run(in_directory("python3")?.args(["-m", "venv", "venv"]))?;
+                let mut pip = Command::new(directory.join("venv/bin/pip"));
+                pip.current_dir(&directory).args(["install", "--quiet"]);
                 run(pip.args(["--disable-pip-version-check", "-r", "requirements.txt"]))
             }
             Language::Node => {
-                in_folder("node")?;
-                run(in_folder("npm")?.args(["ci", "--silent"]))
+                in_directory("node")?;
+                run(in_directory("npm")?.args(["ci", "--silent"]))
             }
-            Language::Go => run(in_folder("go")?.args(["build", "-o", "target/runner", "."])),
+            Language::Go => run(in_directory("go")?.args(["build", "-o", "target/runner", "."])),
             Language::Java => {
-                in_folder("java")?;
-                run(in_folder("mvn")?.args(["--quiet", "--batch-mode", "package"]))
+                in_directory("java")?;
+                run(in_directory("mvn")?.args(["--quiet", "--batch-mode", "package"]))
             }
         }
     }
 
     /// The start of its command line.
     pub(super) fn command(&self) -> Command {
-        let folder = self.folder();
+        let directory = self.directory();
         match self.language {
-            Language::Rust => Command::new(folder.join("target/release").join(self.library)),
+            Language::Rust => Command::new(directory.join("target/release").join(self.library)),
             Language::Python => {
-                let mut python = Command::new(folder.join("venv/bin/python"));
-                python.arg(folder.join("runner.py"));
+                let mut python = Command::new(directory.join("venv/bin/python"));
+                python.arg(directory.join("runner.py"));
                 python
             }
             Language::Node => {
                 let mut node = Command::new("node");
-                node.arg(folder.join("runner.js"));
+                node.arg(directory.join("runner.js"));
                 node
             }
-            Language::Go => Command::new(folder.join("target/runner")),
+            Language::Go => Command::new(directory.join("target/runner")),
             Language::Java => {
                 let mut java = Command::new("java");
-                java.arg("-jar").arg(folder.join("target/runner.jar"));
+                java.arg("-jar").arg(directory.join("target/runner.jar"));
                 java
             }
         }
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         root().join(match self.language {
             Language::Rust => "bench/rust",
             Language::Python => "bench/peers/python",

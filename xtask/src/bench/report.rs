@@ -1,92 +1,95 @@
-//! The figures as a table and as JSON.
+//! The figures as JSON, and as the tables of `docs/bench/compare.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::figures::Figures;
-use super::play::SCENARIOS;
+use super::runner::SCENARIOS;
 use super::{Results, of};
 
-/// A table for each scenario, ours first, each beside how often ours goes into it.
-pub(super) fn table(results: &Results) -> String {
-    let mut text = String::new();
-    for scenario in &SCENARIOS {
-        let _ = writeln!(text, "\n{}: {}", scenario.name, scenario.what);
-        let _ = writeln!(
-            text,
-            "  {:<28} {:>10} {:>8} {:>10} {:>10} {:>10} {:>7} {:>8} {:>12}",
-            "", "acq/s", "ours is", "wait p50", "p99", "longest", "unfair", "scripts", "change p50"
-        );
-        let mut ours = None;
-        for (label, figures) in of(results, scenario) {
-            let ours = *ours.get_or_insert(figures.per_second);
-            let unfair = if scenario.processes > 1 {
-                format!("{:.1} %", figures.unfair * 1e2)
-            } else {
-                "-".into()
-            };
-            let _ = writeln!(
-                text,
-                "  {label:<28} {:>10.0} {:>7.1}x {:>10} {:>10} {:>10} {unfair:>7} {:>8.3} {:>12}",
-                figures.per_second,
-                ours / figures.per_second.max(1e-9),
-                span(figures.wait_p50_us),
-                span(figures.wait_p99_us),
-                span(figures.wait_max_us),
-                figures.scripts_each,
-                figures.change_p50_us.map_or_else(|| "-".into(), span),
-            );
-        }
-    }
-    text
-}
-
-/// Everything, for programs.
+/// All figures, and how they were measured.
 pub(super) fn json(
     results: &Results,
     versions: &BTreeMap<String, String>,
     skipped: &[(String, String)],
     machine: &str,
     command: &str,
-) -> String {
-    let scenarios: Vec<Value> = SCENARIOS
+) -> Value {
+    let scenarios = SCENARIOS.iter().map(|scenario| {
+        let figures = of(results, scenario).map(|(label, figures)| {
+            let mut figures = figures.json();
+            figures["library"] = label.into();
+            figures
+        });
+        let figures: Vec<_> = figures.collect();
+        json!({"scenario": scenario.name, "what": scenario.what, "results": figures})
+    });
+    let skipped = skipped
         .iter()
-        .map(|scenario| {
-            let figures = of(results, scenario);
-            let figures: Vec<_> = figures
-                .map(|(label, figures)| entry(&label, figures))
-                .collect();
-            json!({"scenario": scenario.name, "what": scenario.what, "results": figures})
-        })
-        .collect();
-    let skipped: Vec<_> = skipped
-        .iter()
-        .map(|(what, why)| json!({"what": what, "why": why}))
-        .collect();
-    let report = json!({
+        .map(|(what, why)| json!({"what": what, "why": why}));
+    json!({
         "command": command,
         "machine": machine,
         "versions": versions,
-        "left_out": skipped,
-        "scenarios": scenarios,
-    });
-    format!("{report:#}\n")
+        "left_out": skipped.collect::<Vec<_>>(),
+        "scenarios": scenarios.collect::<Vec<_>>(),
+    })
 }
 
-fn entry(label: &str, figures: &Figures) -> Value {
-    let mut entry = figures.json();
-    entry["library"] = label.into();
-    entry
+/// A document with a table for each scenario of a JSON report. Leasehold stands first, and each library
+/// beside how many times its throughput Leasehold has.
+pub(super) fn document(report: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut document = format!(
+        "# Leasehold and other libraries\n\n{}. Written by `{}`.\n",
+        text(&report["machine"]),
+        text(&report["command"])
+    );
+    for scenario in list(&report["scenarios"]) {
+        let results = list(&scenario["results"]);
+        let Some(ours) = results.first().map(|first| number(first, RATE)) else {
+            continue;
+        };
+        let (name, what) = (text(&scenario["scenario"]), text(&scenario["what"]));
+        let _ = write!(document, "\n## {name}\n\n{what}.\n\n{HEAD}");
+        for figures in &results {
+            let rate = number(figures, RATE);
+            let unequal = Some(number(figures, "off_equal_share")).filter(|share| *share > 0.0);
+            let change = figures["release_to_acquisition_p50_us"].as_f64();
+            let _ = writeln!(
+                document,
+                "| {} | {rate:.0} | {:.1} | {} | {} | {} | {} | {:.3} | {} |",
+                text(&figures["library"]),
+                ours / rate.max(1e-9),
+                time(number(figures, "wait_p50_us")),
+                time(number(figures, "wait_p99_us")),
+                time(number(figures, "wait_max_us")),
+                unequal.map_or_else(|| "-".into(), |share| format!("{:.1} %", share * 1e2)),
+                number(figures, "script_calls_per_acquisition"),
+                change.map_or_else(|| "-".into(), time),
+            );
+        }
+    }
+    document
+}
+
+const RATE: &str = "acquisitions_per_second";
+
+const HEAD: &str = "\
+| library | acquisitions/s | Leasehold has, times | wait, p50 | p99 | longest | off an equal share | \
+script calls each | release to acquisition, p50 |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
+";
+
+fn number(figures: &Value, name: &str) -> f64 {
+    figures[name].as_f64().unwrap_or_default()
 }
 
 /// A time with the unit that suits it.
-pub(super) fn span(micros: f64) -> String {
-    match micros {
-        ..10.0 => format!("{micros:.1} us"),
-        10.0..1e3 => format!("{micros:.0} us"),
-        1e3..1e6 => format!("{:.1} ms", micros / 1e3),
-        _ => format!("{:.2} s", micros / 1e6),
-    }
+fn time(micros: f64) -> String {
+    let duration = Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default();
+    format!("{duration:.1?}")
 }

@@ -1,4 +1,4 @@
-//! The Redis servers that all share.
+//! The Redis servers of a comparison.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ pub(super) struct Server {
     port: u16,
 }
 
-/// How many masters a lock over many has.
+/// The number of masters of a lock over many.
 const MASTERS: usize = 5;
 
 /// One for locks on one server, and those for locks over many.
@@ -45,7 +45,7 @@ impl Servers {
     }
 }
 
-/// How many commands it ran.
+/// The commands that a server ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Calls {
     /// Calls of scripts, and the commands that some libraries lock with instead.
@@ -55,7 +55,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// What servers ran together.
+    /// The sum over servers.
     pub(super) fn of(servers: &[Server]) -> Result<Self, String> {
         let mut sum = Self::default();
         for server in servers {
@@ -83,7 +83,7 @@ impl Server {
             .map_err(failed)?;
         let server = Self { child, port };
         let end = Instant::now() + Duration::from_secs(10);
-        while let Err(error) = server.ask("PING") {
+        while let Err(error) = server.send("PING") {
             if Instant::now() > end {
                 return Err(error);
             }
@@ -96,12 +96,12 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub(super) fn empty(&self) -> Result<(), String> {
-        self.ask("FLUSHALL").map(drop)
+    pub(super) fn flush(&self) -> Result<(), String> {
+        self.send("FLUSHALL").map(drop)
     }
 
     fn version(&self) -> Result<String, String> {
-        let info = self.ask("INFO server")?;
+        let info = self.send("INFO server")?;
         let line = info
             .lines()
             .find_map(|line| line.strip_prefix("redis_version:"));
@@ -110,7 +110,7 @@ impl Server {
 
     fn calls(&self) -> Result<Calls, String> {
         let mut calls = Calls::default();
-        for line in self.ask("INFO commandstats")?.lines() {
+        for line in self.send("INFO commandstats")?.lines() {
             let Some((command, stats)) = line.split_once(':') else {
                 continue;
             };
@@ -129,12 +129,12 @@ impl Server {
         Ok(calls)
     }
 
-    /// One command of plain words and its answer.
-    fn ask(&self, words: &str) -> Result<String, String> {
+    /// Sends a command and returns the reply.
+    fn send(&self, command: &str) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("the server at port {}: {error}", self.port);
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(failed)?;
         stream
-            .write_all(format!("{words}\r\n").as_bytes())
+            .write_all(format!("{command}\r\n").as_bytes())
             .map_err(failed)?;
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -142,7 +142,7 @@ impl Server {
         let Some(length) = line.trim_end().strip_prefix('$') else {
             return Ok(line.trim_end().to_owned());
         };
-        let length = length.parse().map_err(|_| format!("{words}: {line}"))?;
+        let length = length.parse().map_err(|_| format!("{command}: {line}"))?;
         let mut text = vec![0; length];
         reader.read_exact(&mut text).map_err(failed)?;
         Ok(String::from_utf8_lossy(&text).into_owned())

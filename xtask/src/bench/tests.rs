@@ -1,11 +1,11 @@
-//! Figures are put together as they were counted, and pictures show them.
+//! Results are merged as they were counted, and documents contain them.
 
 use serde_json::json;
 
-use super::figures::Part;
+use super::figures::ProcessResult;
 use super::*;
 
-fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> Part {
+fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> ProcessResult {
     let answer = json!({
         "acquisitions": acquisitions,
         "seconds": 2.0,
@@ -13,7 +13,7 @@ fn part(acquisitions: u64, waits: &[(u32, u64)], events: &[(u64, u64)]) -> Part 
         "wait_max_us": 1_500.0,
         "events": events,
     });
-    Part::read(&answer).unwrap()
+    ProcessResult::parse(&answer).unwrap()
 }
 
 fn figures() -> Figures {
@@ -25,13 +25,13 @@ fn figures() -> Figures {
 }
 
 #[test]
-fn processes_are_put_together() {
+fn results_of_processes_are_merged() {
     let figures = figures();
     assert_eq!(figures.per_second, 200.0);
     // Bucket b is around 10^(b / 20) us.
     assert!((9.0..11.0).contains(&figures.wait_p50_us), "{figures:?}");
     assert!((95.0..110.0).contains(&figures.wait_p99_us), "{figures:?}");
-    assert_eq!(figures.unfair, 0.5);
+    assert_eq!(figures.off_equal_share, 0.5);
     assert_eq!((figures.scripts_each, figures.commands_each), (2.0, 10.0));
     // From 1,000 to 3,000 ns, and from 4,000 to 9,000 ns.
     assert_eq!(figures.change_p99_us, Some(5.0));
@@ -49,29 +49,33 @@ fn the_median_of_rounds_is_none_of_the_extremes() {
 }
 
 #[test]
-fn an_answer_without_its_figures_is_none() {
-    assert!(Part::read(&json!({"acquisitions": 1})).is_none());
-    assert!(Part::read(&json!([])).is_none());
+fn a_result_without_its_figures_is_refused() {
+    assert!(ProcessResult::parse(&json!({"acquisitions": 1})).is_none());
+    assert!(ProcessResult::parse(&json!([])).is_none());
 }
 
 #[test]
-fn reports_show_who_was_measured() {
+fn reports_name_who_was_measured_and_who_was_not() {
     let results: Results = [
         (("contended", "leasehold".to_owned()), figures()),
         (("contended", "rslock".to_owned()), figures()),
     ]
     .into();
-    let table = report::table(&results);
-    assert!(
-        table.contains("rslock") && table.contains("1.0x"),
-        "{table}"
-    );
-    let svg = chart::draw(&results, "a <fast> machine");
-    assert!(svg.contains("a &lt;fast> machine") && svg.ends_with("</svg>\n"));
     let skipped = [("redisson".to_owned(), "no java".to_owned())];
-    let text = report::json(&results, &BTreeMap::new(), &skipped, "m", "c");
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["left_out"][0]["why"], "no java");
+    let report = report::json(&results, &BTreeMap::new(), &skipped, "m", "c");
+    assert_eq!(report["left_out"][0]["why"], "no java");
+    let document = report::document(&report);
+    assert!(document.contains("| rslock | 200 | 1.0 |"), "{document}");
+    assert!(!document.contains("## masters"));
+}
+
+/// The tables in the documents are those of the figures beside them.
+#[test]
+fn the_committed_tables_are_those_of_the_committed_figures() {
+    let read = |name: &str| fs::read_to_string(root().join("docs/bench").join(name)).unwrap();
+    let report = serde_json::from_str(&read("compare.json")).unwrap();
+    let document = report::document(&report);
+    assert_eq!(read("compare.md"), document);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     let guard = match taken {
         Ok(guard) => guard,
         Err(end) => {
-            settle(&client).await;
+            settle(&client, args).await;
             return end;
         }
     };
@@ -61,10 +61,6 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
     if let Some(signal) = signals.pending() {
         let _ = release(guard).await;
         return Ok(exit::by_signal(signal.number));
-    }
-    if let Err(error) = confirm(&guard, args).await {
-        let _ = release(guard).await;
-        return Err(error.into());
     }
     let begun = Instant::now();
     let outcome = run_command(args, &client, &guard, &mut signals, watchdog.as_ref()).await;
@@ -151,13 +147,34 @@ async fn take(args: &RunArgs, client: &Client, begun: Instant) -> Result<Option<
         None => mutex,
     };
     refuse_to_wait_for_itself(&mutex).await?;
-    Ok(waiting::reported(&mutex, wait(args, &mutex, begun)).await?)
+    Ok(waiting::reported(&mutex, confirmed(args, &mutex, begun)).await?)
+}
+
+/// Waits for a lease on which a command can rely. One that is lost before is acquired again: nothing has
+/// run under it.
+async fn confirmed(
+    args: &RunArgs,
+    mutex: &Mutex,
+    begun: Instant,
+) -> leasehold::Result<Option<Guard>> {
+    loop {
+        let Some(guard) = wait(args, mutex, begun).await? else {
+            return Ok(None);
+        };
+        match confirm(&guard, args).await {
+            Err(_) if guard.state().is_lost() => {}
+            confirmed => return confirmed.map(|()| Some(guard)),
+        }
+    }
 }
 
 /// Waits until what was asked for and given up is released: we are about to exit, and nobody would
-/// do it in the background.
-async fn settle(client: &Client) {
-    if let Err(error) = client.shutdown(SETTLE).await {
+/// do it in the background. The lock was never held, so a release that the store did not confirm is of
+/// no interest to most users.
+async fn settle(client: &Client, args: &RunArgs) {
+    if let Err(error) = client.shutdown(SETTLE).await
+        && args.verbose
+    {
         note!("leasehold: {error}");
     }
 }
@@ -225,11 +242,17 @@ fn refused(args: &RunArgs) -> u8 {
 }
 
 /// A lease that was granted while we waited is short until it is renewed. The command is told its
-/// deadline, and has time to be stopped, only from the full ttl.
+/// deadline, and has time to be stopped, only from the full ttl. Ends with the lease if the store does not
+/// renew it in time.
 async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
-    match args.lease {
-        Some(_) => Ok(()),
-        None => guard.ensure(args.ttl / 2).await,
+    if args.lease.is_some() {
+        return Ok(());
+    }
+    loop {
+        match guard.ensure(args.ttl / 2).await {
+            Err(error) if error.is_transient() => tokio::time::sleep(waiting::RETRY_EVERY).await,
+            confirmed => return confirmed,
+        }
     }
 }
 

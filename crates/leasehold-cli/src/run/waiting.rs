@@ -10,11 +10,10 @@ use crate::exit::Failure;
 /// How often to look whether there is something to report.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The pause before a server is asked again that refused a connection for a while.
-const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// The pause before a store is asked again that refused for a while.
+pub(super) const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Connects. A server that is there and refuses for a while is waited for as long as for the lock, or for
-/// a ttl.
+/// Connects. A store that refuses for a while is waited for as long as for the lock, or for a ttl.
 pub(super) async fn connected<F>(
     args: &RunArgs,
     mut connect: impl FnMut() -> F,
@@ -23,6 +22,7 @@ where
     F: Future<Output = Result<Client, Failure>>,
 {
     let begun = Instant::now();
+    let mut reported = !args.verbose;
     let limit = match args.wait {
         _ if args.no_wait => Duration::ZERO,
         None if args.skip_ok => Duration::ZERO,
@@ -37,6 +37,10 @@ where
         let left = limit.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return Err(failure);
+        }
+        if !reported {
+            note!("leasehold: waiting: {failure}");
+            reported = true;
         }
         tokio::time::sleep(RETRY_EVERY.min(left)).await;
     }

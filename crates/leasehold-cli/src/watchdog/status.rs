@@ -131,10 +131,10 @@ fn condition(client: &ClientStatus) -> String {
 
 fn name(condition: Liveness) -> &'static str {
     match condition {
-        Liveness::Alive => "well",
-        Liveness::Silent => "held-up",
-        Liveness::Abandoned => "given-up",
-        Liveness::Unknown => "unseen",
+        Liveness::Alive => "alive",
+        Liveness::Silent => "silent",
+        Liveness::Abandoned => "abandoned",
+        Liveness::Unknown => "unknown",
         Liveness::Dead => "dead",
     }
 }

@@ -1,7 +1,14 @@
 //! Exit codes, and what the command sees.
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr, stdout};
+use std::io::Read as _;
+use std::process::Stdio;
+
+use crate::tools::{Place, RunToEnd, Running, SOON, code, finish, stderr, stdout};
 use leasehold_testkit::eventually;
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// So many that they are in each other's way.
+const RUNS: usize = 20;
 
 #[test]
 fn the_codes_of_the_command_are_passed_through() {
@@ -43,6 +50,37 @@ fn a_held_lock_refuses_or_times_out() {
     holder.signal("TERM");
     assert_eq!(holder.finish().status.code(), Some(143));
     assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
+}
+
+/// All are refused while another process creates the file, and then open it at once.
+#[test]
+fn many_runs_at_once_on_one_file_all_get_their_turn() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("leasehold")).unwrap();
+    let file = std::fs::File::create(place.path("leasehold/locks.db")).unwrap();
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let refused = place.run_script(&["--no-wait", "job"], "true").run_to_end();
+    assert_eq!(refused.status.code(), Some(125));
+    let told = stderr(&refused);
+    assert!(told.contains("keeps the file locked"), "{told}");
+    let start = |_| {
+        let mut run = place.run_script(&["-v", "-w", "100s", "job"], "echo ran >> ran");
+        run.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut runs: Vec<_> = (0..RUNS).map(start).collect();
+    for run in &mut runs {
+        // It keeps its end of the pipe for `finish`.
+        let mut line = [0; 19];
+        let read = run.stderr.as_mut().unwrap().read_exact(&mut line);
+        read.unwrap();
+        assert_eq!(String::from_utf8_lossy(&line), "leasehold: waiting:");
+    }
+    drop(file);
+    for run in runs {
+        let output = finish(run);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    assert_eq!(place.read("ran"), "ran\n".repeat(RUNS));
 }
 
 #[test]

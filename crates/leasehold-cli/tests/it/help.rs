@@ -18,13 +18,12 @@ fn help_names_every_command_option_and_code() {
         "release",
         "doctor",
         "watchdog",
-        "bench",
         "completions",
         "man",
     ] {
         assert!(help.contains(&format!("\n  {command}")), "{command}");
     }
-    assert!(!help.contains("__guard") && !help.contains("__bench"));
+    assert!(!help.contains("__guard"));
     assert!(help.contains("LEASEHOLD_STORE"));
     let run = text(&["run", "--help"]);
     for part in [
@@ -45,24 +44,6 @@ fn help_names_every_command_option_and_code() {
         "127",
     ] {
         assert!(run.contains(part), "{part}");
-    }
-    let bench = text(&["bench", "--help"]);
-    for part in [
-        "uncontended",
-        "independent",
-        "contended",
-        "wakeup",
-        "many",
-        "renew",
-        "--leases",
-        "--processes",
-        "--section",
-        "--names",
-        "--waiters",
-        "EXAMPLES",
-        "under names of its own only",
-    ] {
-        assert!(bench.contains(part), "{part}");
     }
     let doctor = text(&["doctor", "--help"]);
     for part in ["--ttl", "--json", "EXIT STATUS", "would lose locks", "125"] {
@@ -90,7 +71,6 @@ fn the_manual_has_a_page_for_every_command() {
     }
     assert!(place.read("man/leasehold-run.1").contains("EXIT STATUS"));
     assert!(!folder.join("leasehold-__guard.1").exists());
-    assert!(!folder.join("leasehold-__bench-member.1").exists());
 }
 
 #[test]

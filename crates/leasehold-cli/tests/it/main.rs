@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
-mod bench;
 mod codes;
 mod containers;
 mod death;

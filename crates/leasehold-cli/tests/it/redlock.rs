@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{Masters, RedisServer, eventually, fill_connections};
 use serde_json::Value;
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, stderr};
+use crate::tools::{Place, RunToEnd, Running, SOON, code, finish, kill, stderr};
 
 fn json(place: &Place, args: &[&str]) -> (i32, Value) {
     let output = place.leasehold(args).run_to_end();
@@ -145,6 +145,87 @@ fn rejected(stream: &mut TcpStream) -> u64 {
     let mut lines = answer.lines();
     let count = lines.find_map(|line| line.strip_prefix("rejected_connections:"));
     count.unwrap().parse().unwrap()
+}
+
+/// A newcomer whose masters do not serve yet waits for them, as for a single server.
+#[test]
+fn masters_that_load_their_data_are_waited_for() {
+    let masters = Masters::aged(3);
+    let place = Place::with_store(masters.url());
+    // One serves, and the others make no majority without it.
+    let loading = &masters.servers()[1..];
+    for server in loading {
+        server.cli(&[
+            "CONFIG",
+            "SET",
+            "loading-process-events-interval-bytes",
+            "1024",
+        ]);
+        server.cli(&["CONFIG", "SET", "key-load-delay", "2000"]);
+        server.cli(&["DEBUG", "POPULATE", "30000", "key", "100"]);
+    }
+    std::thread::scope(|scope| {
+        for server in loading {
+            scope.spawn(|| server.cli(&["DEBUG", "RELOAD"]));
+        }
+        for server in loading {
+            eventually(SOON, || {
+                let pong = server.try_cli(&["PING"]);
+                pong.is_err_and(|error| error.starts_with("LOADING"))
+            });
+        }
+        let refused = place.run_script(&["--no-wait", "job"], "true").run_to_end();
+        assert_eq!(refused.status.code(), Some(125));
+        let told = stderr(&refused);
+        assert!(told.contains("still loading its data"), "{told}");
+
+        let mut run = place.run_script(&["-v", "-w", "60s", "job"], "echo ran > ran");
+        let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(run.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        for server in loading {
+            server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
+        }
+        for part in ["waiting: ", "redlock://127.0.0.1:", "still loading"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert_eq!(finish(run).status.code(), Some(0));
+    });
+    assert_eq!(place.read("ran"), "ran\n");
+}
+
+/// How many commands a server has refused for want of replicas.
+fn refused_commands(server: &RedisServer) -> u64 {
+    let stats = server.cli(&["INFO", "errorstats"]);
+    let mut lines = stats.lines();
+    let count = lines.find_map(|line| line.strip_prefix("errorstat_NOREPLICAS:count="));
+    count.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+/// The lease that a waiter was granted is short until it is renewed, which the server refuses for a while.
+#[test]
+fn a_grant_that_cannot_be_renewed_at_once_is_waited_for() {
+    let server = RedisServer::start();
+    let place = Place::with_store(server.url());
+    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
+    let mut waiter = place.run_script(&["-w", "60s", "job"], "echo ran > ran");
+    let waiter = waiter.stderr(Stdio::piped()).spawn().unwrap();
+    eventually(SOON, || {
+        server.cli(&["EXISTS", "leasehold:{default:job}:queue"]) == "1"
+    });
+    kill("STOP", waiter.id());
+    holder.signal("TERM");
+    assert_eq!(holder.finish().status.code(), Some(143));
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    kill("CONT", waiter.id());
+    // Each request is refused in three places at most, and one says only who the client is.
+    eventually(SOON, || refused_commands(&server) > 6);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    let output = finish(waiter);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(place.read("ran"), "ran\n");
 }
 
 /// A newcomer that a server does not let in for a while.

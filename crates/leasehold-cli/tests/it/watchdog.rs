@@ -81,10 +81,10 @@ fn a_stopped_run_keeps_its_lock_and_its_command() {
     // Who waits for three ttls does not get it.
     let other = code(&mut place.run_script(&["-w", "6s", "job"], "true"));
     assert_eq!(other, 124, "after {:?}", since.elapsed());
-    assert_eq!(node.client(&place, "condition"), "held-up");
+    assert_eq!(node.client(&place, "condition"), "silent");
     assert!(lives(&child));
     run.signal("CONT");
-    eventually(SOON, || node.client(&place, "condition") == "well");
+    eventually(SOON, || node.client(&place, "condition") == "alive");
     std::fs::write(place.path("go"), "").unwrap();
     let output = run.finish();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -174,7 +174,7 @@ fn the_status_says_who_is_there() {
     for part in [
         "1 client, 1 lease",
         "CONDITION",
-        "well",
+        "alive",
         "sqlite:",
         &run.process.id().to_string(),
     ] {

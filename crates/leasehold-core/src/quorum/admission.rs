@@ -1,8 +1,8 @@
 //! Whether one of many masters is admitted: at its first use, and after it may have forgotten.
 //!
 //! A master that has forgotten what it granted could grant it again, and repeat its tokens. So each keeps
-//! an admission record that names the run of its process for which it is admitted. One without it, or with
-//! that of another run, does nothing until
+//! an admission record that names the [run](RunId) for which it is admitted. One without it, or with that of
+//! another run, does nothing until
 //!
 //! 1. every lease that it may have forgotten has ended: the longest ttl that is used, and drift. Only then
 //! 2. the largest tokens of the others are read, and it gives out none below.
@@ -23,9 +23,9 @@ use crate::token::Token;
 /// What a master said of itself when it was inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The run of its process.
+    /// Its run.
     pub run: RunId,
-    /// How long that has run, at least.
+    /// How long its process has run, at least.
     pub uptime: Duration,
     /// Its time.
     pub now: StoreTime,
@@ -76,7 +76,7 @@ impl Observation {
     }
 
     /// How much of the wait remains. If no master has ever granted anything, it has not forgotten a part of
-    /// a majority in this run of its process.
+    /// a majority since its process was started.
     fn remaining(&self, longest: Ttl, unused: bool) -> Duration {
         let known = self.since.map(|since| since.until(self.now));
         let known = known.unwrap_or_default();

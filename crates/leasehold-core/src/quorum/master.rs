@@ -4,14 +4,15 @@ use crate::mutex::{self, Op, Outcome, Record};
 use crate::time::StoreTime;
 use crate::token::Token;
 
-/// One run of a master's process. Drawn anew at each start.
+/// One run of a master: a process with its data. Drawn anew when the process is started, and when its data
+/// may have been replaced by that of another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub u128);
 
 /// A master as it stands at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Master {
-    /// The run of its process.
+    /// Its run.
     pub run: RunId,
     /// Its admission record. `None`: it was never admitted, or has forgotten that.
     pub admission: Option<AdmissionRecord>,

@@ -156,13 +156,15 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Whether it is admitted in this run of its process.
+    /// Whether it is admitted in this run.
     fn is_admitted(&self) -> RedisResult<bool> {
         let mut connection = self.connect(PATIENCE)?;
         let mut admitted = redis::cmd("HGET");
         let admitted: Option<String> = admitted.arg(ADMISSION).arg("run").query(&mut connection)?;
-        let info: redis::InfoDict = redis::cmd("INFO").arg("server").query(&mut connection)?;
-        let run: Option<String> = info.get("run_id");
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("replication")
+            .query(&mut connection)?;
+        let run: Option<String> = info.get("master_replid");
         Ok(admitted.is_some() && admitted == run)
     }
 }

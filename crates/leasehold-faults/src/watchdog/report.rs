@@ -1,6 +1,6 @@
-//! The report of the campaign: `watchdog.json`, and `watchdog.md` for people.
+//! The report of the campaign: `watchdog.json`, and a table in `docs/faults/README.md`.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +9,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::outcome::Row;
+
+/// The lines around the table in the document.
+const BEGIN: &str = "<!-- watchdog: begin, written by cargo xtask faults watchdog -->\n";
+const END: &str = "<!-- watchdog: end -->\n";
 
 /// What a campaign came to.
 #[derive(Debug, Serialize)]
@@ -31,9 +35,24 @@ impl Report {
         }
     }
 
-    /// The report as a document.
+    /// The report as text: the table, and what each case did.
     pub(super) fn markdown(&self) -> String {
-        let mut text = String::from("# Report of the fault campaign of the watchdog\n\n");
+        let mut text = self.table();
+        text.push('\n');
+        for row in &self.cases {
+            let _ = writeln!(text, "* `{}`: {}", row.case, row.what);
+            for note in &row.notes {
+                let _ = writeln!(text, "  * {note}");
+            }
+            for miss in &row.told {
+                let _ = writeln!(text, "  * **miss**: {miss}");
+            }
+        }
+        text
+    }
+
+    /// Circumstances and result, and a row for each case.
+    fn table(&self) -> String {
         let Self {
             date,
             form,
@@ -41,18 +60,13 @@ impl Report {
             processors,
             ..
         } = self;
-        let _ = writeln!(
-            text,
-            "Written by `cargo xtask faults watchdog`, see [README.md](README.md#the-watchdog). {date}, \
-             {form}, {seconds} s on a machine with {processors} processors that had other work, too.\n"
-        );
         let misses: usize = self.cases.iter().map(|row| row.misses).sum();
         let late = self.cases.iter().filter(|row| !row.in_time).count();
-        let _ = writeln!(
-            text,
-            "**{misses} misses; {late} cases whose times fall short of the aim.**\n"
+        let mut text = format!(
+            "{date}, {form}, {seconds} s on a machine with {processors} processors and other load: \
+             **{misses} misses; {late} cases slower than their aim.**\n\n"
         );
-        text.push_str("| case | times | misses | median | p99 | max | aim |\n");
+        text.push_str("| case | runs | misses | median | p99 | max | aim |\n");
         text.push_str("|---|---:|---:|---:|---:|---:|---|\n");
         for row in &self.cases {
             let span = |span: Option<f64>| span.map_or("-".into(), |ms| format!("{ms:.1} ms"));
@@ -67,16 +81,6 @@ impl Report {
                 row.aim
             );
         }
-        text.push_str("\n## What was done and measured\n\n");
-        for row in &self.cases {
-            let _ = writeln!(text, "* `{}`: {}", row.case, row.what);
-            for note in &row.notes {
-                let _ = writeln!(text, "  * {note}");
-            }
-            for miss in &row.told {
-                let _ = writeln!(text, "  * **miss**: {miss}");
-            }
-        }
         text
     }
 
@@ -86,21 +90,43 @@ impl Report {
         self.cases.iter().all(clean)
     }
 
-    /// Writes both files.
+    /// Writes the report as data, and its table into the document.
     ///
     /// # Errors
     ///
-    /// What cannot be written.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), String> {
+    /// A file that cannot be read or written, or a document without a place for the table.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), String> {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
-        let files = [
-            ("watchdog.json", json + "\n"),
-            ("watchdog.md", self.markdown()),
-        ];
-        for (name, text) in files {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        Ok(())
+        let data = directory.join("watchdog.json");
+        let document = directory.join("README.md");
+        let text = fs::read_to_string(&document).map_err(|error| failed(&document, error))?;
+        let text = replaced(&text, &self.table())
+            .ok_or_else(|| failed(&document, "no place for the table"))?;
+        fs::write(&data, json + "\n").map_err(|error| failed(&data, error))?;
+        fs::write(&document, text).map_err(|error| failed(&document, error))
+    }
+}
+
+fn failed(path: &Path, error: impl Display) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// The document with another table.
+fn replaced(text: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_a_place_for_the_table() {
+        let document = include_str!("../../../../docs/faults/README.md");
+        let text = replaced(document, "a table\n").unwrap();
+        assert!(text.contains("\na table\n"));
+        assert_eq!(replaced(&text, "a table\n"), Some(text));
     }
 }

@@ -44,7 +44,7 @@ impl Members {
         }
         match self.0.len() < MEMBERS_MAX {
             true => Ok(left),
-            false => Err(Refusal::Process),
+            false => Err(Refusal::Processes),
         }
     }
 

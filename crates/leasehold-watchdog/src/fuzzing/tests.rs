@@ -10,7 +10,7 @@ fn hello(random: &mut fastrand::Rng) -> ToNode {
             Role::Client(
                 secret,
                 Introduction {
-                    image: [random.u8(0..2); 16],
+                    process_nonce: [random.u8(0..2); 16],
                     store: STORE.into(),
                     namespace: "test".into(),
                     tenant: "default".into(),
@@ -35,8 +35,8 @@ fn word(random: &mut fastrand::Rng) -> ToNode {
         keep_ms: None,
     };
     match random.u8(0..12) {
-        0 => ToNode::Beat,
-        1 => ToNode::Farewell,
+        0 => ToNode::Heartbeat,
+        1 => ToNode::Disconnect,
         2 => ToNode::Status,
         3 => ToNode::Process,
         4 => hello(random),

@@ -2,7 +2,7 @@ use super::*;
 
 fn known(label: &str) -> Box<Known> {
     Box::new(Known {
-        image: [7; 16],
+        process_nonce: [7; 16],
         drawn: Some(1),
         store: "redis://db:6379/0".into(),
         namespace: "test".into(),

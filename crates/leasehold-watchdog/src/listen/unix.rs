@@ -29,8 +29,9 @@ use crate::shared::{ConnectionPermit, Shared};
 /// How many may wait to be let in. The kernel takes less if it is told so.
 const BACKLOG: i32 = 4_096;
 
-/// How many descriptors may have come without the word that they belong to.
-const DESCRIPTORS_MAX: usize = 4;
+/// How many descriptors may have come without the word that they belong to. The kernel puts no two messages
+/// with descriptors together, and each is taken in before the next is read.
+const DESCRIPTORS_MAX: usize = 1;
 
 /// A socket with a file.
 pub(crate) struct UnixListener {
@@ -110,12 +111,12 @@ impl UnixListener {
 }
 
 async fn serve(stream: UnixStream, seat: Option<ConnectionPermit>, shared: Arc<Shared>) {
-    let Some(seat) = seat else {
+    let Some(mut seat) = seat else {
         tracing::warn!("too many connections, sent somebody away");
         return;
     };
     let peer = Owner::of(&stream).and_then(|owner| {
-        let process = Process::of_peer(&stream, owner)?;
+        let process = Process::of_peer(&stream, owner, seat.process_file())?;
         Ok(Peer::Local(Arc::new(process), owner))
     });
     match peer {
@@ -229,7 +230,6 @@ impl UnixLink {
                 self.descriptors.extend(descriptors);
             }
         }
-        // Nobody sends so many who waits for the answers.
         self.descriptors.truncate(DESCRIPTORS_MAX);
         Ok(())
     }

@@ -7,6 +7,7 @@ use leasehold_core::Instant;
 use rustix::process::{Signal, getuid, kill_process};
 
 use super::*;
+use crate::files::Files;
 use crate::session::{Peer, Session, Step};
 use crate::settings::{Settings, StoreSettings};
 use crate::shared::Shared;
@@ -33,6 +34,10 @@ impl Sleeper {
     }
 }
 
+fn file() -> Counted {
+    Arc::<Files>::default().count(1)
+}
+
 impl Drop for Sleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -43,13 +48,13 @@ impl Drop for Sleeper {
 #[tokio::test]
 async fn a_process_by_its_id_is_the_same_as_by_its_descriptor() {
     let sleeper = Sleeper::start();
-    let by_pid = Process::by_pid(sleeper.owner()).unwrap();
+    let by_pid = Process::by_pid(sleeper.owner(), file()).unwrap();
     let by_fd = pidfd_open(sleeper.pid(), PidfdFlags::empty()).unwrap();
-    let by_fd = Process::new(by_fd).unwrap();
+    let by_fd = Process::new(by_fd, file()).unwrap();
     assert_eq!(by_pid.identity(), by_fd.identity());
     assert_eq!(by_pid.pid(), sleeper.0.id());
     let other = Sleeper::start();
-    let other = Process::by_pid(other.owner()).unwrap();
+    let other = Process::by_pid(other.owner(), file()).unwrap();
     assert_ne!(by_pid.identity(), other.identity());
 }
 
@@ -60,7 +65,7 @@ async fn an_id_of_another_user_is_refused() {
         uid: sleeper.owner().uid + 1,
         ..sleeper.owner()
     };
-    assert!(Process::by_pid(owner).is_err());
+    assert!(Process::by_pid(owner, file()).is_err());
 }
 
 /// As the command of a run by sudo: the client must not be taken for dead before it has ended.
@@ -77,14 +82,14 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
     };
     let shared = Shared::new(&settings, None).unwrap();
     let (client, command) = (Sleeper::start(), Sleeper::start());
-    let process = Arc::new(Process::by_pid(client.owner()).unwrap());
+    let process = Arc::new(Process::by_pid(client.owner(), file()).unwrap());
     let owner = Owner {
         uid: client.owner().uid + 1,
         ..client.owner()
     };
     let mut session = Session::new(&shared, Peer::Local(process, owner));
     let introduction = Introduction {
-        image: [0; 16],
+        process_nonce: [0; 16],
         store: "main".to_owned(),
         namespace: "leasehold".to_owned(),
         tenant: "default".to_owned(),
@@ -103,14 +108,14 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
     assert!(welcomed, "{answer:?}");
     let pidfd = pidfd_open(command.pid(), PidfdFlags::NONBLOCK).unwrap();
     let answer = session.hear(ToNode::Process, || Some(pidfd), now);
-    let joined = matches!(answer, Step::Say(ToClient::Joined(None)));
+    let joined = matches!(answer, Step::Say(ToClient::Joined));
     assert!(joined, "{answer:?}");
 }
 
 #[tokio::test]
 async fn a_descriptor_of_something_else_is_refused() {
-    let file = OwnedFd::from(tempfile::tempfile().unwrap());
-    assert!(Process::new(file).is_err());
+    let descriptor = OwnedFd::from(tempfile::tempfile().unwrap());
+    assert!(Process::new(descriptor, file()).is_err());
 }
 
 /// A new process gets the id of one that has ended: it is another, and does not bring the first one back.
@@ -118,12 +123,12 @@ async fn a_descriptor_of_something_else_is_refused() {
 async fn an_id_that_is_given_away_again_is_of_another_process() {
     const LAST: &str = "/proc/sys/kernel/ns_last_pid";
     let mut first = Sleeper::start();
-    let gone = Process::by_pid(first.owner()).unwrap();
+    let gone = Process::by_pid(first.owner(), file()).unwrap();
     let pid = first.0.id();
     first.0.kill().unwrap();
     first.0.wait().unwrap();
     assert!(gone.is_gone());
-    assert!(Process::by_pid(first.owner()).is_err());
+    assert!(Process::by_pid(first.owner(), file()).is_err());
     if std::fs::write(LAST, pid.to_string()).is_err() {
         // Only root may choose who gets which id.
         return;
@@ -133,7 +138,7 @@ async fn an_id_that_is_given_away_again_is_of_another_process() {
         std::fs::write(LAST, (pid - 1).to_string()).unwrap();
         let second = Sleeper::start();
         if second.0.id() == pid {
-            let other = Process::by_pid(second.owner()).unwrap();
+            let other = Process::by_pid(second.owner(), file()).unwrap();
             assert_eq!(other.pid(), pid);
             assert_ne!(other.identity(), gone.identity());
             assert!(gone.is_gone() && !other.is_gone());
@@ -146,7 +151,7 @@ async fn an_id_that_is_given_away_again_is_of_another_process() {
 #[tokio::test]
 async fn stopped_is_not_gone_and_a_zombie_is() {
     let sleeper = Sleeper::start();
-    let process = Process::by_pid(sleeper.owner()).unwrap();
+    let process = Process::by_pid(sleeper.owner(), file()).unwrap();
     kill_process(sleeper.pid(), Signal::STOP).unwrap();
     leasehold_testkit::eventually(SOON, || process.why() == "it is stopped by a signal");
     assert!(!process.is_gone());

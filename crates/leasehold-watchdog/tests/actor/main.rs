@@ -73,7 +73,7 @@ fn say(text: &str) {
 impl Actor {
     fn obey(&mut self, words: &[&str]) {
         match *words {
-            ["hello", socket, client, image, store] => self.hello(socket, client, image, store),
+            ["hello", socket, client, nonce, store] => self.hello(socket, client, nonce, store),
             ["register", number, name, ttl, patience, keep] => {
                 self.change(
                     vec![registration(number, name, ttl, patience, keep)],
@@ -104,16 +104,16 @@ impl Actor {
                 rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
             }
             ["unregister", lease] => self.change(vec![], vec![number(lease)]),
-            ["beat"] => self.send(&ToNode::Beat),
+            ["heartbeat"] => self.send(&ToNode::Heartbeat),
             ["beats", pause] => self.beats(Duration::from_millis(number(pause))),
             ["process", pid] => self.process(pid.parse().unwrap()),
             ["ask", client, lease] => {
                 let client = secret(client).client_id().to_bytes();
                 let number = number(lease);
-                self.send(&ToNode::Ask { client, number });
+                self.send(&ToNode::LeaseQuery { client, number });
                 self.answer();
             }
-            ["farewell"] => self.send(&ToNode::Farewell),
+            ["disconnect"] => self.send(&ToNode::Disconnect),
             ["hear"] => self.answer(),
             ["close"] => self.stream = None,
             ["inherit"] => self.inherit(),
@@ -123,7 +123,7 @@ impl Actor {
         }
     }
 
-    fn hello(&mut self, socket: &str, client: &str, image: &str, store: &str) {
+    fn hello(&mut self, socket: &str, client: &str, nonce: &str, store: &str) {
         let stream = UnixStream::connect(socket).unwrap();
         self.stream = Some(Arc::new(Mutex::new(stream)));
         self.decoder = Decoder::default();
@@ -132,7 +132,7 @@ impl Actor {
             role: Role::Client(
                 secret(client),
                 Introduction {
-                    image: id(image),
+                    process_nonce: id(nonce),
                     store: store.to_owned(),
                     namespace: "test".into(),
                     tenant: "default".into(),
@@ -163,7 +163,7 @@ impl Actor {
     /// Says that it lives, as long as it does.
     fn beats(&self, pause: Duration) {
         let stream = Arc::clone(self.stream.as_ref().unwrap());
-        let frame = encode(&ToNode::Beat).unwrap();
+        let frame = encode(&ToNode::Heartbeat).unwrap();
         std::thread::spawn(move || {
             while stream.lock().unwrap().write_all(&frame).is_ok() {
                 std::thread::sleep(pause);

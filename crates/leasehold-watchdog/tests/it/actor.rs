@@ -78,16 +78,16 @@ impl Actor {
         actor
     }
 
-    /// Says hello as a program of this image.
+    /// Says hello as a program with this process nonce.
     #[track_caller]
-    pub(crate) fn says_hello(&self, fixture: &Fixture, image: u32) {
-        let said = self.hello(fixture, self.client, image, &fixture.url);
+    pub(crate) fn says_hello(&self, fixture: &Fixture, nonce: u32) {
+        let said = self.hello(fixture, self.client, nonce, &fixture.url);
         assert!(said.starts_with("Welcome"), "{said}");
     }
 
-    pub(crate) fn hello(&self, fixture: &Fixture, client: u128, image: u32, store: &str) -> String {
+    pub(crate) fn hello(&self, fixture: &Fixture, client: u128, nonce: u32, store: &str) -> String {
         let socket = fixture.socket.display();
-        self.asks(&format!("hello {socket} {client:x} {image:x} {store}"))
+        self.asks(&format!("hello {socket} {client:x} {nonce:x} {store}"))
     }
 
     /// Registers a lease that it has acquired.
@@ -100,6 +100,11 @@ impl Actor {
     pub(crate) fn register(&self, number: u64, name: &str, ttl: Duration, keep: &str) -> String {
         let (ttl, patience) = (ttl.as_millis(), ttl.as_millis() / 3);
         self.asks(&format!("register {number} {name} {ttl} {patience} {keep}"))
+    }
+
+    /// Names a further process.
+    pub(crate) fn joins(&self, pid: u32) -> String {
+        self.asks(&format!("process {pid}"))
     }
 
     pub(crate) fn tell(&self, order: &str) {

@@ -15,11 +15,15 @@ use crate::raw::Raw;
 const LONG: Duration = Duration::from_secs(600);
 
 /// A process that a test ends.
-struct Sleeper(Child);
+pub(crate) struct Sleeper(Child);
 
 impl Sleeper {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
     }
 
     fn end(&mut self) {
@@ -133,7 +137,7 @@ async fn replaced_by_another_program_it_is_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_program_with_another_image_is_not_another_program() {
+async fn the_same_program_with_another_nonce_is_not_another_program() {
     let fixture = Fixture::make().await;
     let _node = fixture.node().await;
     let mut actor = fixture.holder("lock", Duration::from_secs(2)).await;
@@ -167,6 +171,33 @@ async fn a_child_with_its_connection_does_not_hide_its_death() {
     rustix::process::kill_process(child, Signal::KILL).unwrap();
 }
 
+/// The process that is not watched may be the last that lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_a_process_that_is_not_watched_is_forgotten() {
+    let fixture = Fixture::make().await;
+    let _node = fixture.node().await;
+    let actor = fixture.holder("lock", LONG).await;
+    let mut sleepers: Vec<_> = (0..64).map(|_| Sleeper::start()).collect();
+    let mut refused = None;
+    for (nth, sleeper) in sleepers.iter().enumerate() {
+        let said = actor.joins(sleeper.pid());
+        if said != "Joined" {
+            refused = Some((nth, said));
+        }
+    }
+    actor.signal(Signal::KILL);
+    for sleeper in &mut sleepers[..63] {
+        sleeper.end();
+    }
+    // As soon as a later death has freed a lock, this one would have.
+    let later = fixture.holder("later", LONG).await;
+    later.signal(Signal::KILL);
+    fixture.is_free("later").await;
+    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+    assert_eq!(refused, Some((63, "Refused(Processes)".to_owned())));
+    assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_dead_when_all_its_processes_are() {
     let fixture = Fixture::make().await;
@@ -175,8 +206,7 @@ async fn it_is_dead_when_all_its_processes_are() {
     let actor = fixture.holder("lock", ttl).await;
     let mut sleepers = [Sleeper::start(), Sleeper::start()];
     for sleeper in &sleepers {
-        let said = actor.asks(&format!("process {}", sleeper.0.id()));
-        assert_eq!(said, "Joined(None)");
+        assert_eq!(actor.joins(sleeper.pid()), "Joined");
     }
     sees(&fixture, actor.client, 3);
     actor.signal(Signal::KILL);
@@ -214,7 +244,7 @@ async fn after_a_farewell_nothing_is_done() {
     let _node = fixture.node().await;
     let actor = fixture.holder("lock", LONG).await;
     let witness = fixture.holder("witness", LONG).await;
-    actor.tell("farewell");
+    actor.tell("disconnect");
     assert_eq!(actor.asks("hear"), "closed");
     assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
     actor.signal(Signal::KILL);

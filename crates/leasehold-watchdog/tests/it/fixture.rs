@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::Durability;
 use leasehold::store::{Key, Keyspace, OpenOptions, Reply, Request, Store, open};
 use leasehold_core::{LeaseId, Name, Op, Outcome, ScopeName, TokenCount, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
@@ -85,11 +84,7 @@ impl Fixture {
             tokens: TokenCount::MIN,
             wait: false,
         };
-        let request = Request {
-            key: key(name),
-            op,
-            durability: Durability::None,
-        };
+        let request = Request::new(key(name), op);
         match self.store.apply(vec![request]).await.remove(0) {
             Reply::Applied { outcome, .. } => outcome,
             other => panic!("{other:?}"),
@@ -99,7 +94,7 @@ impl Fixture {
     /// Whether a client holds a lock, and for how long.
     pub(crate) async fn held(&self, client: u128, number: u64, name: &str) -> Option<Duration> {
         let entry = self.store.inspect(&key(name)).await.unwrap()?;
-        (entry.lease == lease(client, number)).then_some(entry.left)
+        (entry.lease == lease(client, number)).then_some(entry.time_left)
     }
 
     /// Whether a client holds a lock, asked over a connection that may have to be opened again.

@@ -35,10 +35,10 @@ fn word(fixture: &Fixture, random: &mut fastrand::Rng) -> ToNode {
     match random.u8(0..9) {
         0 => hello(Role::Observer),
         1 => hello(role(fixture, client)),
-        2 => ToNode::Beat,
+        2 => ToNode::Heartbeat,
         3 => ToNode::Process,
-        4 => ToNode::Farewell,
-        5 => ToNode::Ask {
+        4 => ToNode::Disconnect,
+        5 => ToNode::LeaseQuery {
             client: client_id(client).to_bytes(),
             number: random.u64(..),
         },

@@ -37,8 +37,8 @@ async fn it_tells_its_figures_and_how_it_is() {
     let (code, figures) = get(address, "/metrics");
     assert_eq!(code, 200);
     for line in [
-        "leasehold_watchdog_clients{condition=\"well\"} 1",
-        "leasehold_watchdog_clients{condition=\"held-up\"} 0",
+        "leasehold_watchdog_clients{condition=\"alive\"} 1",
+        "leasehold_watchdog_clients{condition=\"silent\"} 0",
         "leasehold_watchdog_leases 0",
         "# TYPE leasehold_watchdog_connections gauge",
     ] {

@@ -7,6 +7,7 @@ use leasehold_watchdog::{Limits, Node, Settings};
 use rustix::process::Signal;
 
 use crate::actor::Actor;
+use crate::deaths::Sleeper;
 use crate::fixture::Fixture;
 use crate::raw::{Raw, hello, registration, role};
 
@@ -58,7 +59,7 @@ async fn no_more_clients_than_it_may() {
     // One that is known is no further one, and one that has left makes room.
     let mut again = Raw::client(&fixture, 2);
     drop(second);
-    again.says(&ToNode::Farewell);
+    again.says(&ToNode::Disconnect);
     assert_eq!(again.hears(), None);
     let _third = Raw::client(&fixture, 3);
 }
@@ -85,7 +86,7 @@ async fn no_more_leases_than_it_may() {
     }));
     assert!(matches!(left, Some(ToClient::Acknowledged { .. })));
     assert_eq!(register(&mut second, 6..12), [9, 10, 11]);
-    first.says(&ToNode::Farewell);
+    first.says(&ToNode::Disconnect);
     assert_eq!(first.hears(), None);
     assert_eq!(
         register(&mut second, 20..30),
@@ -141,4 +142,43 @@ async fn connections_leave_files_for_the_store() {
         tokio::time::sleep(TTL / 20).await;
     }
     drop(idle);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn further_processes_leave_files_for_the_store() {
+    const TTL: Duration = Duration::from_secs(4);
+    const FILES: usize = 192;
+    let fixture = Fixture::make().await;
+    let node = Actor::node_with_files(&fixture, 192);
+    let paused = fixture.holder("lock", TTL).await;
+    let sleepers: Vec<_> = (0..40).map(|_| Sleeper::start()).collect();
+    let clients: Vec<_> = (0..4).map(|_| Actor::introduced(&fixture)).collect();
+    let refused = clients.iter().filter(|client| {
+        let mut said = sleepers.iter().map(|sleeper| client.joins(sleeper.pid()));
+        let refused = said.find(|said| said != "Joined");
+        assert!(
+            refused.is_none() || refused.as_deref() == Some("Refused(Processes)"),
+            "{refused:?}"
+        );
+        refused.is_some()
+    });
+    let refused: Vec<_> = refused.collect();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", node.pid().as_raw_nonzero()));
+    let open = open.unwrap().count();
+    assert!(open < FILES - 64, "{open} files are open");
+    // All but the first, which found room.
+    assert_eq!(refused.len(), 3);
+    for client in refused {
+        assert_eq!(client.asks("hear"), "closed");
+        assert_eq!(Raw::observer(&fixture).status_of(client.client), None);
+    }
+    // The node has to open a connection to its store now.
+    fixture.redis.cli(&["client", "kill", "type", "normal"]);
+    paused.signal(Signal::STOP);
+    let start = Instant::now();
+    while start.elapsed() < TTL * 2 {
+        let held = fixture.is_held(paused.client, 1, "lock").await;
+        assert!(held, "lost after {:?}", start.elapsed());
+        tokio::time::sleep(TTL / 20).await;
+    }
 }

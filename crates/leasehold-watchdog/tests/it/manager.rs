@@ -158,7 +158,7 @@ async fn it_says_how_it_is() {
     assert_eq!(manager.kept("leasehold-journal-"), 1);
     let actor = fixture.holder("lock", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
-    actor.tell("farewell");
+    actor.tell("disconnect");
     eventually(SOON, || manager.kept("leasehold-process-") == 0);
     assert!(!manager.has_heard("STOPPING=1"));
     assert_eq!(node.asks("stop"), "stopped");

@@ -138,7 +138,7 @@ pub(crate) fn role(fixture: &Fixture, client: u128) -> Role {
 
 pub(crate) fn introduction(fixture: &Fixture) -> Introduction {
     Introduction {
-        image: [1; 16],
+        process_nonce: [1; 16],
         store: fixture.url.clone(),
         namespace: "test".into(),
         tenant: "default".into(),

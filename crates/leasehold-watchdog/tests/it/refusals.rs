@@ -50,13 +50,13 @@ async fn words_at_the_wrong_time_are_refused() {
     let observer = || hello(Role::Observer);
     let batch = |number| changes(number, vec![]);
     for words in [
-        vec![ToNode::Beat],
+        vec![ToNode::Heartbeat],
         vec![ToNode::Status],
         vec![batch(0)],
-        vec![ToNode::Farewell],
+        vec![ToNode::Disconnect],
         vec![observer(), observer()],
         vec![observer(), client()],
-        vec![observer(), ToNode::Beat],
+        vec![observer(), ToNode::Heartbeat],
         vec![observer(), batch(0)],
         vec![observer(), ToNode::Process],
         vec![client(), client()],
@@ -189,11 +189,13 @@ async fn what_is_no_process_is_refused() {
 
     let fixture = Fixture::make().await;
     let _node = fixture.node().await;
+    let no = Some(ToClient::Refused(Refusal::Process));
     let mut client = Raw::client(&fixture, 1);
-    let no = Some(ToClient::Joined(Some(Refusal::Process)));
     assert_eq!(client.asks(&ToNode::Process), no, "without a descriptor");
+    assert_eq!(client.hears(), None);
     let file = tempfile::tempfile().unwrap();
     for _ in 0..100 {
+        let mut client = Raw::client(&fixture, 1);
         let frame = encode(&ToNode::Process).unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -202,12 +204,14 @@ async fn what_is_no_process_is_refused() {
         let parts = [IoSlice::new(&frame)];
         sendmsg(&client.stream, &parts, &mut control, SendFlags::empty()).unwrap();
         assert_eq!(client.hears(), no, "with a file");
+        assert_eq!(client.hears(), None);
     }
+    assert_eq!(Raw::observer(&fixture).status_of(1), None);
     // Those that belong to no word are not kept.
     let mut flood = Raw::client(&fixture, 2);
     let before = open_files();
     for _ in 0..100 {
-        let frame = encode(&ToNode::Beat).unwrap();
+        let frame = encode(&ToNode::Heartbeat).unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors = [file.as_fd(); 3];
@@ -255,7 +259,7 @@ async fn who_knows_the_id_of_a_lease_is_not_its_client() {
                 .iter()
                 .any(|status| status.client == id.to_bytes())
         );
-        thief.says(&ToNode::Farewell);
+        thief.says(&ToNode::Disconnect);
         assert_eq!(thief.hears(), None);
     }
     // A process that registers the lease by what it can see, and ends, is dead for itself only.

@@ -196,10 +196,10 @@ async fn an_expired_certificate_is_not_trusted() {
 async fn a_client_of_another_program_or_token_is_refused() {
     let place = Place::make().await;
     let mut first = place.client(1);
-    let mut other_image = introduction(&place.fixture);
-    other_image.image = [9; 16];
+    let mut other_nonce = introduction(&place.fixture);
+    other_nonce.process_nonce = [9; 16];
     for word in [
-        hello_with(TOKEN, Role::Client(secret(1), other_image)),
+        hello_with(TOKEN, Role::Client(secret(1), other_nonce)),
         place.hello(FEW, 1),
     ] {
         let refused = Some(ToClient::Refused(Refusal::Foreign));
@@ -223,12 +223,12 @@ async fn a_token_has_limits() {
     assert_eq!(place.connect().asks(&place.hello(FEW, 2)), refused);
     let _other = place.client(2);
     assert_eq!(register(&mut first, 0, 3), [(3, Refusal::Leases)]);
-    // Nobody hands over a process from afar, or asks for a clock that is not his.
-    let joined = first.asks(&ToNode::Process);
-    assert_eq!(joined, Some(ToClient::Joined(Some(Refusal::Process))));
+    // Nobody asks for a clock that is not his, or hands over a process from afar.
     let (client, number) = (client_id(1).to_bytes(), 1);
-    let kept = first.asks(&ToNode::Ask { client, number });
-    assert_eq!(kept, Some(ToClient::Kept(None)));
+    let kept = first.asks(&ToNode::LeaseQuery { client, number });
+    assert_eq!(kept, Some(ToClient::LeaseStatus(None)));
+    let refused = Some(ToClient::Refused(Refusal::Process));
+    assert_eq!(first.asks(&ToNode::Process), refused);
 }
 
 #[tokio::test(flavor = "multi_thread")]

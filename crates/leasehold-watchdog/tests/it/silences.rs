@@ -75,7 +75,7 @@ async fn silent_for_too_long_it_loses_its_locks() {
     let kept = start.elapsed();
     assert!(kept >= max_pause - TTL, "{kept:?}");
     actor.signal(Signal::CONT);
-    actor.tell("beat");
+    actor.tell("heartbeat");
     eventually(SOON, || {
         let status = Raw::observer(&fixture).status_of(actor.client).unwrap();
         status.condition == Liveness::Alive
@@ -188,7 +188,7 @@ async fn many_leases_of_many_silent_clients_are_renewed_in_time() {
             let asked = ask(actor.client, number);
             eventually(ttl * 2, || {
                 let answer = observer.asks(&asked);
-                answer != Some(ToClient::Kept(None))
+                answer != Some(ToClient::LeaseStatus(None))
             });
         }
     }
@@ -243,7 +243,7 @@ async fn many_clients_are_renewed_in_time_where_every_answer_is_late() {
         for number in 1..=LEASES {
             let asked = ask(id, number);
             eventually(ttl * 3, || {
-                observer.asks(&asked) != Some(ToClient::Kept(None))
+                observer.asks(&asked) != Some(ToClient::LeaseStatus(None))
             });
         }
     }
@@ -252,7 +252,7 @@ async fn many_clients_are_renewed_in_time_where_every_answer_is_late() {
 }
 
 fn ask(client: u128, number: u64) -> ToNode {
-    ToNode::Ask {
+    ToNode::LeaseQuery {
         client: client_id(client).to_bytes(),
         number,
     }

@@ -1,12 +1,12 @@
-//! A file of the SQLite store.
+//! Checks of a file of the SQLite store.
 
 use super::Finding;
-use crate::store::survey::{FileFacts, FileSystem, LOG_MAX};
+use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
-/// Less room than this is little for a file and its log.
+/// Free space below this is little for a file and its log.
 const ROOM_MIN: u64 = 64 * 1024 * 1024;
 
-/// The right of everybody to write.
+/// The permission of all users to write.
 const OTHERS_WRITE: u32 = 0o002;
 
 pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
@@ -18,7 +18,7 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
     } else {
         findings.push(Finding::note(
             "file",
-            "not there yet; the first lock makes it",
+            "it does not exist yet; the first lock creates it",
         ));
     }
     if facts.other_boot_id {
@@ -77,13 +77,13 @@ fn place(facts: &FileFacts) -> Finding {
 
 fn rights(facts: &FileFacts) -> Finding {
     let path = facts.path.display();
-    if !facts.folder_writable {
+    if !facts.directory_writable {
         return Finding::danger(
             "rights",
-            format!("no files can be made in the folder of {path}"),
+            format!("no files can be created in the directory of {path}"),
         )
         .because("SQLite keeps its log beside the file: no lock can be taken")
-        .fix("make the folder writable for this user, or choose another");
+        .fix("make the directory writable for this user, or choose another");
     }
     match facts.mode {
         Some(mode) if mode & OTHERS_WRITE != 0 => {
@@ -92,7 +92,7 @@ fn rights(facts: &FileFacts) -> Finding {
                 .fix(format!("chmod o-w {path}"))
         }
         Some(mode) => Finding::ok("rights", format!("the file has mode {mode:03o}")),
-        None => Finding::ok("rights", "its folder can be written"),
+        None => Finding::ok("rights", "its directory is writable"),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
             exists: true,
             file_system: FileSystem::Local,
             mode: Some(0o600),
-            folder_writable: true,
+            directory_writable: true,
             free: Some(1 << 40),
             log: Some(16 * 1024 * 1024),
             other_boot_id: false,
@@ -136,7 +136,7 @@ mod tests {
         }
         changed(Severity::Note, |f| f.exists = false);
         changed(Severity::Warning, |f| f.mode = Some(0o666));
-        changed(Severity::Danger, |f| f.folder_writable = false);
+        changed(Severity::Danger, |f| f.directory_writable = false);
         changed(Severity::Warning, |f| f.free = Some(1024));
         changed(Severity::Warning, |f| f.log = Some(177 * 1024 * 1024));
         changed(Severity::Note, |f| f.other_boot_id = true);

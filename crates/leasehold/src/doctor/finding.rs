@@ -2,35 +2,35 @@
 
 use std::fmt;
 
-/// How grave a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
-    /// Worth knowing; no lock is lost by it.
+    /// Worth knowing; it loses no lock.
     Note,
-    /// Locks may be lost when something else fails, too, or not all works as well as it could.
+    /// Locks may be lost if something else fails, too, or some features are degraded.
     Warning,
-    /// Locks are lost in the ordinary run of things, or cannot be had at all.
+    /// Locks are lost in normal operation, or cannot be acquired at all.
     Danger,
 }
 
-/// Something that was found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What was looked at, in one word that stays the same.
+    /// The name of the check, in one word that is stable.
     pub check: &'static str,
-    /// Which server it is about, if there are several.
+    /// The server that it concerns, if there are several.
     pub node: Option<String>,
-    /// What was seen.
+    /// What was observed.
     pub seen: String,
-    /// What follows of it.
+    /// The consequence.
     pub consequence: Option<String>,
-    /// What fixes it: the exact setting, where there is one.
+    /// The fix: the exact setting, where there is one.
     pub fix: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// The gravest severity.
+/// The highest severity.
 #[cfg(test)]
 pub(super) fn worst(findings: &[Finding]) -> Severity {
     let all = findings.iter().map(|finding| finding.severity);

@@ -1,7 +1,7 @@
-//! What would lose locks: a look at a store, with what follows of what was seen and how to fix it.
+//! Diagnosis of a store: the settings under which it can lose locks, and how to fix them.
 //!
-//! Made by [`ClientBuilder::examine`](crate::ClientBuilder::examine); `leasehold doctor` shows it.
-//! Nothing here talks to a store: each rule is a function over the facts that were collected.
+//! Made by [`ClientBuilder::diagnose`](crate::ClientBuilder::diagnose); `leasehold doctor` prints it.
+//! Nothing here connects to a store: each rule is a function of the facts that were collected.
 
 #[cfg(feature = "sqlite")]
 mod file;
@@ -12,44 +12,44 @@ mod servers;
 use leasehold_core::Ttl;
 
 pub use self::finding::{Finding, Severity};
-use crate::store::survey::Survey;
+use crate::store::diagnose::DiagnosticFacts;
 
-/// What was found in a store.
+/// The diagnosis of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The store, as its URL without a password.
     pub store: String,
-    /// The gravest first.
+    /// The most severe first.
     pub findings: Vec<Finding>,
-    /// The line that makes a user of a Redis server who may do what locks need, and no more.
+    /// The command that creates a user of a Redis server with exactly the permissions that locks need.
     /// `PASSWORD` stands for a password of your choice.
     pub acl: Option<String>,
 }
 
 impl Report {
-    /// The gravest severity of a finding.
+    /// The highest severity of a finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         let all = self.findings.iter().map(|finding| finding.severity);
         all.max().unwrap_or(Severity::Ok)
     }
 
-    /// Judges what was seen. `ttl` is that of the leases that will be kept there.
+    /// Judges the facts. `ttl` is that of the leases that will be kept there.
     #[cfg_attr(
         not(feature = "redis"),
         expect(unused_variables, reason = "only servers have clocks of their own")
     )]
-    pub(crate) fn of(survey: &Survey, ttl: Ttl) -> Self {
-        let (store, mut findings, acl) = match survey {
-            Survey::Memory => ("memory:".to_owned(), vec![memory_store()], None),
+    pub(crate) fn of(facts: &DiagnosticFacts, ttl: Ttl) -> Self {
+        let (store, mut findings, acl) = match facts {
+            DiagnosticFacts::Memory => ("memory:".to_owned(), vec![memory_store()], None),
             #[cfg(feature = "sqlite")]
-            Survey::File(facts) => {
+            DiagnosticFacts::File(facts) => {
                 let store = format!("sqlite:{}", facts.path.display());
                 (store, file::check(facts), None)
             }
             #[cfg(feature = "redis")]
-            Survey::Servers(servers) => {
+            DiagnosticFacts::Servers(servers) => {
                 let acl = Some(servers.acl.clone());
                 (servers.name.clone(), servers::check(servers, ttl), acl)
             }

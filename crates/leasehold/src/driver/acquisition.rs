@@ -186,7 +186,7 @@ impl Acquisition {
             Reply::Rejected(error) => {
                 self.doubtful = before;
                 self.open = before.is_some() || self.queued.is_some();
-                if !self.driver.store.idempotent_acquire() {
+                if !self.driver.store.capabilities().idempotent_acquire {
                     self.id = self.driver.next_lease();
                 }
                 return failed(self.error(error));
@@ -227,7 +227,7 @@ impl Acquisition {
 
     /// Gives up the id and takes another, if the store does not want to be asked for the same again.
     fn start_over(&mut self) {
-        if self.driver.store.idempotent_acquire() {
+        if self.driver.store.capabilities().idempotent_acquire {
             return;
         }
         self.open = false;

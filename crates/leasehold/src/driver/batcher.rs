@@ -108,7 +108,7 @@ impl Batcher {
     /// earlier, if that is a store of which a majority decides: there a release waits longer for those who
     /// are silent than an acquisition, which must not stand behind it.
     pub(crate) fn give_back(&self, request: Request) -> oneshot::Receiver<Reply> {
-        let way = match self.store.idempotent_acquire() {
+        let way = match self.store.capabilities().idempotent_acquire {
             true => self.way(&request),
             false => self.other_way(&self.back, self.route(&request)),
         };

@@ -28,13 +28,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// anew.
 const BACKOFFS_MAX: usize = 4_096;
 
-/// Whether an error says that nobody answered. A connection that was lost once is there again when it is
-/// asked for.
-fn is_silence(error: &Error) -> bool {
-    let silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum);
-    silent && error.is_transient() && error.retry_after().is_none()
-}
-
 /// What a caller wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
@@ -160,13 +153,21 @@ impl Driver {
         }
     }
 
-    /// Changes how far this client spreads its requests for a lock. Answers the window.
-    fn back_off(&self, key: &Key, change: impl FnOnce(&mut Backoff)) -> Duration {
+    /// Reads or changes when this client asks for a lock, where the store leaves that to its clients.
+    pub(super) fn back_off<T>(
+        &self,
+        key: &Key,
+        change: impl FnOnce(&mut Backoff, Instant) -> T,
+    ) -> Option<T> {
+        if self.store.idempotent_acquire() {
+            return None;
+        }
+        let now = self.clock.now();
         let mut backoffs = lock(&self.backoffs);
         let known = backoffs.get(key).copied();
         let mut backoff = known.unwrap_or_default();
-        change(&mut backoff);
-        if backoff.window().is_zero() {
+        let changed = change(&mut backoff, now);
+        if backoff == Backoff::default() {
             backoffs.remove(key);
         } else if known != Some(backoff) {
             if backoffs.len() >= BACKOFFS_MAX {
@@ -174,7 +175,7 @@ impl Driver {
             }
             backoffs.insert(key.clone(), backoff);
         }
-        backoff.window()
+        Some(changed)
     }
 
     /// The error that the store answered last to those who wait for a lock.
@@ -250,6 +251,7 @@ impl Contender {
         {
             return Err(error.clone());
         }
+        self.yield_turn(driver, ask, last).await;
         let mut pause = PAUSE_MIN;
         loop {
             driver.open(&ask.key)?;
@@ -276,6 +278,23 @@ impl Contender {
         }
     }
 
+    /// Leaves the lock to others for a moment, if this client has had it for a turn.
+    async fn yield_turn(&mut self, driver: &Arc<Driver>, ask: &Ask, last: &mut Option<LastReply>) {
+        let pause = match ask.wait {
+            Wait::No => None,
+            _ => driver.back_off(&ask.key, Backoff::pause),
+        };
+        let Some(pause) = pause.filter(|pause| !pause.is_zero()) else {
+            return;
+        };
+        // For a caller whose time ends meanwhile, as long as nobody asks.
+        *last = Some(LastReply::Refused);
+        let wakeup = &self.acquisition(driver, ask).wakeup;
+        wakeup.answered(LastReply::Refused);
+        let end = driver.clock.now().after(pause);
+        driver.clock.sleep_until(end).await;
+    }
+
     /// Asks the store once.
     async fn ask(&mut self, driver: &Arc<Driver>, ask: &Ask, pause: Duration) -> Step {
         let begun = driver.clock.now();
@@ -285,9 +304,7 @@ impl Contender {
         match answer {
             AcquireReply::Granted { sent, first } => match acquisition.accept(sent, first) {
                 Some(lease) => {
-                    if !driver.store.idempotent_acquire() {
-                        driver.back_off(&ask.key, Backoff::won);
-                    }
+                    driver.back_off(&ask.key, Backoff::won);
                     Step::Granted(lease)
                 }
                 None => {
@@ -304,18 +321,23 @@ impl Contender {
                     .heed_changes(place.is_none() && !left.is_zero());
                 self.failing = Failing::default();
                 let ttl = ask.terms.ttl();
-                Step::Refused(match (place, driver.store.wakeup_mode()) {
+                Step::Refused(match (place, driver.store.capabilities().wakeup) {
                     (Some(place), _) => contention::ask_again_after(left, place, ttl),
-                    (None, WakeupMode::Changes) if driver.store.idempotent_acquire() => {
+                    (None, WakeupMode::Changes)
+                        if driver.store.capabilities().idempotent_acquire =>
+                    {
                         contention::ask_again_after(left, 0, ttl)
                     }
                     // Several have won a part each.
                     (None, WakeupMode::Changes) if left.is_zero() => {
-                        let window = driver.back_off(&ask.key, |backoff| backoff.split(round));
-                        driver.random_part_of(window)
+                        let window = driver.back_off(&ask.key, |backoff, now| {
+                            backoff.split(round, now);
+                            backoff.window()
+                        });
+                        driver.random_part_of(window.unwrap_or_default())
                     }
                     (None, WakeupMode::Changes) => {
-                        driver.back_off(&ask.key, Backoff::refused);
+                        driver.back_off(&ask.key, |backoff, now| backoff.refused(round, now));
                         driver.part_of(contention::ask_again_after(left, 0, ttl))
                     }
                     (None, _) => driver.part_of(left.min(pause)),
@@ -335,7 +357,8 @@ impl Contender {
     fn failing(&mut self, driver: &Driver, ask: &Ask, sent: Instant, error: Error) -> Step {
         let since = *self.failing.since.get_or_insert(sent);
         // A single loss of the connection is fixed by asking again.
-        if matches!(ask.wait, Wait::No) && (since != sent || !is_silence(&error)) {
+        let known_end = error.retry_after().is_some();
+        if matches!(ask.wait, Wait::No) && (since != sent || known_end) {
             return Step::Failed(error);
         }
         let pause = contention::retry_after(driver.clock.now().since(since));
@@ -392,7 +415,9 @@ impl Contender {
                     WakeupReason::Changed if changed => {}
                     WakeupReason::Changed => {
                         changed = true;
-                        let span = driver.random_part_of(driver.back_off(key, |_| {}));
+                        let window =
+                            driver.back_off(key, |backoff, now| backoff.window_after_change(now));
+                        let span = driver.random_part_of(window.unwrap_or_default());
                         until = until.min(driver.clock.now().after(span));
                     }
                     WakeupReason::AskAt(at) => until = until.min(at),
@@ -442,8 +467,9 @@ impl Contender {
         Ok(hold)
     }
 
-    /// Lets the next in line ask, in one round trip with the release of the lease before: whoever
-    /// waits elsewhere comes first. Answers the reply to the release; `None` if nobody waits here.
+    /// Lets the next in line ask, in one round trip with the release of the lease before if the store
+    /// has a queue: whoever waits there comes first. Answers the reply to the release; `None` if nobody
+    /// waits here.
     pub(super) fn follow(
         driver: &Arc<Driver>,
         head: Head<MutexQueues>,
@@ -463,7 +489,11 @@ impl Contender {
             Some(busy)
         });
         let ((head, next), mut acquisition) = next.zip(acquisition)?;
-        let released = acquisition.post_after(release.clone());
+        let released = match driver.store.idempotent_acquire() {
+            true => acquisition.post_after(release.clone()),
+            // Together they would leave no moment in which another process can take the lock.
+            false => driver.batcher.post(release.clone()),
+        };
         let mut contender = Self::new(Some(head));
         contender.acquisition = Some(acquisition);
         // If it has left in this moment, its turn goes on to the next.

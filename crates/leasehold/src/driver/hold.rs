@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use leasehold_core::contention::Backoff;
 use leasehold_core::{Cause, HoldId, Instant, Op, Outcome, State, Term, Token, Ttl};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -333,6 +334,7 @@ impl Hold {
         let head = inner.head.take();
         drop(inner);
         driver.renewer.remove(held);
+        driver.back_off(&held.key, Backoff::released);
         let followed = head.and_then(|head| Contender::follow(driver, head, &held.key, &request));
         let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
         Some((request, posted))

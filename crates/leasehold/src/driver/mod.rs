@@ -49,7 +49,7 @@ use self::sync::Mutex;
 pub(crate) use self::sync::{Runtime, report};
 use self::watchdog::WatchdogClient;
 use crate::process::Process;
-use crate::store::{About, EventScope, Key, Keyspace, Shard, Store};
+use crate::store::{ClientInfo, EventScope, Key, Keyspace, Shard, Store};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// One client's machinery. Lives as long as its client or any of its guards.
@@ -82,7 +82,7 @@ impl Driver {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         runtime: Runtime,
-        (client, space, about): (ClientId, Keyspace, About),
+        (client, space, about): (ClientId, Keyspace, ClientInfo),
         handoff: Handoff,
         watch: WatchdogClient,
     ) -> Arc<Self> {

@@ -7,7 +7,7 @@ use leasehold_core::ClientId;
 
 use super::Driver;
 use super::sync::{JoinHandle, Mutex, lock, report};
-use crate::store::{About, Keyspace};
+use crate::store::{ClientInfo, Keyspace};
 
 /// How often it is written again while the client lives.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const AFTER: Duration = Duration::from_secs(120);
 pub(crate) struct Presence {
     space: Keyspace,
     client: ClientId,
-    about: About,
+    about: ClientInfo,
     work: Mutex<Work>,
 }
 
@@ -31,7 +31,7 @@ struct Work {
 }
 
 impl Presence {
-    pub(crate) fn new(space: Keyspace, client: ClientId, about: About) -> Self {
+    pub(crate) fn new(space: Keyspace, client: ClientId, about: ClientInfo) -> Self {
         Self {
             space,
             client,
@@ -69,7 +69,10 @@ impl Presence {
                     about,
                     ..
                 } = &driver.presence;
-                let written = driver.store.announce(space, *client, about, span).await;
+                let written = driver
+                    .store
+                    .register_client(space, *client, about, span)
+                    .await;
                 if let Err(error) = written {
                     report(|| tracing::debug!(%error, "could not write down who this client is"));
                 }

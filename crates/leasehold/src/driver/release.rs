@@ -151,15 +151,12 @@ impl Driver {
     async fn repeat_releases(self: Arc<Self>, route: Route) {
         let mut failing_since = self.clock.now();
         // Asked before each pause as well: a task without work must not keep the client alive.
-        while !self.failed_releases(route).is_empty() {
+        while self.has_failed_releases(route) {
             let failing = self.clock.now().since(failing_since);
             let pause = contention::retry_after(failing).max(REPEAT_MIN);
             let end = self.clock.now().after(self.part_of(pause));
             self.clock.sleep_until(end).await;
             let failed = self.failed_releases(route);
-            if failed.is_empty() {
-                return;
-            }
             let posted = failed.into_iter().map(|(ticket, request)| {
                 let reply = self.release_again(request);
                 (ticket, reply)
@@ -175,22 +172,31 @@ impl Driver {
         }
     }
 
-    /// The failed releases of a shard. If there is none, its task ends.
-    fn failed_releases(self: &Arc<Self>, route: Route) -> Vec<(Ticket, Request)> {
+    /// Whether a shard has failed releases. If it has none, the task that repeats them ends.
+    fn has_failed_releases(&self, route: Route) -> bool {
         let mut left = lock(&self.pending.left);
-        let failed = left.releases.iter().filter(|(_, release)| {
-            release.error.is_some() && self.batcher.route(&release.request) == route
-        });
+        let mut releases = left.releases.values();
+        let found = releases.any(|release| self.has_failed(release, route));
+        if !found {
+            left.repeating.remove(&route);
+        }
+        found
+    }
+
+    fn has_failed(&self, release: &Unconfirmed, route: Route) -> bool {
+        release.error.is_some() && self.batcher.route(&release.request) == route
+    }
+
+    fn failed_releases(self: &Arc<Self>, route: Route) -> Vec<(Ticket, Request)> {
+        let left = lock(&self.pending.left);
+        let releases = left.releases.iter();
+        let failed = releases.filter(|(_, release)| self.has_failed(release, route));
         let failed = failed.map(|(number, release)| {
             let driver = Arc::clone(self);
             let number = *number;
             (Ticket { driver, number }, release.request.clone())
         });
-        let failed: Vec<_> = failed.collect();
-        if failed.is_empty() {
-            left.repeating.remove(&route);
-        }
-        failed
+        failed.collect()
     }
 
     /// Releases a lease id once more when a request that was never answered can have run.

@@ -18,7 +18,7 @@ use self::session::NodeSession;
 use super::active_lease::ActiveLease;
 use super::clock::Clock;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
-use crate::store::{About, Keyspace, Store};
+use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;
 use crate::watchdog::wire::{ClientSecret, Hello, Introduction, Role};
 use crate::{Error, ErrorKind, Result};
@@ -52,10 +52,10 @@ impl WatchdogClient {
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
         runtime: &Runtime,
-        (secret, space, about): (ClientSecret, &Keyspace, &About),
+        (secret, space, about): (ClientSecret, &Keyspace, &ClientInfo),
     ) -> Result<Self> {
         let introduction = Introduction {
-            image: image()?,
+            process_nonce: process_nonce()?,
             store: watchdog.store.unwrap_or_else(|| store.to_string()),
             namespace: space.namespace().to_string(),
             tenant: space.tenant().to_string(),
@@ -212,27 +212,27 @@ async fn first<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
 /// It is made of where the kernel has put the program in memory, which it draws anew for each. So two copies
 /// of this library in one program have the same, and a node that sees another knows that the first one is
 /// gone.
-fn image() -> Result<[u8; 16]> {
-    static IMAGE: OnceLock<[u8; 16]> = OnceLock::new();
-    if let Some(image) = IMAGE.get() {
-        return Ok(*image);
+fn process_nonce() -> Result<[u8; 16]> {
+    static PROCESS_NONCE: OnceLock<[u8; 16]> = OnceLock::new();
+    if let Some(process_nonce) = PROCESS_NONCE.get() {
+        return Ok(*process_nonce);
     }
     let drawn = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let mut image = [0; 16];
+    let mut process_nonce = [0; 16];
     if drawn.is_empty() {
-        getrandom::fill(&mut image).map_err(|error| {
+        getrandom::fill(&mut process_nonce).map_err(|error| {
             let message = "the system has no random numbers for the watchdog";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
     } else {
-        for (half, bytes) in image.chunks_exact_mut(8).enumerate() {
+        for (half, bytes) in process_nonce.chunks_exact_mut(8).enumerate() {
             // What was drawn itself is nobody's business.
             let mut hasher = DefaultHasher::new();
             (half, &drawn).hash(&mut hasher);
             bytes.copy_from_slice(&hasher.finish().to_be_bytes());
         }
     }
-    Ok(*IMAGE.get_or_init(|| image))
+    Ok(*PROCESS_NONCE.get_or_init(|| process_nonce))
 }
 
 impl fmt::Display for WatchdogClient {

@@ -1,62 +1,65 @@
-//! What a store tells its clients without being asked.
+//! Events that a store sends to its clients.
 
 use std::fmt;
 
 use leasehold_core::Notice;
 
-use super::{Key, Shard};
+use super::key::{Key, Shard};
 
-/// News for one client.
+/// An event for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
-    /// A lease of this client that waits for a name holds the lock now, or is the next.
+    /// A waiting lease of this client was granted the lock, or became the head of the queue.
     Notice(Key, Notice),
-    /// Somebody else changed or removed the record that this client has read last: whoever holds the
-    /// lock asks whether it still does. A hint: it may come without need.
+    /// Another client changed or removed the record that this client has read last: a holder must check
+    /// whether it still holds the lock. This is a hint and may be spurious.
     Changed(Key),
-    /// The store could not tell anything of these records for a while, or they are gone: whoever waits
-    /// or holds asks again.
+    /// Events of these records may have been missed, or the records are lost: waiters must repeat their
+    /// request, and holders must check.
     Interrupted(EventScope),
-    /// These records may have come from another shard, which has another clock: whoever waits asks
-    /// again. Nothing is lost by that, so whoever holds need not.
+    /// These records may have moved from another shard, which has another clock: waiters must repeat
+    /// their request. Nothing is lost, so holders need not check.
     Moved(EventScope),
 }
 
-/// Which records an event concerns.
+/// The records that an event concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventScope {
-    /// All of the store.
+    /// All records of the store.
     Store,
-    /// All that are in a shard when it is told.
+    /// All records that are in a shard when the event is received.
     Shard(Shard),
-    /// One.
+    /// One record.
     Record(Key),
 }
 
-/// Takes the news of a client.
+/// Receives the events of a client.
 pub trait Listener: fmt::Debug + Send + Sync {
-    /// Takes one event. Called wherever the store noticed it: it must not block, and must not call
-    /// the store.
+    /// Receives one event. It is called wherever the store noticed the event, so it must not block, and
+    /// must not call the store.
     fn notify(&self, event: Event);
 }
 
-/// How somebody who was refused learns that it is time.
+/// How a refused client learns that it should try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WakeupMode {
-    /// The store keeps a queue and tells the head that it was granted the lock: [`Event::Notice`].
+    /// The store keeps a queue, grants the lock to its head and notifies it: [`Event::Notice`].
     Grants,
-    /// No queue, but the refused are told when the record was changed: [`Event::Changed`].
+    /// There is no queue, but refused clients are notified of each change: [`Event::Changed`].
     Changes,
-    /// Not at all: whoever waits asks again after a pause.
+    /// Not at all: a waiter polls.
     Nothing,
 }
 
 impl fmt::Display for WakeupMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Grants => "the store's queue grants the lock to them",
-            Self::Changes => "the store tells them of every change",
-            Self::Nothing => "they ask again after a pause",
+            Self::Grants => "by grants from the queue of the store",
+            Self::Changes => "by notifications of changes",
+            Self::Nothing => "not at all: they poll",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Which record: a name in a tenant in a namespace.
+//! Keys of records: a name in a keyspace, which is a tenant in a namespace.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use leasehold_core::{Name, ScopeName};
 pub struct Keyspace(Arc<(ScopeName, ScopeName)>);
 
 impl Keyspace {
-    /// The space of a tenant in a namespace.
+    /// The keyspace of a tenant in a namespace.
     #[must_use]
     pub fn new(namespace: ScopeName, tenant: ScopeName) -> Self {
         Self(Arc::new((namespace, tenant)))
@@ -27,7 +27,7 @@ impl Keyspace {
         &self.0.1
     }
 
-    /// The key of a name in this space.
+    /// The key of a name in this keyspace.
     #[must_use]
     pub fn key(&self, name: Name) -> Key {
         Key {
@@ -37,11 +37,16 @@ impl Keyspace {
     }
 }
 
-/// Which record of a store.
+/// The key of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Key {
-    /// The space it is in.
+    /// Its keyspace.
     pub space: Keyspace,
     /// Its name there.
     pub name: Name,
 }
+
+/// A part of a store that can fail by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shard(pub u32);

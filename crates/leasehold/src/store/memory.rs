@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, Instant, StoreTime};
 
-use super::{
-    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, Reply, Request, Store, WakeupMode,
-    refuse_replicated,
-};
 use crate::clock::{BootClock, Clock};
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
+    Store, WakeupMode, refuse_replicated,
+};
 use crate::{Error, ErrorKind, Result};
 
 /// How many records there may be before the first look for ones that can go.
@@ -43,7 +44,7 @@ type News = (Arc<dyn Listener>, Event);
 #[derive(Debug, Default)]
 struct Tables {
     records: HashMap<Key, Record>,
-    clients: HashMap<ClientId, (About, StoreTime)>,
+    clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
     sweep_at: usize,
 }
@@ -162,14 +163,16 @@ impl Tables {
             key: key.clone(),
             lease: hold.lease,
             count: hold.count.get(),
-            left: now.until(hold.expires_at),
+            time_left: now.until(hold.expires_at),
             token: record.last_token,
             client: client
                 .filter(|(_, until)| now < *until)
-                .map(|(about, _)| about.clone()),
+                .map(|(info, _)| info.clone()),
         })
     }
 }
+
+impl Sealed for MemoryStore {}
 
 impl Store for MemoryStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
@@ -184,8 +187,8 @@ impl Store for MemoryStore {
         self.tables().listeners.remove(&client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        WakeupMode::Grants
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(WakeupMode::Grants)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
@@ -203,17 +206,17 @@ impl Store for MemoryStore {
         })
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         _space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
             let until = self.now().as_micros().saturating_add(micros);
-            let entry = (about.clone(), StoreTime::from_micros(until));
+            let entry = (info.clone(), StoreTime::from_micros(until));
             self.tables().clients.insert(client, entry);
             Ok(())
         })

@@ -145,7 +145,7 @@ impl Mutex {
     pub fn durability(&self, durability: Durability) -> Result<Self> {
         let name = |error: Error| error.for_lock(&self.key.name);
         let store = &self.driver.store;
-        if durability.is_replicated() && !store.has_replicas() {
+        if durability.is_replicated() && !store.capabilities().replicas {
             return Err(name(not_replicated(store)));
         }
         config::check_durability(durability, &self.terms.policy).map_err(name)?;
@@ -364,11 +364,6 @@ impl Mutex {
                 Err(self.driver.name_error(error, &self.key))
             }
         }
-    }
-
-    #[cfg(feature = "__bench")]
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {

@@ -11,8 +11,9 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the words. Version 1 had client ids that proved nothing.
-pub const VERSION: u8 = 2;
+/// The version of the words. Version 1 had client ids that proved nothing. By version 2, clients went on with
+/// a node that did not watch all of their processes.
+pub const VERSION: u8 = 3;
 
 /// The longest frame, without its length.
 pub const FRAME_MAX: usize = 64 * 1024;

@@ -57,12 +57,12 @@ impl Observer {
     ///
     /// As the system's; [`io::ErrorKind::InvalidData`] for an answer that is none.
     pub fn kept_until(&mut self, lease: LeaseId) -> io::Result<Option<Instant>> {
-        let ask = ToNode::Ask {
+        let query = ToNode::LeaseQuery {
             client: lease.client.to_bytes(),
             number: lease.number,
         };
-        match self.ask(&ask)? {
-            ToClient::Kept(until) => Ok(until.map(Instant::from_nanos)),
+        match self.ask(&query)? {
+            ToClient::LeaseStatus(until) => Ok(until.map(Instant::from_nanos)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -8,6 +8,8 @@ use leasehold_core::ClientId;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
+pub use crate::secret::Secret;
+
 /// What is said to a node. The first is a [`ToNode::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
@@ -16,13 +18,13 @@ pub enum ToNode {
     /// What has changed with the leases of a client.
     Changes(Changes),
     /// A client lives, and renews its leases.
-    Beat,
+    Heartbeat,
     /// A further process that must be gone before the client is dead. Its pidfd is sent along.
     Process,
     /// The client ends in good order: it has no lease any more, or wants none to be looked after.
-    Farewell,
-    /// Until when does the node know a lease to be kept?
-    Ask {
+    Disconnect,
+    /// A query until when the node has renewed a lease.
+    LeaseQuery {
         /// The id of its client.
         client: [u8; 16],
         /// Its number.
@@ -54,7 +56,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Drawn by each program when it starts: another in the same process has taken its place (exec).
-    pub image: [u8; 16],
+    pub process_nonce: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
     pub store: String,
     /// The namespace of its locks.
@@ -116,10 +118,11 @@ pub enum ToClient {
         /// What was not taken, by lease.
         refused: Vec<(u64, Refusal)>,
     },
-    /// A further process was taken in, or not.
-    Joined(Option<Refusal>),
+    /// A further process is watched. One that cannot be is [refused](ToClient::Refused), and the node has
+    /// forgotten the client.
+    Joined,
     /// Until when a lease is kept, by this machine's clock since it was started, in nanoseconds.
-    Kept(Option<u64>),
+    LeaseStatus(Option<u64>),
     /// Those who are there, or the next of them.
     Status {
         /// Some of them.
@@ -140,7 +143,7 @@ pub enum Refusal {
     Store,
     /// The lease is of another client, or the client of another process.
     Foreign,
-    /// Not a process, or one too many.
+    /// Not a process.
     Process,
     /// There are too many clients.
     Clients,
@@ -154,6 +157,8 @@ pub enum Refusal {
     Slow,
     /// This user or token may not register locks of this namespace.
     Namespace,
+    /// The client has too many processes, or all clients have.
+    Processes,
 }
 
 impl fmt::Display for Refusal {
@@ -169,6 +174,7 @@ impl fmt::Display for Refusal {
             Self::Word => "a word that may not be said here",
             Self::Slow => "answers were not read in time",
             Self::Namespace => "this user or token may not register locks of this namespace",
+            Self::Processes => "it watches as many processes as it may",
         })
     }
 }
@@ -254,32 +260,6 @@ impl ClientSecret {
 impl fmt::Debug for ClientSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientSecret")
-    }
-}
-
-/// A text that nobody must see.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Whether it is the same as another text. Takes as long whatever they are, but for their length.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
-        let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
-        a.len() == b.len() && differ == 0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
     }
 }
 

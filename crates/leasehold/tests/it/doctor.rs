@@ -17,8 +17,8 @@ pub(crate) use self::rights::{PASSWORD, allow};
 /// Longer than any state of these tests takes to come about.
 const SOON: Duration = Duration::from_secs(20);
 
-async fn examine(url: &str) -> Report {
-    Client::builder().examine(url).await.unwrap()
+async fn diagnose(url: &str) -> Report {
+    Client::builder().diagnose(url).await.unwrap()
 }
 
 /// What was found by a check. The gravest first.

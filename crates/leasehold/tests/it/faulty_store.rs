@@ -2,16 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Store,
-    WakeupMode,
-};
-use leasehold::{Error, ErrorKind, Result};
-use leasehold_core::ClientId;
+use leasehold::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
+use leasehold::{Error, ErrorKind};
 
 /// How long the client waits for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,17 +77,9 @@ fn error(what: &str) -> Error {
     Error::new(ErrorKind::Unreachable, what)
 }
 
-impl Store for FaultyStore {
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.inner.listen(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.inner.forget(client);
-    }
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.inner.wakeup_mode()
+impl ForwardingStore for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
     }
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
@@ -119,24 +107,6 @@ impl Store for FaultyStore {
                 }
             }
         })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner.inspect(key)
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner.list(space)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        about: &'a About,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(space, client, about, ttl)
     }
 }
 

@@ -4,21 +4,21 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
+use leasehold::Client;
 use leasehold::clock::ManualClock;
 use leasehold::store::{
-    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, Reply, Request, Store, WakeupMode,
+    BoxFuture, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Reply, Request, Store,
 };
-use leasehold::{Client, Result};
 use leasehold_core::{ClientId, Grant, LeaseId, Loss, Notice, Op, Outcome, StoreTime, Token, Ttl};
 
 use crate::harness::{SECOND, TTL, poll_once, settle};
 
 /// A store that refuses everybody. Before it answers the second question it tells the grant that
 /// came while the asker was stopped; since then its clock was set back.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SetBack {
+    inner: MemoryStore,
     listener: Mutex<Option<Weak<dyn Listener>>>,
     questions: AtomicU64,
 }
@@ -56,7 +56,11 @@ impl SetBack {
     }
 }
 
-impl Store for SetBack {
+impl ForwardingStore for SetBack {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         let replies = batch.iter().map(|request| self.answer(request)).collect();
         Box::pin(std::future::ready(replies))
@@ -65,41 +69,11 @@ impl Store for SetBack {
     fn listen(&self, _: &Keyspace, _: ClientId, listener: Weak<dyn Listener>) {
         *self.listener.lock().unwrap() = Some(listener);
     }
-
-    fn forget(&self, _: ClientId) {}
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        WakeupMode::Grants
-    }
-
-    fn inspect<'a>(&'a self, _: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    fn list<'a>(&'a self, _: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-
-    fn announce<'a>(
-        &'a self,
-        _: &'a Keyspace,
-        _: ClientId,
-        _: &'a About,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
 }
 
 impl fmt::Display for SetBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("set-back:")
-    }
-}
-
-impl fmt::Debug for SetBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::Result;
-use leasehold::store::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, Reply, Request, Store, WakeupMode,
-};
+use leasehold::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
@@ -98,6 +95,15 @@ impl RecordingStore {
         let batches = self.batches();
         let verbs = |batch: &Batch| batch.ops.iter().map(verb).collect();
         batches.iter().map(verbs).collect()
+    }
+
+    /// The batches in which a lease is released and the next waiter of its process asks, in this order.
+    pub(crate) fn release_and_acquire(&self) -> Vec<Vec<&'static str>> {
+        match self.inner.idempotent_acquire() {
+            true => vec![vec!["release", "acquire"]],
+            // Without a queue in the store another process would never be granted the lock.
+            false => vec![vec!["release"], vec!["acquire"]],
+        }
     }
 
     /// Forgets what was noted, so that a test sees what comes from here on.
@@ -220,43 +226,13 @@ fn verb(op: &Op) -> &'static str {
     }
 }
 
-impl Store for RecordingStore {
+impl ForwardingStore for RecordingStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_noted(batch))
-    }
-
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.inner.listen(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.inner.forget(client);
-    }
-
-    fn idempotent_acquire(&self) -> bool {
-        self.inner.idempotent_acquire()
-    }
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.inner.wakeup_mode()
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner.inspect(key)
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner.list(space)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        about: &'a About,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(space, client, about, ttl)
     }
 }
 

@@ -65,43 +65,30 @@ fn ttl(millis: u64) -> Ttl {
 }
 
 fn acquire(name: &str, number: u64) -> Request {
-    Request {
-        key: key(name),
-        op: Op::Acquire {
+    Request::new(
+        key(name),
+        Op::Acquire {
             lease: lease(number),
             count: NonZeroU32::MIN,
             ttl: ttl(30_000),
             tokens: TokenCount::MIN,
             wait: false,
         },
-        durability: leasehold::Durability::None,
-    }
+    )
 }
 
 fn renew(name: &str, number: u64) -> Request {
     let (lease, ttl) = (lease(number), ttl(30_000));
-    Request {
-        key: key(name),
-        op: Op::Renew { lease, ttl },
-        durability: leasehold::Durability::None,
-    }
+    Request::new(key(name), Op::Renew { lease, ttl })
 }
 
 fn release(name: &str, number: u64, count: u32) -> Request {
     let (lease, ttl) = (lease(number), ttl(30_000));
-    Request {
-        key: key(name),
-        op: Op::Release { lease, count, ttl },
-        durability: leasehold::Durability::None,
-    }
+    Request::new(key(name), Op::Release { lease, count, ttl })
 }
 
 fn revoke(name: &str) -> Request {
-    Request {
-        key: key(name),
-        op: Op::Revoke,
-        durability: leasehold::Durability::None,
-    }
+    Request::new(key(name), Op::Revoke)
 }
 
 async fn send(store: &dyn Store, request: Request) -> Reply {

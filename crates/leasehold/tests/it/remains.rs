@@ -25,11 +25,7 @@ fn key(name: &str) -> Key {
 }
 
 async fn apply(store: &dyn Store, name: &str, op: Op) -> Outcome {
-    let request = Request {
-        key: key(name),
-        op,
-        durability: leasehold::Durability::None,
-    };
+    let request = Request::new(key(name), op);
     match store.apply(vec![request]).await.remove(0) {
         Reply::Applied { outcome, .. } => outcome,
         other => panic!("{other:?}"),
@@ -79,7 +75,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, name: &str, clients: &[&C
     for client in clients {
         // Nothing else tells what a client remembers.
         eventually_async(SOON, async || {
-            format!("{client:?}").contains("Lines { lines: 0 }")
+            format!("{client:?}").contains("LocalQueues { queues: 0 }")
         })
         .await;
     }

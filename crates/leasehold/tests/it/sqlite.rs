@@ -6,6 +6,7 @@
 
 mod bells;
 mod damage;
+mod descriptors;
 mod event_log;
 mod files;
 mod grants;
@@ -119,40 +120,37 @@ fn lease(number: u64) -> LeaseId {
 }
 
 fn acquire(name: &str, lease: LeaseId, ttl: Duration) -> Request {
-    Request {
-        key: key(name),
-        op: Op::Acquire {
+    Request::new(
+        key(name),
+        Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
             ttl: Ttl::checked(ttl).unwrap(),
             tokens: TokenCount::MIN,
             wait: false,
         },
-        durability: leasehold::Durability::None,
-    }
+    )
 }
 
 fn renew(name: &str, lease: LeaseId, ttl: Duration) -> Request {
-    Request {
-        key: key(name),
-        op: Op::Renew {
+    Request::new(
+        key(name),
+        Op::Renew {
             lease,
             ttl: Ttl::checked(ttl).unwrap(),
         },
-        durability: leasehold::Durability::None,
-    }
+    )
 }
 
 fn release(name: &str, lease: LeaseId) -> Request {
-    Request {
-        key: key(name),
-        op: Op::Release {
+    Request::new(
+        key(name),
+        Op::Release {
             lease,
             count: 0,
             ttl: Ttl::USER_MIN,
         },
-        durability: leasehold::Durability::None,
-    }
+    )
 }
 
 /// A ttl that no test lives to see the end of.
@@ -189,10 +187,7 @@ async fn rejected(store: &dyn Store, request: Request) -> leasehold::Error {
 /// Opens a file that cannot be a store, and checks kind and words of the refusal.
 async fn refusal(path: &Path, kind: ErrorKind, words: &str) {
     let url = format!("sqlite:{}", path.display());
-    let options = OpenOptions {
-        connect_timeout: Duration::from_secs(2),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_connect_timeout(Duration::from_secs(2));
     let error = store::open(&url, &options).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");

@@ -101,10 +101,10 @@ pub(super) fn killed_while_stopped(times: usize, _: bool) -> Result<Outcome, Str
         cohort.stop()?;
         wait_for("the node does not renew for all", || {
             let clients = node.clients();
-            let held_up = clients
+            let silent = clients
                 .iter()
                 .filter(|client| client.condition == Liveness::Silent);
-            held_up.count() == size
+            silent.count() == size
         })?;
         for member in &mut cohort.members {
             outcome.times += 1;

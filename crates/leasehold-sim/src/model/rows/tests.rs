@@ -75,6 +75,8 @@ rows! {
     a_flushed_master_deceives_if_one_answers_for_all "flush, one answer"
     a_master_with_old_data_excludes "old data"
     a_master_with_old_data_deceives_if_a_setting_vouches_for_it "old data, setting of now"
+    a_master_with_an_old_copy_excludes "old copy"
+    a_master_with_an_old_copy_deceives_if_its_process_vouches_for_it "old copy, same process"
     masters_that_are_used_first_exclude "first use"
     an_old_decision_deceives "first use, unchecked"
     a_clock_jump_deceives "clock jump"

@@ -136,6 +136,17 @@ fn admissions(setup: Setup) -> Vec<Row> {
         )
         .breaks(&[Exclusion]),
         row(
+            "old copy",
+            "a master is made a replica of an old copy of itself, and then a master again; admitted by the rule",
+            after(Fault::OldCopy, Admission::Rule),
+        ),
+        row(
+            "old copy, same process",
+            "the same, but its record fits because its process was not started again",
+            after(Fault::OldCopy, Admission::SameProcess),
+        )
+        .breaks(&[Exclusion]),
+        row(
             "first use",
             "masters that were never used are admitted, and one is flushed",
             first(Admission::Rule),

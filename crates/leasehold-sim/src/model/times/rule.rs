@@ -16,7 +16,7 @@ use crate::model::core;
 /// Now on every clock. Only spans make a difference.
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
-/// The run of a master's process, and the one before.
+/// The run of a master, and the one before.
 const RUNS: [RunId; 2] = [RunId(2), RunId(1)];
 
 /// Ticks that never end.
@@ -68,7 +68,8 @@ impl Setup {
 
     /// Whether masters are inspected before they are admitted.
     pub(super) fn is_inspected(self) -> bool {
-        self.unused || matches!(self.fault, Fault::Restart | Fault::Flush | Fault::OldData)
+        let faults = [Fault::Restart, Fault::Flush, Fault::OldData, Fault::OldCopy];
+        self.unused || faults.contains(&self.fault)
     }
 
     /// In how many ticks the wait of every master is over, and one more.
@@ -80,7 +81,7 @@ impl Setup {
     fn observation(self, master: &Master) -> Observation {
         let waited = self.tick * u32::from(master.out.saturating_sub(1));
         let uptime = match self.fault {
-            Fault::Flush => quarantine(Ttl::MAX),
+            Fault::Flush | Fault::OldCopy => quarantine(Ttl::MAX),
             _ => waited,
         };
         Observation {
@@ -89,7 +90,7 @@ impl Setup {
             now: NOW.after_span(waited),
             admitted: match self.fault {
                 _ if master.out == 0 => Some(RUNS[0]),
-                Fault::OldData => Some(RUNS[1]),
+                Fault::OldData | Fault::OldCopy => Some(RUNS[1]),
                 _ => None,
             },
             high: core::token(u8::from(master.used)),
@@ -112,7 +113,9 @@ impl Setup {
         };
         let silent = match (self.admission, others.count_ones()) {
             (Admission::NoAnswer, 0) | (Admission::OneAnswer, 1) => Some(unused),
-            (Admission::SettingOfNow, _) if unused != self.observation(master) => {
+            (Admission::SettingOfNow | Admission::SameProcess, _)
+                if unused != self.observation(master) =>
+            {
                 return Some(true);
             }
             _ => None,

@@ -37,6 +37,8 @@ pub enum Fault {
     Flush,
     /// It is started again and remembers what was before the first lease.
     OldData,
+    /// It runs on with an old copy of its data, which was fetched from a replica of an earlier time.
+    OldCopy,
     /// It forgets everything, and goes on at once.
     RestartAtOnce,
     /// It forgets everything, and is kept out for a tick less than the ttl.
@@ -56,6 +58,8 @@ pub enum Admission {
     OneAnswer,
     /// At once if it has any data, because its server syncs each write now.
     SettingOfNow,
+    /// At once if its process was not started again: the record in an old copy names that process.
+    SameProcess,
     /// By the rule, but a decision may be carried out when the master has forgotten what it was based on.
     Unchecked,
 }

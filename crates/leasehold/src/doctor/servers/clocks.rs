@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Ttl, time};
 
 use super::Finding;
-use crate::store::survey::{ClockFacts, NodeFacts};
+use crate::store::diagnose::{ClockFacts, NodeFacts};
 
 pub(super) const CHECK: &str = "clock";
 

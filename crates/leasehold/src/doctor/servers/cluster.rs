@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::survey::{ClusterFacts, Fields, Member, NodeFacts, Seen};
+use crate::store::diagnose::{ClusterFacts, ClusterMember, Fact, Fields, NodeFacts};
 
 const CHECK: &str = "cluster";
 
@@ -14,16 +14,16 @@ const SLOTS: u64 = 16_384;
 /// Fewer masters cannot agree on a failover when one of them is away.
 const LEAST: usize = 3;
 
-pub(super) fn check(facts: &Seen<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
+pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
     let facts = match facts {
-        Seen::Known(facts) => facts,
-        Seen::Hidden(words) if words.contains("cluster support disabled") => {
+        Fact::Known(facts) => facts,
+        Fact::Unavailable(words) if words.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
                 .because("no lock can be taken there by this URL")
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
-        Seen::Hidden(words) => {
+        Fact::Unavailable(words) => {
             let seen = format!("the nodes do not show their cluster: {words}");
             let finding = Finding::note(CHECK, seen)
                 .because(
@@ -64,7 +64,7 @@ fn covered(info: &Fields) -> Finding {
         .fix("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
 }
 
-fn failing(member: &Member) -> Option<Finding> {
+fn failing(member: &ClusterMember) -> Option<Finding> {
     let failed = member.is("fail") || member.is("fail?");
     let mut finding = Finding::warning(CHECK, "the others take it for dead")
         .because("it takes no part until it is back; one more may be too many")
@@ -73,7 +73,7 @@ fn failing(member: &Member) -> Option<Finding> {
     failed.then_some(finding)
 }
 
-fn masters(members: &[Member]) -> Vec<Finding> {
+fn masters(members: &[ClusterMember]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let owners: Vec<_> = members
         .iter()
@@ -86,9 +86,10 @@ fn masters(members: &[Member]) -> Vec<Finding> {
                 .fix("spread the slots over three masters or more"),
         );
     }
-    let alone = |owner: &&&Member| {
-        let follows =
-            |member: &Member| member.follows.as_deref() == Some(&*owner.id) && !member.is("fail");
+    let alone = |owner: &&&ClusterMember| {
+        let follows = |member: &ClusterMember| {
+            member.follows.as_deref() == Some(&*owner.id) && !member.is("fail")
+        };
         !members.iter().any(follows)
     };
     let alone: Vec<_> = owners
@@ -128,8 +129,8 @@ mod tests {
     use crate::doctor::Severity;
     use crate::doctor::finding::worst;
 
-    fn member(nth: u16, follows: Option<u16>) -> Member {
-        Member {
+    fn member(nth: u16, follows: Option<u16>) -> ClusterMember {
+        ClusterMember {
             id: nth.to_string(),
             host: "10.0.0.1".into(),
             port: 7_000 + nth,
@@ -161,7 +162,7 @@ mod tests {
         let settings: Vec<_> = quick.iter().chain(settings).copied().collect();
         let nodes = [node_with(&[("redis_mode", "cluster")], &settings)];
         let ttl = Ttl::from_millis(30_000).unwrap();
-        worst(&check(&Seen::Known(facts), &nodes, ttl))
+        worst(&check(&Fact::Known(facts), &nodes, ttl))
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
                 Severity::Danger,
             ),
         ] {
-            let findings = check(&Seen::Hidden(words.into()), &[], ttl);
+            let findings = check(&Fact::Unavailable(words.into()), &[], ttl);
             assert_eq!(worst(&findings), severity);
         }
     }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::store::survey::{Fields, NodeFacts, Seen, Topology};
+use crate::store::diagnose::{Fact, Fields, NodeFacts, Topology};
 
 /// The first version that can find a waiter in a queue.
 const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
 
 pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
     let info = match &node.info {
-        Seen::Known(info) => info,
-        Seen::Hidden(words) => {
+        Fact::Known(info) => info,
+        Fact::Unavailable(words) => {
             let seen = format!("the server does not show its state: {words}");
             let finding = Finding::note("version", seen)
                 .because("version, memory, persistence and replicas could not be looked at")
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(found(&node), severity, "{version}");
         }
         let mut hidden = healthy();
-        hidden.info = Seen::Hidden("NOPERM".into());
+        hidden.info = Fact::Unavailable("NOPERM".into());
         assert_eq!(found(&hidden), Severity::Note);
     }
 

@@ -1,7 +1,7 @@
 //! Many masters, each by itself.
 
 use super::Finding;
-use crate::store::survey::{Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "masters";
 

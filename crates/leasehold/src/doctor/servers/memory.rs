@@ -1,7 +1,7 @@
 //! Eviction and the bound of memory.
 
 use super::Finding;
-use crate::store::survey::NodeFacts;
+use crate::store::diagnose::NodeFacts;
 
 /// From how many percent of its memory on a server is nearly full.
 const NEARLY_FULL: u64 = 90;
@@ -63,7 +63,7 @@ mod tests {
     use super::super::samples::{healthy, node_with, worst};
     use super::*;
     use crate::doctor::Severity;
-    use crate::store::survey::Seen;
+    use crate::store::diagnose::Fact;
 
     #[test]
     fn whatever_evicts_is_a_danger() {
@@ -86,7 +86,7 @@ mod tests {
     fn it_is_seen_without_the_right_to_settings() {
         let evicts = [("maxmemory_policy", "allkeys-lru"), ("maxmemory", "1000")];
         let mut node = node_with(&evicts, &[]);
-        node.config = Seen::Hidden("NOPERM".into());
+        node.config = Fact::Unavailable("NOPERM".into());
         assert_eq!(worst(&check(&node)), Severity::Danger);
     }
 

@@ -1,6 +1,6 @@
-//! What was seen of Redis servers, and what follows of it.
+//! Checks of Redis servers.
 //!
-//! A check is a function over the facts of one server, or over those of all.
+//! A check is a function of the facts about one server, or about all.
 
 mod clocks;
 mod cluster;
@@ -19,18 +19,18 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, Severity};
-use crate::store::survey::{NodeFacts, Servers, Topology};
+use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
 
-/// What a failover takes beside the time until a server is taken for dead: measured, and rounded up.
+/// The duration of a failover without its detection: measured, and rounded up.
 const FAILOVER: Duration = Duration::from_secs(2);
 
 /// Judges servers that keep leases of this ttl.
-pub(super) fn check(servers: &Servers, ttl: Ttl) -> Vec<Finding> {
+pub(super) fn check(servers: &ServerFacts, ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &servers.topology {
         Topology::Single => {}
-        Topology::Sentinel(watches) => {
-            findings.extend(sentinels::check(watches, ttl));
+        Topology::Sentinel(sentinels) => {
+            findings.extend(sentinels::check(sentinels, ttl));
             findings.extend(sentinels::no_master(&servers.nodes));
         }
         Topology::Cluster(facts) => findings.extend(cluster::check(facts, &servers.nodes, ttl)),
@@ -41,17 +41,17 @@ pub(super) fn check(servers: &Servers, ttl: Ttl) -> Vec<Finding> {
     findings.extend(servers.silent.iter().map(|(name, why)| silent(name, why)));
     let checked = servers.nodes.iter().map(|node| check_node(node, servers));
     let names = servers.nodes.iter().map(|node| &*node.name);
-    findings.extend(together(names.zip(checked).collect()));
+    findings.extend(merge(names.zip(checked).collect()));
     findings.extend(clocks::between(&servers.nodes, ttl));
     findings.extend(identity::versions(&servers.nodes));
     findings
 }
 
-fn check_node(node: &NodeFacts, servers: &Servers) -> Vec<Finding> {
+fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
     let mut findings = identity::check(node, &servers.topology);
     let lost = |finding: &Finding| finding.severity == Severity::Danger;
     if findings.iter().any(lost) {
-        // What else there is to say is about a server that keeps no locks.
+        // The other checks make no sense for a server that cannot keep locks.
         return findings;
     }
     findings.extend(memory::check(node));
@@ -72,33 +72,33 @@ fn silent(name: &str, why: &str) -> Finding {
     finding
 }
 
-/// What was found at several nodes is told once, with their names. Of what is found at all of them no
-/// name is told.
-fn together(nodes: Vec<(&str, Vec<Finding>)>) -> Vec<Finding> {
+/// Merges the same finding of several nodes into one with their names, and of all nodes into one without.
+fn merge(nodes: Vec<(&str, Vec<Finding>)>) -> Vec<Finding> {
     let count = nodes.len();
-    let mut told: Vec<(Finding, Vec<&str>)> = Vec::new();
+    let mut merged: Vec<(Finding, Vec<&str>)> = Vec::new();
     for (name, findings) in nodes {
         for finding in findings {
-            // Each clock is off by something of its own; that is worth a word only if it is much.
+            // Every clock has some offset, which is worth a finding only if it is large.
             if count > 1 && finding.check == clocks::CHECK && finding.severity == Severity::Ok {
                 continue;
             }
-            match told.iter_mut().find(|(known, _)| *known == finding) {
+            match merged.iter_mut().find(|(known, _)| *known == finding) {
                 Some((_, names)) => names.push(name),
-                None => told.push((finding, vec![name])),
+                None => merged.push((finding, vec![name])),
             }
         }
     }
-    let told = told.into_iter();
-    told.map(|(mut finding, names)| {
-        finding.node = (names.len() < count).then(|| names.join(", "));
-        finding
-    })
-    .collect()
+    let merged = merged.into_iter();
+    merged
+        .map(|(mut finding, names)| {
+            finding.node = (names.len() < count).then(|| names.join(", "));
+            finding
+        })
+        .collect()
 }
 
-/// A failover that takes longer than leases can wait. A renewal is due a third of the ttl after the
-/// last one, and the lease is lost at two thirds. `fix` makes a setting out of the time that is left.
+/// Checks whether a failover is short enough for leases. A renewal is due a third of the ttl after the last
+/// one, and the lease is lost at two thirds. `fix` makes a setting of a time in milliseconds.
 fn slow_failover(
     check: &'static str,
     down_after: Duration,
@@ -136,12 +136,15 @@ mod tests {
     fn what_several_nodes_have_in_common_is_told_once() {
         let same = || Finding::ok("memory", "no limit");
         let other = Finding::note("version", "old");
-        let told = together(vec![
+        let merged = merge(vec![
             ("a", vec![same(), other.clone()]),
             ("b", vec![same(), other]),
             ("c", vec![same()]),
         ]);
-        let names: Vec<_> = told.iter().map(|finding| finding.node.as_deref()).collect();
+        let names: Vec<_> = merged
+            .iter()
+            .map(|finding| finding.node.as_deref())
+            .collect();
         assert_eq!(names, [None, Some("a, b")]);
     }
 

@@ -1,7 +1,7 @@
 //! What a server remembers when it comes back.
 
 use super::{Finding, identity};
-use crate::store::survey::{Fields, NodeFacts, Seen};
+use crate::store::diagnose::{Fact, Fields, NodeFacts};
 
 const CHECK: &str = "persistence";
 
@@ -17,11 +17,11 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
         findings.extend(faults(info));
     }
     match &node.config {
-        Seen::Known(config) => {
+        Fact::Known(config) => {
             findings.push(kept(config, node.info.known()));
             findings.extend(details(config));
         }
-        Seen::Hidden(words) => findings.push(
+        Fact::Unavailable(words) => findings.push(
             Finding::note(
                 CHECK,
                 format!("the server does not show its settings: {words}"),
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn settings_that_are_hidden_are_a_note_with_the_right_that_shows_them() {
         let mut node = healthy();
-        node.config = Seen::Hidden("NOPERM this user".into());
+        node.config = Fact::Unavailable("NOPERM this user".into());
         let findings = check(&node);
         assert_eq!(worst(&findings), Severity::Note);
         assert!(findings[0].fix.as_deref().unwrap().contains("+config|get"));

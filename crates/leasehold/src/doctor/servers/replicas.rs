@@ -1,7 +1,7 @@
 //! The replicas of a master.
 
 use super::Finding;
-use crate::store::survey::{Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "replicas";
 

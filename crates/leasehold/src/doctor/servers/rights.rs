@@ -1,7 +1,7 @@
 //! What our user may do, and how it is told of losses.
 
 use super::Finding;
-use crate::store::survey::{Lack, Need, NodeFacts, Topology};
+use crate::store::diagnose::{MissingRight, NodeFacts, Purpose, Topology};
 
 pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -15,10 +15,10 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
         );
     }
     let user = node.rights.user.as_deref().unwrap_or("default");
-    for lacks in node.rights.lacks.chunk_by(|a, b| a.need == b.need) {
-        findings.push(lacking(user, lacks, topology, acl));
+    for missing in node.rights.missing.chunk_by(|a, b| a.purpose == b.purpose) {
+        findings.push(lacking(user, missing, topology, acl));
     }
-    if node.rights.lacks.is_empty() {
+    if node.rights.missing.is_empty() {
         findings.push(Finding::ok(
             "rights",
             format!("user {user} may do all that locks need"),
@@ -40,28 +40,28 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
 const NOTIFICATIONS: [&str; 4] = ["&", "+subscribe", "+publish", "+lpos"];
 
 /// That rights are lacking that are needed for the same.
-fn lacking(user: &str, lacks: &[Lack], topology: &Topology, acl: &str) -> Finding {
-    let rules: Vec<_> = lacks.iter().map(|lack| whole(&lack.rule, acl)).collect();
+fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str) -> Finding {
+    let rules: Vec<_> = missing.iter().map(|lack| whole(&lack.rule, acl)).collect();
     let rules = rules.join(" ");
-    let need = lacks.first().map_or(Need::Lock, |lack| lack.need);
+    let purpose = missing.first().map_or(Purpose::Lock, |lack| lack.purpose);
     let seen = format!("user {user} lacks {rules}");
     let has_queue = !matches!(topology, Topology::Masters);
-    let notifies = |lack: &Lack| NOTIFICATIONS.contains(&lack.rule.as_str());
-    let is_denied = has_queue && lacks.iter().any(notifies);
-    let finding = match need {
-        Need::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
-        Need::Wait if is_denied => Finding::danger("rights", seen).because(
+    let notifies = |lack: &MissingRight| NOTIFICATIONS.contains(&lack.rule.as_str());
+    let is_denied = has_queue && missing.iter().any(notifies);
+    let finding = match purpose {
+        Purpose::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
+        Purpose::Wait if is_denied => Finding::danger("rights", seen).because(
             "it is granted no lock: it would wait behind all others, and its releases would notify nobody",
         ),
-        Need::Wait => Finding::warning("rights", seen)
+        Purpose::Wait => Finding::warning("rights", seen)
             .because("it cannot wait in the queue, and its releases pass over those who do"),
-        Need::Renew => {
+        Purpose::Renew => {
             Finding::note("rights", seen).because("its renewals cost the server more than need be")
         }
-        Need::Losses => Finding::note("rights", seen)
+        Purpose::Losses => Finding::note("rights", seen)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
-        Need::Look => Finding::note("rights", seen).because("leasehold ls and show do not work"),
-        Need::Force => {
+        Purpose::Inspect => Finding::note("rights", seen).because("leasehold ls and show do not work"),
+        Purpose::Force => {
             Finding::note("rights", seen).because("leasehold release --force does not work")
         }
     };
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
     use crate::doctor::Severity;
 
-    fn lack(rule: &str, need: Need) -> Lack {
+    fn lack(rule: &str, purpose: Purpose) -> MissingRight {
         let rule = rule.to_owned();
-        Lack { rule, need }
+        MissingRight { rule, purpose }
     }
 
     #[test]
@@ -94,12 +94,12 @@ mod tests {
         let mut node = healthy();
         assert_eq!(worst(&check(&node, &Topology::Single, ACL)), Severity::Ok);
         node.rights.user = Some("alice".into());
-        node.rights.lacks = vec![
-            lack("~", Need::Lock),
-            lack("+hset", Need::Lock),
-            lack("&", Need::Wait),
-            lack("+lpos", Need::Wait),
-            lack("+hexists", Need::Renew),
+        node.rights.missing = vec![
+            lack("~", Purpose::Lock),
+            lack("+hset", Purpose::Lock),
+            lack("&", Purpose::Wait),
+            lack("+lpos", Purpose::Wait),
+            lack("+hexists", Purpose::Renew),
         ];
         let findings = check(&node, &Topology::Single, ACL);
         let fixes: Vec<_> = findings.iter().filter_map(|f| f.fix.as_deref()).collect();
@@ -115,13 +115,13 @@ mod tests {
         let [danger, warning, note] = [Severity::Danger, Severity::Warning, Severity::Note];
         assert_eq!(severities, [danger, danger, note, Severity::Ok]);
 
-        node.rights.lacks = vec![
-            lack("+rpush", Need::Wait),
-            lack("+pubsub|numsub", Need::Wait),
+        node.rights.missing = vec![
+            lack("+rpush", Purpose::Wait),
+            lack("+pubsub|numsub", Purpose::Wait),
         ];
         assert_eq!(worst(&check(&node, &Topology::Single, ACL)), warning);
         // Locks of many masters have no queue.
-        node.rights.lacks = vec![lack("&", Need::Wait)];
+        node.rights.missing = vec![lack("&", Purpose::Wait)];
         assert_eq!(worst(&check(&node, &Topology::Single, ACL)), danger);
         assert_eq!(worst(&check(&node, &Topology::Masters, ACL)), warning);
     }

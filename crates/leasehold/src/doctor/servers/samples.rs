@@ -1,7 +1,7 @@
 //! Facts as they were recorded of a real server, Redis 7.0.15.
 
 pub(super) use crate::doctor::finding::worst;
-use crate::store::survey::{ClockFacts, Fields, NodeFacts, Rights, Seen};
+use crate::store::diagnose::{ClockFacts, Fact, Fields, NodeFacts, Rights};
 
 pub(super) const ACL: &str = "ACL SETUSER leasehold reset on >PASSWORD ~app:* &app:* +eval";
 
@@ -43,7 +43,7 @@ pub(super) fn healthy() -> NodeFacts {
 pub(super) fn node_with(info: &[(&str, &str)], config: &[(&str, &str)]) -> NodeFacts {
     let fields = |base: &[(&str, &str)], changed: &[(&str, &str)]| {
         let all = base.iter().chain(changed);
-        Seen::Known(Fields(
+        Fact::Known(Fields(
             all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
         ))

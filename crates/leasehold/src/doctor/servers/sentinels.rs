@@ -6,17 +6,17 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::survey::{Fields, NodeFacts, Seen, Watch};
+use crate::store::diagnose::{Fact, Fields, NodeFacts, SentinelFacts};
 
 const CHECK: &str = "sentinels";
 
 /// Fewer can agree on nothing when one is away.
 const LEAST: u64 = 3;
 
-pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
+pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for watch in watches {
-        if let Seen::Hidden(words) = &watch.master {
+    for watch in sentinels {
+        if let Fact::Unavailable(words) = &watch.master {
             findings.push(
                 at(
                     watch,
@@ -27,7 +27,7 @@ pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
             );
         }
     }
-    let known = watches
+    let known = sentinels
         .iter()
         .filter_map(|watch| Some((watch, watch.master.known()?)));
     let known: Vec<_> = known.collect();
@@ -41,7 +41,7 @@ pub(super) fn check(watches: &[Watch], ttl: Ttl) -> Vec<Finding> {
     else {
         return findings;
     };
-    findings.extend(crew(master, watches.len()));
+    findings.extend(crew(master, sentinels.len()));
     let name = master.get("name").unwrap_or("MASTER");
     if let Some(millis) = known
         .iter()
@@ -69,13 +69,13 @@ pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
     replicas.then_some(finding)
 }
 
-fn at(watch: &Watch, mut finding: Finding) -> Finding {
+fn at(watch: &SentinelFacts, mut finding: Finding) -> Finding {
     finding.node = Some(watch.name.clone());
     finding
 }
 
 /// That they name different masters.
-fn differ(known: &[(&Watch, &Fields)]) -> Option<Finding> {
+fn differ(known: &[(&SentinelFacts, &Fields)]) -> Option<Finding> {
     let place = |master: &Fields| {
         let (host, port) = (master.get("ip")?, master.get("port")?);
         Some(format!("{host}:{port}"))
@@ -167,17 +167,17 @@ mod tests {
         ("quorum", "2"),
     ];
 
-    fn watch(changed: &[(&str, &str)]) -> Watch {
+    fn watch(changed: &[(&str, &str)]) -> SentinelFacts {
         let all = MASTER.iter().chain(changed);
         let fields = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Watch {
+        SentinelFacts {
             name: "10.0.0.9:26379".into(),
-            master: Seen::Known(Fields(fields.collect())),
+            master: Fact::Known(Fields(fields.collect())),
         }
     }
 
-    fn of(watches: &[Watch]) -> Severity {
-        worst(&check(watches, Ttl::from_millis(30_000).unwrap()))
+    fn of(sentinels: &[SentinelFacts]) -> Severity {
+        worst(&check(sentinels, Ttl::from_millis(30_000).unwrap()))
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         let other = watch(&[("ip", "10.0.0.2")]);
         assert_eq!(of(&[plain(), plain(), other]), Severity::Danger);
         let mut silent = plain();
-        silent.master = Seen::Hidden("no connection".into());
+        silent.master = Fact::Unavailable("no connection".into());
         assert_eq!(of(&[plain(), plain(), silent]), Severity::Warning);
     }
 

@@ -32,7 +32,7 @@ use super::super::watchdog::WatchdogClient;
 use super::super::{Driver, Terms};
 use super::Renewer;
 use crate::clock::Clock;
-use crate::store::{About, BoxFuture, Event, EventScope, Key, Keyspace, Listener, Store};
+use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Key, Keyspace, Listener, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -133,7 +133,7 @@ impl World {
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::clone(&clock) as Arc<dyn Clock>,
             Runtime,
-            (CLIENT, key(0).space, About::default()),
+            (CLIENT, key(0).space, ClientInfo::default()),
             NO_HANDOFF,
             WatchdogClient::default(),
         );

@@ -208,13 +208,15 @@ impl NodeSession {
             let (mut ear, mut mouth) =
                 transport::connect(&self.address, self.ca_file.as_deref()).await?;
             mouth.say(&ToNode::Hello(self.hello.clone())).await?;
-            match ear.next().await? {
-                ToClient::Welcome { node, .. } => Ok((node, ear, mouth)),
-                ToClient::Refused(why) => Err(refused(why)),
-                _ => Err(io::ErrorKind::InvalidData.into()),
-            }
+            let name = match ear.next().await? {
+                ToClient::Welcome { node, .. } => node,
+                other => return Err(unexpected(other)),
+            };
+            // A node that does not watch every process would take a client for dead that is not.
+            let handed = hand_over(&mut ear, &mut mouth, processes).await?;
+            Ok((name, handed, ear, mouth))
         };
-        let (name, ear, mouth) = match tokio::time::timeout(PATIENCE, connected).await {
+        let (name, handed, ear, mouth) = match tokio::time::timeout(PATIENCE, connected).await {
             Ok(Ok(line)) => line,
             Ok(Err(error)) => return error,
             Err(_) => return io::ErrorKind::TimedOut.into(),
@@ -230,9 +232,9 @@ impl NodeSession {
                 .set(1.0);
             tracing::info!(node = %self, name, "a watchdog looks after our leases");
         });
-        self.joined.store(0, Ordering::Release);
+        self.joined.store(handed, Ordering::Release);
         let hear = self.hear(ear);
-        let speak = self.speak(mouth, processes);
+        let speak = self.speak(mouth, processes, handed);
         let ended = tokio::select! {
             ended = hear => ended,
             ended = speak => ended,
@@ -246,16 +248,14 @@ impl NodeSession {
         loop {
             match ear.next().await? {
                 ToClient::Acknowledged { batch, refused } => self.acknowledged(batch, &refused),
-                ToClient::Joined(refused) => {
-                    if let Some(why) = refused {
-                        report(|| tracing::warn!(node = %self, %why, "a process is not watched"));
-                    }
+                ToClient::Joined => {
                     self.joined.fetch_add(1, Ordering::AcqRel);
                     self.news.notify_one();
                 }
-                ToClient::Refused(why) => return Err(refused(why)),
-                ToClient::Closing => return Err(io::Error::other("it stops")),
-                ToClient::Welcome { .. } | ToClient::Kept(_) | ToClient::Status { .. } => {}
+                other @ (ToClient::Refused(_) | ToClient::Closing) => {
+                    return Err(unexpected(other));
+                }
+                ToClient::Welcome { .. } | ToClient::LeaseStatus(_) | ToClient::Status { .. } => {}
             }
         }
     }
@@ -280,21 +280,25 @@ impl NodeSession {
         self.better.notify_waiters();
     }
 
-    async fn speak(&self, mut mouth: Writer, processes: &Processes) -> io::Result<()> {
-        let mut handed = 0;
+    async fn speak(
+        &self,
+        mut mouth: Writer,
+        processes: &Processes,
+        mut handed: usize,
+    ) -> io::Result<()> {
         loop {
             // A fork shares the connection, and is another process than the one that is watched.
             self.process.check().map_err(io::Error::other)?;
-            self.tell_processes(&mut mouth, processes, &mut handed)
-                .await?;
-            while let Some(changes) = self.next_changes() {
+            let all = self.tell_processes(&mut mouth, processes, &mut handed);
+            let all = all.await?;
+            while all && let Some(changes) = self.next_changes() {
                 within(mouth.say(&ToNode::Changes(changes))).await?;
             }
             if self.is_closed() {
-                return within(mouth.say(&ToNode::Farewell)).await;
+                return within(mouth.say(&ToNode::Disconnect)).await;
             }
             if lock(&self.registry).beat(self.clock.now()) {
-                within(mouth.say(&ToNode::Beat)).await?;
+                within(mouth.say(&ToNode::Heartbeat)).await?;
             }
             let Some(beat) = lock(&self.registry).next_beat() else {
                 return Ok(());
@@ -306,19 +310,24 @@ impl NodeSession {
         }
     }
 
+    /// Hands over the processes that were added since. Returns whether these are all.
     async fn tell_processes(
         &self,
         mouth: &mut Writer,
         processes: &Processes,
         handed: &mut usize,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         loop {
-            let open = handed.saturating_sub(self.joined.load(Ordering::Acquire));
             let next = lock(processes).get(*handed).cloned();
-            let Some(process) = next.filter(|_| open < PROCESSES_OPEN) else {
-                return Ok(());
+            let Some(process) = next else {
+                return Ok(true);
             };
-            within(mouth.hand(process.as_fd())).await?;
+            if handed.saturating_sub(self.joined.load(Ordering::Acquire)) >= PROCESSES_OPEN {
+                return Ok(false);
+            }
+            if !within(mouth.hand(process.as_fd())).await? {
+                self.joined.fetch_add(1, Ordering::AcqRel);
+            }
             *handed += 1;
         }
     }
@@ -357,11 +366,34 @@ fn registration(number: u64, terms: Terms, subject: &Subject, now: Instant) -> R
     }
 }
 
-fn refused(why: Refusal) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("it refused us: {why}"),
-    )
+/// Hands over the processes that are known at the beginning of a connection. Returns how many these are.
+async fn hand_over(
+    ear: &mut Reader,
+    mouth: &mut Writer,
+    processes: &Processes,
+) -> io::Result<usize> {
+    let known = lock(processes).clone();
+    for process in &known {
+        if mouth.hand(process.as_fd()).await? {
+            match ear.next().await? {
+                ToClient::Joined => {}
+                other => return Err(unexpected(other)),
+            }
+        }
+    }
+    Ok(known.len())
+}
+
+/// Why a connection ends by what the node said.
+fn unexpected(said: ToClient) -> io::Error {
+    match said {
+        ToClient::Refused(why) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it refused us: {why}"),
+        ),
+        ToClient::Closing => io::Error::other("it stops"),
+        _ => io::ErrorKind::InvalidData.into(),
+    }
 }
 
 /// A node that is stopped takes nothing, and is none.

@@ -105,10 +105,11 @@ impl Writer {
         }
     }
 
-    /// Sends a process along. Nodes on other machines do not see processes, and are told nothing.
-    pub(super) async fn hand(&mut self, process: BorrowedFd<'_>) -> io::Result<()> {
+    /// Sends a process along. Nodes on other machines do not see processes, and are told nothing. Returns
+    /// whether the node will answer.
+    pub(super) async fn hand(&mut self, process: BorrowedFd<'_>) -> io::Result<bool> {
         let Self::Unix(stream) = self else {
-            return Ok(());
+            return Ok(false);
         };
         let frame = frame::encode(&ToNode::Process).map_err(io::Error::other)?;
         let socket = stream.as_ref();
@@ -118,7 +119,8 @@ impl Writer {
         // What is left of the few bytes goes without it.
         stream
             .write_all(frame.get(sent..).unwrap_or_default())
-            .await
+            .await?;
+        Ok(true)
     }
 }
 

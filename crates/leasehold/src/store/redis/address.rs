@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
 /// The port of a Redis server that names none.
 const PORT: u16 = 6379;
@@ -66,10 +66,6 @@ pub(in crate::store) struct Identity {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
 }
-
-/// A text that is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::store) struct Secret(pub(super) String);
 
 impl Address {
     /// Parses a URL.
@@ -199,12 +195,6 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("...")
-    }
-}
-
 fn parse_network(text: &str, tls: bool) -> Result<Address> {
     let url = Url::parse(text).map_err(|_| {
         invalid(
@@ -243,7 +233,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
             ));
         },
         user: user.map(decoded).transpose()?,
-        password: url.password().map(decoded).transpose()?.map(Secret),
+        password: url.password().map(decoded).transpose()?.map(Secret::from),
         db: match url.path() {
             "" | "/" => 0,
             path => parse_db(path.trim_start_matches('/'))?,

@@ -1,4 +1,4 @@
-//! Who a client is, written down for those who look.
+//! The description that a client stores of itself, for people who list locks.
 
 use std::time::Duration;
 
@@ -6,33 +6,34 @@ use redis::{Cmd, RedisWrite, Value};
 
 use super::{codec, errors};
 use crate::Result;
-use crate::store::About;
+use crate::store::api::ClientInfo;
 
-/// Writes down who a client is.
-pub(super) const ANNOUNCE: &str = include_str!("scripts/client.lua");
+/// The script that stores the description of a client.
+pub(super) const REGISTER: &str = include_str!("scripts/client.lua");
 
-/// The call of the script that writes down who a client is.
-pub(super) fn client_info(
+/// A call of [`REGISTER`].
+pub(super) fn register_cmd(
     verb: &str,
     script: &str,
     key: &str,
-    about: &About,
+    info: &ClientInfo,
     ttl: Duration,
 ) -> Cmd {
     let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
     let mut cmd = Cmd::new();
     cmd.arg(verb).arg(script).arg(1).arg(key).arg(millis);
-    cmd.arg("host").arg(&about.host);
-    cmd.arg("program").arg(&about.program);
-    cmd.arg("label").arg(&about.label);
+    cmd.arg("host").arg(&info.host);
+    cmd.arg("program").arg(&info.program);
+    cmd.arg("label").arg(&info.label);
     cmd.write_arg(b"pid");
-    cmd.write_arg_fmt(about.pid);
+    cmd.write_arg_fmt(info.pid);
     cmd.write_arg(b"since");
-    cmd.write_arg_fmt(about.since_ms);
+    cmd.write_arg_fmt(info.since_millis());
     cmd
 }
 
-pub(super) fn announced(key: &str, answer: Value) -> Result<()> {
+/// The result of a call of [`REGISTER`].
+pub(super) fn registered(key: &str, answer: Value) -> Result<()> {
     Err(match answer {
         Value::Int(_) => return Ok(()),
         Value::ServerError(error) => errors::call(&error).0,

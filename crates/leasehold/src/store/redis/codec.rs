@@ -8,11 +8,10 @@ use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
 use super::keys::{
-    COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
+    AdmissionKey, COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
 };
-use super::master::AdmissionKey;
 use crate::Error;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// How many requests one call of the script takes at most.
 ///
@@ -69,10 +68,9 @@ pub(super) fn encode(
     let admission = requests.first().filter(|_| terms.master);
     cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
     for request in requests {
-        cmd.write_arg_fmt(RecordKey(&request.key));
-        if !terms.record_only {
-            cmd.write_arg_fmt(CounterKey(&request.key));
-            cmd.write_arg_fmt(QueueKey(&request.key));
+        match terms.record_only {
+            true => cmd.write_arg_fmt(RecordKey(&request.key)),
+            false => write_keys(&mut cmd, &request.key),
         }
     }
     if let Some(request) = admission {
@@ -83,6 +81,24 @@ pub(super) fn encode(
     }
     if !terms.node.is_empty() {
         cmd.write_arg(terms.node.as_bytes());
+    }
+    cmd
+}
+
+/// The call of the script that continues where an earlier one left waiters to pass over. `node` as in [`CallOptions`].
+pub(super) fn encode_continue(verb: &str, script: &str, keys: &[Key], node: &str) -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    cmd.write_arg_fmt(keys.len() * KEYS_EACH);
+    for key in keys {
+        write_keys(&mut cmd, key);
+    }
+    for _ in keys {
+        cmd.arg(&["continue", "", "0", "0", "0", "0"]);
+    }
+    if !node.is_empty() {
+        cmd.write_arg(node.as_bytes());
     }
     cmd
 }
@@ -123,7 +139,8 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     let Some(now) = now.map(StoreTime::from_micros) else {
         return all(strange());
     };
-    if items.len() != requests.len() * 2 {
+    // Behind them may stand which of them are unfinished.
+    if !(requests.len() * 2..=requests.len() * 3).contains(&items.len()) {
         return all(strange());
     }
     let mut reply = |request: &Request| {
@@ -139,6 +156,12 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
         }
     };
     requests.iter().map(&mut reply).collect()
+}
+
+fn write_keys(cmd: &mut Cmd, key: &Key) {
+    cmd.write_arg_fmt(RecordKey(key));
+    cmd.write_arg_fmt(CounterKey(key));
+    cmd.write_arg_fmt(QueueKey(key));
 }
 
 fn size(key: &Key) -> usize {

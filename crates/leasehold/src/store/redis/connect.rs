@@ -1,4 +1,4 @@
-//! Making one connection.
+//! Opens connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,40 +15,41 @@ use super::address::{Address, Endpoint, TlsFiles};
 use super::codec::text;
 use super::errors;
 use super::notifications::Notifications;
-use super::session::{Session, SessionState};
+use super::session::Session;
+use super::session_state::SessionState;
 use super::subscriptions::Subscriptions;
 use super::tracking::KeyTracking;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
-/// How long a connection may be silent before the kernel asks whether the other side is there.
+/// How long a connection may be idle before the kernel probes it.
 ///
-/// Only idle connections need it: whoever waits for an answer has a timeout of its own. Firewalls
-/// forget silent connections after five minutes or more.
+/// Only idle connections need this, as requests have timeouts. Firewalls drop idle connections after five
+/// minutes or more.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
-/// How long until it asks again.
+/// The interval of further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Connects, says who we are and chooses the database. Takes as long as it takes.
+/// Connects, authenticates and selects the database. Has no timeout of its own.
 pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
     let refused = |error: RedisError| errors::no_connection(&error, address);
     let state = Arc::new(SessionState::new(Arc::clone(notifications)));
-    // Timeouts are the caller's, who counts all that belongs to one call.
+    // The caller has a timeout for the whole call.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    let watch = Arc::<KeyTracking>::default();
-    let heard = {
-        let (state, watch) = (Arc::clone(&state), Arc::clone(&watch));
+    let tracking = Arc::<KeyTracking>::default();
+    let config_with_pushes = {
+        let (state, tracking) = (Arc::clone(&state), Arc::clone(&tracking));
         let notifications = Arc::clone(notifications);
         config.clone().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => state.end(),
-                // What a master tells that is none any more.
+                // Messages of a former master are void.
                 _ if state.is_replaced() => {}
                 _ => {
                     if let Some((key, lease)) = notifications.hear(&push) {
-                        watch.note_grant(&key, lease);
+                        tracking.add_grant(&key, lease);
                     }
                 }
             }
@@ -56,15 +57,18 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         })
     };
     let client = client(address, ProtocolVersion::RESP3)?;
-    let (connection, subscriptions) = match connect(&client, &heard).await {
-        // Servers before 6.0, and those where HELLO was renamed.
-        Err(error) if knows_no_hello(&error) => {
+    let (connection, subscriptions) = match connect(&client, &config_with_pushes).await {
+        // A server before 6.0, or one where HELLO was renamed.
+        Err(error) if is_hello_unknown(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
             let connection = connect(&client, &config).await.map_err(refused)?;
             let subscriptions = Subscriptions::beside(&client, &state, notifications).await;
             (connection, subscriptions.map_err(refused)?)
         }
-        connection => (connection.map_err(refused)?, Subscriptions::within(watch)),
+        connection => (
+            connection.map_err(refused)?,
+            Subscriptions::within(tracking),
+        ),
     };
     Ok(Session {
         connection,
@@ -74,7 +78,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
     })
 }
 
-/// A connection for questions only.
+/// A connection without subscriptions.
 pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -84,27 +88,27 @@ pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
     connection.map_err(|error| errors::no_connection(&error, address))
 }
 
-/// A connection for messages only.
+/// A connection for subscriptions only.
 pub(super) async fn pubsub(address: &Address) -> Result<PubSub> {
     let client = client(address, ProtocolVersion::RESP2)?;
     let pubsub = client.get_async_pubsub().await;
     pubsub.map_err(|error| errors::no_connection(&error, address))
 }
 
-/// What a server takes itself for.
+/// The role of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Master,
     Replica,
-    /// With the masters that it watches.
+    /// With the masters that it monitors.
     Sentinel(Vec<String>),
 }
 
-/// Asks a server what it takes itself for. `None`: it does not tell us.
+/// Asks a server for its role. `None` if it does not reply to that.
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role> {
-    // Everybody may ask that, but not every server knows it, and a sentinel does not say it so.
+    // Every user may send HELLO, but servers before 6.0 do not know it, and a sentinel does not report its role.
     let hello = connection.send_packed_command(&cmd("HELLO")).await.ok()?;
-    match told(&hello, "mode").zip(told(&hello, "role")) {
+    match field(&hello, "mode").zip(field(&hello, "role")) {
         Some((mode, role)) if mode != "sentinel" => return named(&role),
         _ => {}
     }
@@ -129,8 +133,8 @@ fn named(role: &str) -> Option<Role> {
     }
 }
 
-/// What an answer with names and values says of one name.
-pub(super) fn told(answer: &Value, wanted: &str) -> Option<String> {
+/// The value of a name in an answer with names and values.
+pub(super) fn field(answer: &Value, wanted: &str) -> Option<String> {
     let is = |name: &Value| text(name).is_some_and(|name| name == wanted);
     match answer {
         Value::Map(pairs) => {
@@ -154,23 +158,23 @@ async fn connect(
         .await
 }
 
-fn knows_no_hello(error: &RedisError) -> bool {
+fn is_hello_unknown(error: &RedisError) -> bool {
     let unknown = |words: &str| words.contains("unknown command") && words.contains("HELLO");
     error.kind() == redis::ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
         || error.detail().is_some_and(unknown)
 }
 
-/// Built for every connection anew, so that certificates that were renewed are taken up.
+/// Built for every connection, so that renewed certificates are read.
 fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(protocol)
         .set_db(i64::from(address.db))
-        // A command that restricted users may not run, which their administrator would see refused.
+        // Restricted users may not run this command, and its refusal would appear in the log of the server.
         .set_skip_set_lib_name();
-    let password = address.password.as_ref().map(|secret| secret.0.as_str());
+    let password = address.password.as_ref().map(Secret::expose);
     if let Some(user) = &address.user {
-        // A user without a password is one that the server lets in with any.
+        // The server accepts any password of a user that has none.
         settings = settings
             .set_username(user)
             .set_password(password.unwrap_or_default());
@@ -215,8 +219,8 @@ fn secure(info: ConnectionInfo, files: &TlsFiles) -> Result<Client> {
     use redis::{ClientTlsConfig, TlsCertificates};
     use rustls::crypto::{CryptoProvider, ring};
 
-    // The client takes the process's provider and panics if the program's dependencies leave it
-    // open which one that is.
+    // The client library uses the provider of the process, and panics if the dependencies of the program do not
+    // determine it.
     if CryptoProvider::get_default().is_none() {
         let _ = ring::default_provider().install_default();
     }

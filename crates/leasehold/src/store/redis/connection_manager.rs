@@ -1,6 +1,6 @@
-//! The connection to the server, made anew when it broke.
+//! The connection to the server, reopened when it breaks.
 //!
-//! Nothing is ever sent twice from here: whether to ask again is the caller's decision.
+//! Nothing is ever sent twice from here: retries are the decision of the caller.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,40 +18,40 @@ use super::session::Session;
 use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::process::Process;
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::{Error, Result};
 
-/// What a timeout means that is too long to be added to a clock.
+/// Replaces a timeout that is too long to be added to a clock.
 const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The one connection of a store.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     target: Target,
-    told: SubscribedTo,
+    subscribed_to: SubscribedTo,
     notifications: Arc<Notifications>,
     connect_timeout: Duration,
     response_timeout: Duration,
     current: Mutex<Option<Arc<Session>>>,
-    /// Held while dialing: whoever needs a connection waits for the one attempt. Keeps why the
-    /// last attempt failed, for those who waited for it.
+    /// Held during a connection attempt, for which all callers wait together. Keeps the error of the last
+    /// attempt for them.
     dialing: tokio::sync::Mutex<Option<Error>>,
-    /// How many attempts have ended.
+    /// The number of completed attempts.
     attempts: AtomicU64,
     process: Process,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ExchangeError {
     /// The request was certainly not sent.
     NotSent(Error),
-    /// It was, or may have been.
+    /// The request was or may have been sent.
     Unanswered(Error),
 }
 
 impl ConnectionManager {
-    /// Nothing is connected before it is used.
+    /// Connects on first use.
     pub(super) fn new(
         target: impl Into<Target>,
         connect_timeout: Duration,
@@ -61,7 +61,7 @@ impl ConnectionManager {
         Self::with_notifications(notifications, target, connect_timeout, response_timeout)
     }
 
-    /// The same, with those who are told what the server tells.
+    /// The same, with given clients.
     pub(super) fn with_notifications(
         notifications: Arc<Notifications>,
         target: impl Into<Target>,
@@ -70,7 +70,7 @@ impl ConnectionManager {
     ) -> Self {
         Self {
             target: target.into(),
-            told: SubscribedTo::All,
+            subscribed_to: SubscribedTo::All,
             notifications,
             connect_timeout,
             response_timeout,
@@ -81,10 +81,10 @@ impl ConnectionManager {
         }
     }
 
-    /// Another connection to the same target, on which the same are told of changes only.
+    /// Another connection to the same target and for the same clients, which only receives changes.
     pub(super) fn another(&self) -> Self {
         Self {
-            told: SubscribedTo::Changes,
+            subscribed_to: SubscribedTo::Changes,
             notifications: Arc::clone(&self.notifications),
             ..Self::new(
                 self.target.clone(),
@@ -98,12 +98,12 @@ impl ConnectionManager {
         &self.target
     }
 
-    /// Those who are told what the server tells.
+    /// The clients that receive the events of this connection.
     pub(super) fn notifications(&self) -> &Arc<Notifications> {
         &self.notifications
     }
 
-    /// Tells a client nothing any more.
+    /// Ends the subscription of a client.
     pub(super) fn forget(&self, client: ClientId) {
         self.notifications.remove(client);
         if let Some(session) = self.usable() {
@@ -113,58 +113,57 @@ impl ConnectionManager {
         }
     }
 
-    /// Lets `talk` send requests and wait for their answers, together within the response timeout,
-    /// after a connection was made within the connect timeout.
+    /// Runs `exchange`, which sends requests and waits for their answers, within the response timeout. Connects
+    /// first if needed, within the connect timeout.
     ///
-    /// A connection that failed or did not answer in time is not used again: what is still under
-    /// way on it must not delay, or be taken for, the answer to something else.
+    /// A connection that failed or timed out is not used again: late answers on it must not delay those of
+    /// other requests, or be taken for them.
     pub(super) async fn exchange<T, F>(
         &self,
-        talk: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, Trouble>
+        exchange: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, ExchangeError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        self.exchange_longer(Duration::ZERO, talk).await
+        self.exchange_longer(Duration::ZERO, exchange).await
     }
 
-    /// As [`ConnectionManager::exchange`]. The answers may take so much `longer`.
+    /// As [`ConnectionManager::exchange`], with a response timeout that is `longer`.
     pub(super) async fn exchange_longer<T, F>(
         &self,
         longer: Duration,
-        talk: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, Trouble>
+        exchange: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, ExchangeError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let session = self.session().await.map_err(Trouble::NotSent)?;
-        let talk = talk(session.connection.clone());
+        let session = self.session().await.map_err(ExchangeError::NotSent)?;
+        let exchange = exchange(session.connection.clone());
         let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
-        let answer = self.answer(&session, deadline, talk).await;
-        answer.map_err(Trouble::Unanswered)
+        let answer = self.answer(&session, deadline, exchange).await;
+        answer.map_err(ExchangeError::Unanswered)
     }
 
-    /// As [`ConnectionManager::exchange`], on a connection on which those are told who listen. The answers may take
-    /// so much `longer`.
+    /// As [`ConnectionManager::exchange_longer`], on a connection with all subscriptions.
     pub(super) async fn exchange_settled<T, F>(
         &self,
         longer: Duration,
-        talk: impl FnOnce(Arc<Session>) -> F,
-    ) -> Result<T, Trouble>
+        exchange: impl FnOnce(Arc<Session>) -> F,
+    ) -> Result<T, ExchangeError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let session = self.session().await.map_err(Trouble::NotSent)?;
+        let session = self.session().await.map_err(ExchangeError::NotSent)?;
         let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
         let settled = self.settle(&session, deadline).await;
-        settled.map_err(Trouble::NotSent)?;
-        let talk = talk(Arc::clone(&session));
-        let answer = self.answer(&session, deadline, talk).await;
-        answer.map_err(Trouble::Unanswered)
+        settled.map_err(ExchangeError::NotSent)?;
+        let exchange = exchange(Arc::clone(&session));
+        let answer = self.answer(&session, deadline, exchange).await;
+        answer.map_err(ExchangeError::Unanswered)
     }
 
-    /// A connection on which those are told who listen, made within the connect timeout and settled
-    /// within the response timeout. May be dropped: nothing was asked of a record.
+    /// A connection with all subscriptions, opened within the connect timeout and subscribed within the
+    /// response timeout. The future may be dropped: no record is involved.
     pub(super) async fn settled(&self) -> Result<Arc<Session>> {
         let session = self.session().await?;
         let deadline = Self::deadline(self.response_timeout);
@@ -186,17 +185,17 @@ impl ConnectionManager {
             &mut connection,
             &self.notifications,
             &self.target,
-            self.told,
+            self.subscribed_to,
         );
         self.answer(session, deadline, settle).await
     }
 
-    /// Waits for an answer on a connection, which is not used again if there is none.
+    /// Waits for an answer on a connection, and ends the connection if there is none.
     pub(super) async fn answer<T>(
         &self,
         session: &Arc<Session>,
         deadline: Instant,
-        talk: impl Future<Output = RedisResult<T>>,
+        exchange: impl Future<Output = RedisResult<T>>,
     ) -> Result<T> {
         let replaced = async {
             match session.failover_monitor {
@@ -206,9 +205,9 @@ impl ConnectionManager {
         };
         let error = tokio::select! {
             biased;
-            // What a master says that is none any more counts for nothing.
+            // The answers of a former master are void.
             () = replaced => errors::replaced(),
-            answer = timeout_at(deadline, talk) => match answer {
+            answer = timeout_at(deadline, exchange) => match answer {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => errors::no_answer(&error),
                 Err(_) => errors::no_answer_within(self.response_timeout),
@@ -218,9 +217,9 @@ impl ConnectionManager {
         Err(error.at_store(&self.target))
     }
 
-    /// Ends the connection to a server that was made a replica, if another may be the master: nothing
-    /// was done there.
-    pub(super) fn mind_demotion(&self, session: &Arc<Session>, replies: &mut [Reply]) {
+    /// Ends the connection to a server that has become a replica, if another may be the master. A replica
+    /// applies nothing.
+    pub(super) fn check_demotion(&self, session: &Arc<Session>, replies: &mut [Reply]) {
         let demoted = |reply: &&mut Reply| matches!(reply, Reply::Rejected(error) if errors::is_of_replica(error));
         if !self.target.moves() {
             return;
@@ -237,15 +236,15 @@ impl ConnectionManager {
         }
     }
 
-    /// The instant after a span.
-    pub(super) fn deadline(span: Duration) -> Instant {
+    /// The instant after a duration.
+    pub(super) fn deadline(duration: Duration) -> Instant {
         let now = Instant::now();
-        now.checked_add(span).unwrap_or_else(|| now + FAR_AWAY)
+        now.checked_add(duration).unwrap_or_else(|| now + FAR_AWAY)
     }
 
     /// The current connection, or a new one.
     async fn session(&self) -> Result<Arc<Session>> {
-        // A fork shares the connection: what it wrote or read there would be missing in the parent.
+        // A forked process shares the connection: bytes that it reads or writes are missing in the parent.
         self.process
             .check()
             .map_err(|error| error.at_store(&self.target))?;
@@ -265,7 +264,7 @@ impl ConnectionManager {
         {
             return Err(error.clone());
         }
-        // On the heap: whoever finds a connection need not carry what it takes to make one.
+        // Boxed, so that the futures of other callers stay small.
         let dial = Box::pin(self.target.dial(&self.notifications, self.connect_timeout));
         let session = match timeout_at(deadline, dial).await {
             Ok(session) => session.map_err(|error| error.at_store(&self.target)),
@@ -285,13 +284,13 @@ impl ConnectionManager {
 
     fn usable(&self) -> Option<Arc<Session>> {
         let mut current = self.current();
-        if current.as_ref()?.state.ended() {
+        if current.as_ref()?.state.is_ended() {
             *current = None;
         }
         current.clone()
     }
 
-    /// Forgets a connection, unless another has taken its target already.
+    /// Ends a connection, and forgets it unless there is already a new one.
     fn discard(&self, broken: &Arc<Session>) {
         broken.state.end();
         let mut current = self.current();
@@ -304,7 +303,7 @@ impl ConnectionManager {
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        // A panic cannot leave it half changed: it is only ever replaced as a whole.
+        // A panic cannot leave it half changed: it is only replaced as a whole.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -319,14 +318,14 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    async fn ping(manager: &ConnectionManager) -> Result<(), Trouble> {
+    async fn ping(manager: &ConnectionManager) -> Result<(), ExchangeError> {
         let ping = cmd("PING");
         let answer = manager
             .exchange(|mut connection| async move { connection.send_packed_command(&ping).await });
         answer.await.map(drop)
     }
 
-    /// A lost connection is noticed while nobody asks, so the next request is not lost with it.
+    /// A broken connection is noticed while it is idle, so the next request is not lost with it.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_idle_connection_that_was_cut_costs_nothing() {
         let server = RedisServer::start();

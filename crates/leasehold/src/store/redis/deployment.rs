@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 
-use super::address::{Address, Secret, decoded, invalid, percent_encoded};
-use crate::Result;
+use super::address::{Address, decoded, invalid, percent_encoded};
+use crate::store::options::OpenOptions;
+use crate::{Result, Secret};
 
 /// The port of a sentinel that names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -82,8 +83,16 @@ impl Deployment {
         }
     }
 
-    /// Puts a password in the place of the one in the URL.
-    pub(in crate::store) fn set_password(&mut self, password: &str) {
+    /// Parses a URL. A password in the options replaces the one in the URL.
+    pub(in crate::store) fn of(url: &str, options: &OpenOptions) -> Result<Self> {
+        let mut deployment = Self::parse(url)?;
+        if let Some(password) = &options.password {
+            deployment.set_password(password);
+        }
+        Ok(deployment)
+    }
+
+    fn set_password(&mut self, password: &Secret) {
         let all = match self {
             Self::Single(address) => std::slice::from_mut(address),
             Self::Sentinel(set) => &mut set.sentinels,
@@ -91,7 +100,7 @@ impl Deployment {
             Self::Masters(masters) => &mut masters.nodes,
         };
         for address in all {
-            address.password = Some(Secret(password.to_owned()));
+            address.password = Some(password.clone());
         }
     }
 }

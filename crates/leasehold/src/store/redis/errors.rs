@@ -1,7 +1,7 @@
-//! What a server's errors mean and what to do about them.
+//! The meaning of the errors of a server, and what to do about them.
 //!
-//! * `known` is the table of them, `refusal` what follows of one for what we wanted.
-//! * `connection` is why nobody was reached, `cluster` what keeps a cluster from serving.
+//! * `known` is the table of errors, `refusal` classifies the refusal of a command.
+//! * `connection` describes failed connections, `cluster` the failures of a cluster.
 
 mod cluster;
 mod connection;
@@ -25,10 +25,10 @@ use self::known::{Known, UNARMED, find, is_code};
 pub(super) use self::refusal::{DENIED, Refusal, Refused, refusal, refused_words};
 use crate::{Error, ErrorKind};
 
-/// How much of a server's words a message repeats.
+/// The maximum length of a quotation of the server.
 const WORDS_CHARS_MAX: usize = 200;
 
-/// An error of a whole call, and whether it is certain that nothing of the call was done.
+/// The error of a whole call, and whether it is certain that nothing of the call was applied.
 pub(super) fn call(error: &ServerError) -> (Error, bool) {
     let (code, words) = (error.code(), error.details().unwrap_or_default());
     let found = find(code, words);
@@ -49,26 +49,26 @@ fn known_error(known: Option<&Known>, message: String) -> Error {
     }
 }
 
-/// That a master is not armed.
+/// The source of the error of a master that is not admitted.
 #[derive(Debug)]
-struct IsUnarmed;
+struct NotAdmitted;
 
-impl fmt::Display for IsUnarmed {
+impl fmt::Display for NotAdmitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the master is not armed")
+        f.write_str("the master is not admitted")
     }
 }
 
-impl StdError for IsUnarmed {}
+impl StdError for NotAdmitted {}
 
-/// Whether an error says that a master is not armed.
-pub(in crate::store) fn is_unarmed(error: &Error) -> bool {
+/// Whether an error says that a master is not admitted.
+pub(in crate::store) fn is_not_admitted(error: &Error) -> bool {
     error
         .source()
-        .is_some_and(|source| source.is::<IsUnarmed>())
+        .is_some_and(|source| source.is::<NotAdmitted>())
 }
 
-/// That a server is a replica: what makes it so may have made another the master.
+/// The source of the error of a replica: another server may be the master now.
 #[derive(Debug)]
 struct IsReplica;
 
@@ -91,8 +91,7 @@ pub(super) fn is_of_replica(error: &Error) -> bool {
         .is_some_and(|source| source.is::<IsReplica>())
 }
 
-/// An error of one command, of which the script or a pipeline knows that it did nothing. `key` may
-/// be empty.
+/// The error of one command that certainly changed nothing. `key` may be empty.
 pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let (code, words) = match text.split_once(' ') {
         Some((code, words)) if is_code(code) => (code, words),
@@ -111,19 +110,19 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let error = known_error(found, message);
     match code {
         _ if of_replica(code) => error.with_source(IsReplica),
-        _ if text == UNARMED => error.with_source(IsUnarmed),
+        _ if text == UNARMED => error.with_source(NotAdmitted),
         _ => error,
     }
 }
 
-/// As [`command`], for an error that came as one.
+/// As [`command`], for an error reply.
 pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     command(name, key, &format!("{} {words}", error.code()))
 }
 
-/// A user that cannot be notified, among others who can: it would wait behind all of them, and its releases
-/// would notify nobody.
+/// A user that cannot be notified, while others can: it would wait behind all of them, and its releases would
+/// notify nobody.
 pub(super) fn denied_notifications(words: &str) -> Error {
     let message = format!(
         "the user may not use what waiters are notified by; allow it with the line that leasehold doctor \
@@ -132,13 +131,13 @@ pub(super) fn denied_notifications(words: &str) -> Error {
     Error::new(ErrorKind::Unauthorized, message)
 }
 
-/// An answer that no server of ours gives.
+/// An answer that no supported server gives.
 pub(super) fn strange_answer() -> Error {
     let message = "the answer makes no sense; this is not a Redis server, or a proxy changes it";
     Error::new(ErrorKind::Store, message)
 }
 
-/// A server's words on one line, without a full stop.
+/// A quotation of the server on one line, without a full stop.
 pub(super) fn quote(words: &str) -> String {
     let line: String = words
         .trim()
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_told_with_advice() {
+    fn an_error_of_the_server_has_advice() {
         for (text, kind, advice) in [
             (
                 "NOAUTH Authentication required.",
@@ -210,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn transient_errors_are_marked() {
         for text in [
             "LOADING Redis is loading the dataset in memory",
             "BUSY Redis is busy running a script.",
-            "MASTERDOWN ConnectionManager with MASTER is down",
+            "MASTERDOWN Link with MASTER is down",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
             UNARMED,
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_refused_before_it_runs_is_certain() {
+    fn only_a_call_that_is_refused_before_it_runs_is_certain() {
         let certain = |text: &str| {
             let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             match reply {

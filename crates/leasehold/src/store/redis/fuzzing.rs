@@ -8,11 +8,11 @@ use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, Token, Tok
 use redis::{PushInfo, Value};
 
 use super::address::Address;
-use super::inspect::Unread;
+use super::inspect::Unreadable;
 use super::keys::{ClientKey, RecordKey, parse_record};
 use super::notifications::Notifications;
 use super::{codec, inspect};
-use crate::store::{Event, Key, Keyspace, Listener, Reply, Request};
+use crate::store::api::{Event, Key, Keyspace, Listener, Reply, Request};
 
 /// A password that is in no message.
 const PASSWORD: &str = "kEnNwOrT";
@@ -50,9 +50,9 @@ pub fn answer(data: &[u8]) {
             Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
         }
     }
-    let _ = inspect::about(&value);
+    let _ = inspect::client_info(&value);
     if let Value::Array(answers) = value
-        && let Err(Unread::Foreign(error) | Unread::Refused(error)) =
+        && let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
             inspect::entry(&requests[0].key, &answers)
     {
         check_message(&error);
@@ -160,12 +160,7 @@ fn requests(choice: u8) -> Vec<Request> {
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
     let ops = (first..first + count).map(|at| ops[at % ops.len()]);
-    ops.map(|op| Request {
-        key: key.clone(),
-        op,
-        durability: crate::Durability::None,
-    })
-    .collect()
+    ops.map(|op| Request::new(key.clone(), op)).collect()
 }
 
 fn space() -> Keyspace {

@@ -1,4 +1,4 @@
-//! Looking at records: for people, no rule depends on it.
+//! Reads records, for people: no rule depends on it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::str::FromStr;
@@ -7,44 +7,44 @@ use leasehold_core::{ClientId, LeaseId, Name, Token};
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::codec::{left, text};
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
-use crate::store::{About, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
 use crate::{Error, ErrorKind, Result};
 
-/// How many keys the server looks at in one step of a listing: about half a millisecond.
+/// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
-/// How many records are read in one round trip.
+/// The number of records read in one round trip.
 const READ_MAX: usize = 256;
 
 const READS_EACH: usize = 3;
 
-/// Why a record cannot be shown.
-pub(super) enum Unread {
-    /// Its key holds something that we did not write: none of our locks.
+/// Why a record cannot be read.
+pub(super) enum Unreadable {
+    /// Its key holds a value that is not a record of this library.
     Foreign(Error),
-    /// The server did not tell.
+    /// The server refused.
     Refused(Error),
 }
 
 /// A command that reads, and its key.
-pub(super) type Question = (String, Cmd);
+pub(super) type Query = (String, Cmd);
 
-/// Who answers questions.
+/// A server or cluster that executes queries.
 pub(super) trait Reader: Sync {
-    /// The answers to questions, as many and in the same order.
-    fn read(&self, questions: Vec<Question>) -> impl Future<Output = Result<Vec<Value>>> + Send;
+    /// The answers, one per query and in the same order.
+    fn read(&self, queries: Vec<Query>) -> impl Future<Output = Result<Vec<Value>>> + Send;
 
-    /// Says of an error from where it came.
+    /// Adds the store to an error.
     fn name_error(&self, error: Error) -> Error;
 }
 
 impl Reader for ConnectionManager {
-    async fn read(&self, questions: Vec<Question>) -> Result<Vec<Value>> {
-        let mut pipeline = Pipeline::with_capacity(questions.len());
-        for (_, cmd) in questions {
+    async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
+        let mut pipeline = Pipeline::with_capacity(queries.len());
+        for (_, cmd) in queries {
             pipeline.add_command(cmd);
         }
         let count = pipeline.len();
@@ -66,7 +66,7 @@ impl Reader for ConnectionManager {
     }
 }
 
-/// Who holds a lock.
+/// The lease that holds a lock.
 pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<Entry>> {
     let mut found = entries(reader, std::slice::from_ref(key)).await?;
     match found.pop() {
@@ -75,13 +75,13 @@ pub(super) async fn inspect(reader: &impl Reader, key: &Key) -> Result<Option<En
             Ok(Some(entry))
         }
         Some(Ok(None)) | None => Ok(None),
-        Some(Err(Unread::Foreign(error) | Unread::Refused(error))) => {
+        Some(Err(Unreadable::Foreign(error) | Unreadable::Refused(error))) => {
             Err(reader.name_error(error.for_lock(&key.name)))
         }
     }
 }
 
-/// The locks of a space that are held on any of these servers, by name.
+/// The locks of a keyspace that are held on any of these servers, by name.
 pub(super) async fn list(
     reader: &impl Reader,
     servers: Vec<&ConnectionManager>,
@@ -97,8 +97,8 @@ pub(super) async fn list(
         for found in entries(reader, part).await? {
             match found {
                 Ok(entry) => listed.extend(entry),
-                Err(Unread::Foreign(_)) => {}
-                Err(Unread::Refused(error)) => return Err(reader.name_error(error)),
+                Err(Unreadable::Foreign(_)) => {}
+                Err(Unreadable::Refused(error)) => return Err(reader.name_error(error)),
             }
         }
     }
@@ -145,26 +145,29 @@ async fn names(manager: &ConnectionManager, space: &Keyspace) -> Result<BTreeSet
 }
 
 /// Reads records, without the clients behind them. As many results as keys.
-async fn entries(reader: &impl Reader, keys: &[Key]) -> Result<Vec<Result<Option<Entry>, Unread>>> {
-    let mut questions = Vec::with_capacity(keys.len() * READS_EACH);
+async fn entries(
+    reader: &impl Reader,
+    keys: &[Key],
+) -> Result<Vec<Result<Option<Entry>, Unreadable>>> {
+    let mut queries = Vec::with_capacity(keys.len() * READS_EACH);
     for key in keys {
         let (record, counter) = (RecordKey(key).to_string(), CounterKey(key).to_string());
-        questions.push(question("HGETALL", record.clone()));
-        questions.push(question("PTTL", record));
-        questions.push(question("GET", counter));
+        queries.push(query("HGETALL", record.clone()));
+        queries.push(query("PTTL", record));
+        queries.push(query("GET", counter));
     }
-    let answers = reader.read(questions).await?;
+    let answers = reader.read(queries).await?;
     let entries = keys.iter().zip(answers.chunks(READS_EACH));
     Ok(entries.map(|(key, answers)| entry(key, answers)).collect())
 }
 
-fn question(command: &str, key: String) -> Question {
-    let mut question = cmd(command);
-    question.arg(&key);
-    (key, question)
+fn query(command: &str, key: String) -> Query {
+    let mut query = cmd(command);
+    query.arg(&key);
+    (key, query)
 }
 
-/// Puts to each entry what its client said of itself.
+/// Adds the descriptions of the clients to the entries.
 async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
     let clients: HashMap<ClientId, String> = entries
         .iter()
@@ -176,50 +179,50 @@ async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
     if clients.is_empty() {
         return Ok(());
     }
-    let mut questions = Vec::with_capacity(clients.len());
+    let mut queries = Vec::with_capacity(clients.len());
     let mut asked = Vec::with_capacity(clients.len());
     for (client, key) in clients {
-        questions.push(question("HGETALL", key));
+        queries.push(query("HGETALL", key));
         asked.push(client);
     }
-    let answers = reader.read(questions).await?;
-    let abouts = asked.into_iter().zip(answers.iter().map(about));
-    let abouts: HashMap<ClientId, Option<About>> = abouts.collect();
+    let answers = reader.read(queries).await?;
+    let clients = asked.into_iter().zip(answers.iter().map(client_info));
+    let clients: HashMap<ClientId, Option<ClientInfo>> = clients.collect();
     for entry in entries {
-        entry.client = abouts.get(&entry.lease.client).cloned().flatten();
+        entry.client = clients.get(&entry.lease.client).cloned().flatten();
     }
     Ok(())
 }
 
-/// A question that changes nothing failed just the same whether it was sent or not.
-pub(super) fn plain(trouble: Trouble) -> Error {
+/// For queries it makes no difference whether they were sent.
+pub(super) fn plain(trouble: ExchangeError) -> Error {
     match trouble {
-        Trouble::NotSent(error) | Trouble::Unanswered(error) => error,
+        ExchangeError::NotSent(error) | ExchangeError::Unanswered(error) => error,
     }
 }
 
-pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unread> {
-    let strange = || Unread::Refused(errors::strange_answer());
+pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
+    let strange = || Unreadable::Refused(errors::strange_answer());
     let [record, ttl, counter] = answers else {
         return Err(strange());
     };
     for (name, answer) in [("HGETALL", record), ("PTTL", ttl), ("GET", counter)] {
         if let Value::ServerError(error) = answer {
-            let place = match name {
+            let key_name = match name {
                 "GET" => CounterKey(key).to_string(),
                 _ => RecordKey(key).to_string(),
             };
-            let told = errors::command_error(name, &place, error);
+            let described = errors::command_error(name, &key_name, error);
             return Err(match error.code() {
-                "WRONGTYPE" => Unread::Foreign(told),
-                _ => Unread::Refused(told),
+                "WRONGTYPE" => Unreadable::Foreign(described),
+                _ => Unreadable::Refused(described),
             });
         }
     }
     let (Some(fields), Value::Int(ttl)) = (fields(record), ttl) else {
         return Err(strange());
     };
-    // It may have ended between the two reads.
+    // It may have expired between the two reads.
     if fields.is_empty() || *ttl == -2 {
         return Ok(None);
     }
@@ -228,38 +231,38 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         _ => None,
     };
     let Some((lease, count)) = held else {
-        let place = RecordKey(key).to_string();
-        let message = format!("the key {place:?} holds a hash that leasehold did not write");
-        return Err(Unread::Foreign(Error::new(ErrorKind::Store, message)));
+        let record = RecordKey(key).to_string();
+        let message = format!("the key {record:?} holds a hash that leasehold did not write");
+        return Err(Unreadable::Foreign(Error::new(ErrorKind::Store, message)));
     };
     Ok(Some(Entry {
         key: key.clone(),
         lease,
         count,
-        left: left(*ttl),
+        time_left: left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
     }))
 }
 
-pub(super) fn about(answer: &Value) -> Option<About> {
+pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {
     let fields = fields(answer).filter(|fields| !fields.is_empty())?;
-    let mut about = About::default();
+    let mut info = ClientInfo::default();
     for (name, value) in fields {
         let value = text(value).unwrap_or_default();
         match text(name)?.as_str() {
-            "host" => about.host = value,
-            "pid" => about.pid = value.parse().unwrap_or_default(),
-            "program" => about.program = value,
-            "label" => about.label = value,
-            "since" => about.since_ms = value.parse().unwrap_or_default(),
+            "host" => info.host = value,
+            "pid" => info.pid = value.parse().unwrap_or_default(),
+            "program" => info.program = value,
+            "label" => info.label = value,
+            "since" => info.set_since_millis(value.parse().unwrap_or_default()),
             _ => {}
         }
     }
-    Some(about)
+    Some(info)
 }
 
-/// The fields of a hash, in either protocol. `None` if it is no hash.
+/// The fields of a hash, in either protocol. `None` if it is not a hash.
 pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
     match answer {
         Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
@@ -305,10 +308,10 @@ mod tests {
             let scope = |text| ScopeName::parse(text).unwrap();
             let key = Keyspace::new(scope("a"), scope("t")).key(Name::parse("n").unwrap());
             if let Ok(Some(entry)) = entry(&key, &answers) {
-                prop_assert!(entry.left <= left(-1));
+                prop_assert!(entry.time_left <= left(-1));
             }
             for answer in &answers {
-                about(answer);
+                client_info(answer);
             }
         }
     }

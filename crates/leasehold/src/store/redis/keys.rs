@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use leasehold_core::{ClientId, Name};
+use leasehold_core::{ClientId, Name, ScopeName};
 
-use crate::store::{Key, Keyspace};
+use crate::store::api::{Key, Keyspace};
 
 /// The record of a name: `<namespace>:{<tenant>:<name>}`.
 pub(super) struct RecordKey<'a>(pub(super) &'a Key);
@@ -17,6 +17,15 @@ pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 
 /// Who a client is: `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Keyspace, pub(super) ClientId);
+
+/// The admission record of one of many masters: `<namespace>:master`.
+pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
+
+impl fmt::Display for AdmissionKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:master", self.0)
+    }
+}
 
 /// A channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
 ///
@@ -57,6 +66,13 @@ pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let rest = rest.strip_prefix(space.tenant().as_str())?;
     let name = rest.strip_prefix(':')?.strip_suffix('}')?;
     Name::parse(name).ok()
+}
+
+/// The namespace of a channel of ours.
+pub(super) fn namespace(channel: &str) -> &str {
+    channel
+        .split_once(CLIENT_INFIX)
+        .map_or(channel, |(namespace, _)| namespace)
 }
 
 /// The namespace and the client that a channel of a node is of. `None` if it is none of ours.

@@ -1,6 +1,5 @@
 //! A server that is one of many masters: its identity, its inspection and its admission.
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
@@ -8,27 +7,18 @@ use leasehold_core::{ScopeName, StoreTime, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 
+use super::RedisStore;
 use super::address::Address;
 use super::codec::{failed_command, text};
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
+use super::keys::AdmissionKey;
 use super::notifications::Notifications;
-use super::renew_script::RenewScript;
-use super::replicas::Replicas;
 use super::script::Script;
-use super::{ANNOUNCE, MUTEX, OpenOptions, RedisStore};
+use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
 const MASTER: &str = include_str!("scripts/master.lua");
-
-/// The admission record of one of many masters: `<namespace>:master`.
-pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
-
-impl fmt::Display for AdmissionKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:master", self.0)
-    }
-}
 
 /// What a server says of itself.
 #[derive(Clone, Debug)]
@@ -42,7 +32,7 @@ pub(in crate::store) struct Facts {
     pub(in crate::store) cluster: bool,
 }
 
-/// What a master said of itself, and the run of its process as the server writes it.
+/// What a master said of itself, and its run as the server writes it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inspection {
     pub(in crate::store) observation: Observation,
@@ -56,14 +46,7 @@ impl RedisStore {
         let (connect, response) = (options.connect_timeout, options.response_timeout);
         let manager =
             ConnectionManager::with_notifications(notifications, address, connect, response);
-        Self {
-            replicas: Replicas::beside(&manager),
-            manager,
-            mutex: Script::new(MUTEX),
-            renewals: RenewScript::new(),
-            announce: Script::new(ANNOUNCE),
-            master: Some(Script::new(MASTER)),
-        }
+        Self::new(manager, Some(Script::new(MASTER)))
     }
 
     /// Whether it is there, lets us in and knows what it must; and who it is.
@@ -97,7 +80,7 @@ impl RedisStore {
     }
 
     /// Inspects the server and its admission record for a namespace. If it is not admitted, it notes when
-    /// this run of its process was inspected first.
+    /// this run was inspected first.
     pub(in crate::store) async fn inspect_master(
         &self,
         namespace: &ScopeName,
@@ -141,7 +124,7 @@ impl RedisStore {
             .exchange(|mut connection| async move { script.call(&mut connection, call).await })
             .await;
         let answered = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
             Ok(answer) => inspection(&answer).ok_or_else(|| {
                 failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
@@ -155,7 +138,7 @@ impl RedisStore {
             connection.send_packed_command(&question).await
         };
         let answered = match self.manager.exchange(asked).await {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
             Ok(Value::VerbatimString { text, .. }) => Ok(text),
             Ok(answer) => text(&answer).ok_or_else(errors::strange_answer),
@@ -188,7 +171,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     Some(Inspection { observation, run })
 }
 
-/// The first 128 of the 160 bits that a server draws at random when it is started.
+/// The first 128 of the 160 bits that a server draws at random for a run.
 fn run_id(text: &str) -> Option<RunId> {
     let digits = text.get(..text.len().min(32))?;
     u128::from_str_radix(digits, 16).ok().map(RunId)

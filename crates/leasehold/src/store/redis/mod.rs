@@ -1,46 +1,45 @@
-//! The Redis store: a single server over TCP, TLS or a unix socket, or the one that sentinels name.
+//! The Redis store: a single server over TCP, TLS or a unix socket, or the master that sentinels name.
 //!
-//! * `address` is what a URL says of a server, `deployment` of servers that belong together.
-//! * `dial` makes a connection, `connection` keeps one and makes it anew; `target` is where it goes,
-//!   which `sentinel` finds out where sentinels know it.
-//! * `notifications` are who is told what the server tells; `subscriptions` makes it tell grants, and `watch`
-//!   changes.
-//! * `scripts/mutex.lua` is the rule; its head describes every key and the whole wire format.
-//!   `script` calls it, `batch` writes its arguments and reads its answer. `renewals` is the short way
-//!   for what it does most often.
-//! * `replicas` waits until replicas have what came of requests.
-//! * `read` looks at records, for listings.
-//! * `cluster` is a store over the nodes of a cluster.
-//! * `survey` looks at servers, for those who ask what would lose locks.
-//! * `announcement` writes down who a client is.
-//! * `errors` is what a server's errors mean.
+//! * `address` is the URL of a server, `deployment` that of servers that belong together.
+//! * `connection_manager` keeps one `session` to a `target`, which `connect` opens; `sentinel` finds the
+//!   target where sentinels know it.
+//! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both
+//!   on to the clients.
+//! * `rule` applies batches with the scripts: `scripts/mutex.lua` is the rule, and the comment at its top
+//!   describes every key and the wire format. `codec` writes its arguments and reads its answer;
+//!   `renew_script` is the fast path for renewals. `script` calls scripts.
+//! * `continuation` has many dead waiters passed over in short calls.
+//! * `replicas` waits for acknowledgements of replicas.
+//! * `inspect` reads records, `client_info` stores the description of a client.
+//! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
+//! * `diagnose` collects facts for [`doctor`](crate::doctor).
+//! * `errors` is what the errors of a server mean.
 
 pub(super) mod address;
-#[cfg(feature = "__bench")]
-mod bare;
 mod client_info;
 mod cluster;
 mod codec;
 mod connect;
 mod connection_manager;
+mod continuation;
 pub(super) mod deployment;
+mod diagnose;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod inspect;
 mod keys;
-#[cfg(feature = "__bench")]
-mod load;
 pub(super) mod master;
 mod notifications;
 mod renew_script;
 mod replicas;
+mod rule;
 mod script;
 mod sentinel;
 mod session;
+mod session_state;
 mod subscriptions;
-mod survey;
 mod target;
 mod tracking;
 
@@ -48,102 +47,30 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Outcome};
+use leasehold_core::ClientId;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value, cmd};
+use redis::cmd;
 
-#[cfg(feature = "__bench")]
-pub use self::bare::Bare;
-#[cfg(feature = "__bench")]
-pub(super) use self::bare::record_key;
-use self::client_info::{ANNOUNCE, announced, client_info};
-#[cfg(not(feature = "__bench"))]
-use self::cluster::ClusterStore;
-#[cfg(feature = "__bench")]
-pub use self::cluster::ClusterStore;
-use self::codec::{CallOptions, REQUESTS_MAX};
+use self::client_info::{REGISTER, register_cmd, registered};
+pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
-use self::connection_manager::{ConnectionManager, Trouble};
+use self::connection_manager::{ConnectionManager, ExchangeError};
+use self::continuation::continue_passing;
 use self::deployment::Deployment;
+pub(super) use self::diagnose::diagnose;
 use self::keys::ClientKey;
-use self::renew_script::RenewScript;
 use self::replicas::{Replicas, Waits};
-use self::script::{Executor, Script};
-use self::sentinel::Sentinels;
+use self::rule::RuleScripts;
+use self::script::Script;
 use self::session::Session;
-pub(super) use self::survey::survey;
 use self::target::Target;
-use super::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
     WakeupMode,
 };
-use crate::{Durability, Error, ErrorKind, Result};
-
-/// The rule.
-const MUTEX: &str = include_str!("scripts/mutex.lua");
-
-/// Opens the store that the URL of one or more Redis servers names.
-///
-/// # Errors
-///
-/// As for [`open`](super::open).
-pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    match deployment(url, options)? {
-        Deployment::Masters(_) => Ok(Arc::new(super::RedlockStore::open(url, options).await?)),
-        Deployment::Cluster(seeds) => Ok(Arc::new(ClusterStore::connect(seeds, options).await?)),
-        other => Ok(Arc::new(
-            RedisStore::connect(target(other, options)?, options).await?,
-        )),
-    }
-}
-
-/// The URL of a store as its `Display` shows it.
-pub(super) fn redacted_url(url: &str) -> Result<String> {
-    Ok(Deployment::parse(url)?.to_string())
-}
-
-/// Where the server of a deployment is that has one.
-fn target(deployment: Deployment, options: &OpenOptions) -> Result<Target> {
-    match deployment {
-        Deployment::Single(address) => Ok(Target::Fixed(address)),
-        Deployment::Sentinel(set) => {
-            let password = options.sentinel_password.clone();
-            Ok(Target::Found(Sentinels::new(set, password)))
-        }
-        other => Err(not_yet(&other)),
-    }
-}
-
-pub(super) fn deployment(url: &str, options: &OpenOptions) -> Result<Deployment> {
-    let mut deployment = Deployment::parse(url)?;
-    if let Some(password) = &options.password {
-        deployment.set_password(password);
-    }
-    Ok(deployment)
-}
-
-fn not_yet(deployment: &Deployment) -> Error {
-    let message = "this deployment is not supported";
-    Error::new(ErrorKind::Unsupported, message).at_store(deployment)
-}
-
-/// Proves that a server is there, lets us in and knows the script.
-async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result<()> {
-    let cmd = |verb: &str, script: &str| codec::encode(verb, script, &[], CallOptions::default());
-    let answer = manager
-        .exchange(|mut connection| async move { mutex.call(&mut connection, cmd).await })
-        .await;
-    Err(match answer {
-        Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => error,
-        Ok(Value::Array(answer)) => match answer.as_slice() {
-            [Value::Int(_)] => return Ok(()),
-            _ => codec::failed_command("", &Value::Array(answer))
-                .unwrap_or_else(errors::strange_answer),
-        },
-        Ok(Value::ServerError(error)) => errors::call(&error).0,
-        Ok(_) => errors::strange_answer(),
-    })
-}
+use crate::store::options::OpenOptions;
+use crate::{Durability, ErrorKind, Result};
 
 /// Lock records in a Redis server.
 ///
@@ -153,10 +80,9 @@ async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result<()> {
 pub struct RedisStore {
     manager: ConnectionManager,
     replicas: Replicas,
-    mutex: Script,
-    renewals: RenewScript,
-    announce: Script,
-    /// Arms it, if it is one of many masters.
+    rule: RuleScripts,
+    register: Script,
+    /// Inspects and admits the server, if it is one of many masters.
     master: Option<Script>,
 }
 
@@ -164,46 +90,56 @@ impl RedisStore {
     /// Connects to the server that a URL names, for programs that want this store and no other.
     /// See [`open`](super::open) for the URLs.
     ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, its connections are closed.
+    ///
     /// # Errors
     ///
     /// As for [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        Self::connect(target(deployment(url, options)?, options)?, options).await
-    }
-
-    async fn connect(target: Target, options: &OpenOptions) -> Result<Self> {
+        let target = Target::of(Deployment::of(url, options)?, options)?;
         let manager =
             ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
-        let store = Self {
-            replicas: Replicas::beside(&manager),
-            manager,
-            mutex: Script::new(MUTEX),
-            renewals: RenewScript::new(),
-            announce: Script::new(ANNOUNCE),
-            master: None,
-        };
+        let store = Self::new(manager, None);
         store.greet().await?;
         Ok(store)
     }
 
-    /// How many script calls this store has sent: tells what an acquisition costs.
-    #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.mutex.calls() + self.renewals.calls() + self.announce.calls()
+    /// Connects on first use. `master` is its script if it is one of many masters.
+    fn new(manager: ConnectionManager, master: Option<Script>) -> Self {
+        Self {
+            replicas: Replicas::beside(&manager),
+            manager,
+            rule: RuleScripts::new(master.is_some()),
+            register: Script::new(REGISTER),
+            master,
+        }
     }
 
-    /// An empty batch: proves that the server is there, lets us in and knows the script.
+    /// The number of script calls sent so far.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.rule.calls() + self.register.calls()
+    }
+
+    pub(super) fn wakeup_mode(&self) -> WakeupMode {
+        self.manager.notifications().wakeup_mode()
+    }
+
+    /// Proves that the server responds, accepts us and can run the rule.
     async fn greet(&self) -> Result<()> {
-        if let Err(error) = greet(&self.manager, &self.mutex).await {
+        if let Err(error) = rule::greet(&self.manager, &self.rule.mutex).await {
             if error.kind() == ErrorKind::Unsupported
-                && let Some(masters) = self.watched_there().await
+                && let Some(masters) = self.monitored_masters().await
             {
                 return Err(errors::sentinel(&masters).at_store(self));
             }
             return Err(error.at_store(self));
         }
-        // Whoever may connect may say hello. A server before 6.0 does not know it, and one that does not
-        // answer now is for those who ask it something.
+        // Every user may send HELLO. A server before 6.0 does not know it; one that does not answer now
+        // fails at the first request.
         let hello = cmd("HELLO");
         let asked = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(&hello).await
@@ -216,8 +152,8 @@ impl RedisStore {
         }
     }
 
-    /// The masters that the server watches, if it is a sentinel.
-    async fn watched_there(&self) -> Option<Vec<String>> {
+    /// The masters that the server monitors, if it is a sentinel.
+    async fn monitored_masters(&self) -> Option<Vec<String>> {
         let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
         match self.manager.exchange(role).await {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
@@ -229,16 +165,19 @@ impl RedisStore {
         if batch.is_empty() {
             return Vec::new();
         }
+        self.manager.notifications().retry_denied(&batch);
         let replicated = |request: &Request| request.durability.is_replicated();
         let mut replies = match batch.iter().filter(|request| replicated(request)).count() {
             0 => self.apply_plain(&batch).await,
             count if count == batch.len() => self.apply_replicated(&batch).await,
             _ => self.apply_mixed(&batch).await,
         };
-        // Should answers be missing, nothing is known of their requests.
+        // A request whose answer is missing may have been applied.
         replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
         for (reply, request) in replies.iter_mut().zip(&batch) {
-            self.name_error(reply, request);
+            if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
+                *error = error.clone().for_lock(&request.key.name).at_store(self);
+            }
         }
         replies
     }
@@ -249,10 +188,9 @@ impl RedisStore {
             .iter()
             .cloned()
             .partition(|request| request.durability.is_replicated());
-        let (mut replicated, mut plain) = {
-            let both = tokio::join!(self.apply_replicated(&replicated), self.apply_plain(&plain));
-            (both.0.into_iter(), both.1.into_iter())
-        };
+        let (replicated, plain) =
+            tokio::join!(self.apply_replicated(&replicated), self.apply_plain(&plain));
+        let (mut replicated, mut plain) = (replicated.into_iter(), plain.into_iter());
         let unknown = || Reply::Unknown(errors::strange_answer());
         let replies = batch.iter().map(|request| {
             let reply = match request.durability.is_replicated() {
@@ -265,21 +203,26 @@ impl RedisStore {
     }
 
     async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
+        let notifications = self.manager.notifications();
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = self
             .manager
             .exchange_settled(Duration::ZERO, |session| async move {
                 let mut connection = session.connection.clone();
-                let replies = self.ask(&mut connection, requests, self.queued()).await?;
-                Ok((replies, session))
+                let replies = self.rule.apply(&mut connection, requests, notifications, open);
+                Ok((replies.await?, session))
             })
             .await;
-        self.answered(&self.manager, requests, answers)
+        let replies = self.finish(&self.manager, requests, answers);
+        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+        replies
     }
 
-    /// Applies requests whose grants and renewals count when replicas have them.
+    /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.
     async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
-        let mut ready = self.replicas.look_for(requests).await;
-        // A waiter is notified over the other connection.
+        let mut ready = self.replicas.count_for(requests).await;
+        // A waiter is notified over the main connection.
         if ready.is_ok() && requests.iter().any(Request::acquires) {
             ready = self.manager.settled().await.map(drop);
         }
@@ -287,152 +230,65 @@ impl RedisStore {
             return vec![Reply::Rejected(error); requests.len()];
         }
         let (manager, _turn) = self.replicas.turn().await;
-        // Whoever had the turn before may have given up with the server still waiting, and a script that
-        // it does not know is waited for, too.
+        let notifications = self.manager.notifications();
+        // The server may still be waiting for the batch before, and a script that it does not know is
+        // waited for, too.
         let time = Waits::of(requests).time().saturating_mul(3);
+        let mut unfinished = Vec::new();
+        let open = &mut unfinished;
         let answers = manager
             .exchange_settled(time, |session| async move {
-                let mut line = self.replicas.line(session.connection.clone(), requests);
-                let mut replies = self.ask(&mut line, requests, self.queued()).await?;
-                line.waited().judge(requests, &mut replies);
+                let mut executor = self.replicas.executor(session.connection.clone(), requests);
+                let replies = self.rule.apply(&mut executor, requests, notifications, open);
+                let mut replies = replies.await?;
+                executor.into_waits().check(requests, &mut replies);
                 Ok((replies, session))
             })
             .await;
-        self.answered(manager, requests, answers)
+        let replies = self.finish(manager, requests, answers);
+        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+        replies
     }
 
-    fn queued(&self) -> bool {
-        let notifications = self.manager.notifications();
-        notifications.wakeup_mode() == WakeupMode::Grants && !notifications.queueless()
-    }
-
-    /// Takes in what came of requests.
-    fn answered(
+    /// Makes the replies of an exchange, and updates what depends on them.
+    fn finish(
         &self,
         manager: &ConnectionManager,
         requests: &[Request],
-        answers: Result<(Vec<Reply>, Arc<Session>), Trouble>,
+        answers: Result<(Vec<Reply>, Arc<Session>), ExchangeError>,
     ) -> Vec<Reply> {
         match answers {
-            Err(Trouble::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
-            Err(Trouble::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
+            Err(ExchangeError::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
+            Err(ExchangeError::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
             Ok((mut replies, session)) => {
-                manager.mind_demotion(&session, &mut replies);
+                manager.check_demotion(&session, &mut replies);
                 session.subscriptions.note(requests, &replies);
-                self.tell_own(requests, &replies);
+                rule::notify_local(self.manager.notifications(), requests, &replies);
                 replies
             }
         }
     }
 
-    /// Applies requests by the rule, and what are renewals and nothing else by the short way first. Nobody
-    /// acquires anything who cannot be notified.
-    async fn ask(
-        &self,
-        connection: &mut impl Executor,
-        requests: &[Request],
-        queued: bool,
-    ) -> RedisResult<Vec<Reply>> {
-        let denied = self.manager.notifications().denied();
-        let denied = denied.filter(|_| requests.iter().any(Request::acquires));
-        let mut replies = match denied {
-            Some(error) => {
-                let reply = || Reply::Rejected(error.clone());
-                let requests = requests.iter();
-                requests
-                    .map(|request| request.acquires().then(reply))
-                    .collect()
-            }
-            None if self.renewals.suit(requests) => self.renewals.ask(connection, requests).await?,
-            None => return self.ask_rule(connection, requests, queued).await,
-        };
-        let left = requests.iter().zip(&replies);
-        let left: Vec<_> = left
-            .filter(|(_, reply)| reply.is_none())
-            .map(|(request, _)| request.clone())
-            .collect();
-        if !left.is_empty() {
-            let mut answers = self.ask_rule(connection, &left, queued).await?.into_iter();
-            for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
-                *reply = answers.next();
-            }
-        }
-        let unknown = || Reply::Unknown(errors::strange_answer());
-        let replies = replies.into_iter();
-        Ok(replies.map(|reply| reply.unwrap_or_else(unknown)).collect())
-    }
-
-    async fn ask_rule(
-        &self,
-        connection: &mut impl Executor,
-        requests: &[Request],
-        queued: bool,
-    ) -> RedisResult<Vec<Reply>> {
-        // One admission record stands for all of a call.
-        let master = self.master.is_some();
-        let alike = |a: &Request, b: &Request| !master || a.key.space == b.key.space;
-        let parts = requests.chunk_by(alike);
-        let parts: Vec<_> = parts.flat_map(|part| part.chunks(REQUESTS_MAX)).collect();
-        let terms = CallOptions {
-            queued,
-            master,
-            ..CallOptions::default()
-        };
-        let encode = |verb: &str, script: &str, part: &&_| codec::encode(verb, script, part, terms);
-        let answers = self.mutex.call_all(connection, &parts, encode).await?;
-        let replies = parts.into_iter().zip(answers);
-        Ok(replies
-            .flat_map(|(part, answer)| codec::decode(part, answer))
-            .collect())
-    }
-
-    /// Tells those who wait or hold here what came over our own connection: of that the server does not
-    /// tell us.
-    fn tell_own(&self, requests: &[Request], replies: &[Reply]) {
-        let notifications = self.manager.notifications();
-        for (request, reply) in requests.iter().zip(replies) {
-            let Reply::Applied { outcome, .. } = reply else {
-                continue;
-            };
-            let freed = match outcome {
-                Outcome::Revoked { cut_off } => cut_off.is_some(),
-                // A queue would have passed it on.
-                Outcome::Released { count: 0 } => notifications.queueless(),
-                _ => false,
-            };
-            if freed {
-                notifications.tell_change(&request.key);
-            }
-        }
-    }
-
-    /// Says of an error which lock and store it is about.
-    fn name_error(&self, reply: &mut Reply, request: &Request) {
-        if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
-            *error = error.clone().for_lock(&request.key.name).at_store(self);
-        }
-    }
-
-    async fn announce_client(
+    async fn write_client_info(
         &self,
         space: &Keyspace,
         client: ClientId,
-        about: &About,
+        info: &ClientInfo,
         ttl: Duration,
     ) -> Result<()> {
         let key = ClientKey(space, client).to_string();
-        let cmd = |verb: &str, script: &str| client_info(verb, script, &key, about, ttl);
+        let cmd = |verb: &str, script: &str| register_cmd(verb, script, &key, info, ttl);
         let answer = self
             .manager
             .exchange(
-                |mut connection| async move { self.announce.call(&mut connection, cmd).await },
+                |mut connection| async move { self.register.call(&mut connection, cmd).await },
             )
             .await;
-        let answered = match answer {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
-            Ok(answer) => announced(&key, answer),
+        let result = match answer {
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
+            Ok(answer) => registered(&key, answer),
         };
-        answered.map_err(|error| error.at_store(self))
+        result.map_err(|error| error.at_store(self))
     }
 }
 
@@ -441,6 +297,8 @@ impl fmt::Display for RedisStore {
         self.manager.target().fmt(f)
     }
 }
+
+impl Sealed for RedisStore {}
 
 impl Store for RedisStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
@@ -455,12 +313,11 @@ impl Store for RedisStore {
         self.manager.forget(client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.manager.notifications().wakeup_mode()
-    }
-
-    fn has_replicas(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            replicas: true,
+            ..Capabilities::new(self.wakeup_mode())
+        }
     }
 
     fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
@@ -483,13 +340,13 @@ impl Store for RedisStore {
         Box::pin(inspect::list(&self.manager, vec![&self.manager], space))
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.announce_client(space, client, about, ttl))
+        Box::pin(self.write_client_info(space, client, info, ttl))
     }
 }

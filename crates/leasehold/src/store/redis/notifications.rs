@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, Value};
 
 use super::keys::{Channel, parse_channel, parse_record};
 use crate::Error;
-use crate::store::{Event, EventScope, Key, Keyspace, Listener, WakeupMode};
+use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
 
 type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 
@@ -21,8 +21,8 @@ pub(super) struct Notifications {
     version: AtomicU64,
     /// How they were woken last. `None`: nobody knows yet.
     wakes: Mutex<Option<WakeupMode>>,
-    /// Why none of them may take a lock: they cannot be notified, and others can.
-    denied: Mutex<Option<Error>>,
+    /// Why none of them may take a lock of a namespace: they cannot be notified, and others can.
+    denied: Mutex<HashMap<String, Error>>,
     /// The id of the node of a cluster that tells them. Empty: there is no cluster.
     node: String,
     /// Whether none of them waits in a queue, whatever the server can do.
@@ -108,14 +108,29 @@ impl Notifications {
         self.last_wakeup_mode().replace(wakes) != Some(wakes)
     }
 
-    /// Why none of them may take a lock, as far as anybody knows.
-    pub(super) fn denied(&self) -> Option<Error> {
+    /// Why a request may not take its lock, as far as anybody knows.
+    pub(super) fn denied(&self, request: &Request) -> Option<Error> {
+        if !request.acquires() {
+            return None;
+        }
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.clone()
+        denied.get(request.key.space.namespace().as_str()).cloned()
     }
 
-    pub(super) fn set_denied(&self, denied: Option<Error>) {
+    /// Notes by namespace why no lock may be taken.
+    pub(super) fn set_denied(&self, denied: HashMap<String, Error>) {
         *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = denied;
+    }
+
+    /// Has the server asked again for the rights that these requests need and that it refused: they may have
+    /// been granted meanwhile.
+    pub(super) fn retry_denied(&self, requests: &[Request]) {
+        if requests
+            .iter()
+            .any(|request| self.denied(request).is_some())
+        {
+            self.changed();
+        }
     }
 
     /// Tells what a push says, and answers which lock was granted by it. One that makes no sense is

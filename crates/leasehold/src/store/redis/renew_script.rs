@@ -1,4 +1,4 @@
-//! Batches of renewals, which a script of their own does at a third of the cost.
+//! The fast path for batches of renewals: a script of their own at a third of the cost.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +9,23 @@ use redis::{Cmd, RedisResult, RedisWrite, Value};
 use super::codec::REQUESTS_MAX;
 use super::keys::RecordKey;
 use super::script::{Executor, Script};
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
-/// The bytes of a renewal's arguments beside its names.
+/// The bytes of the arguments of a renewal without its names.
 const BYTES_EACH: usize = 64;
 
-/// The short way.
+/// The script of the fast path.
 pub(super) const RENEW: &str = include_str!("scripts/renew.lua");
 
-/// The script for renewals.
+/// The script for renewals of one server.
 #[derive(Debug)]
 pub(super) struct RenewScript {
     script: Script,
-    /// Whether the server does not know it.
+    /// Whether the server cannot run it.
     off: AtomicBool,
 }
 
-/// A renewal of a batch: its place there, its record and its lease.
+/// A renewal of a batch: its position there, its record and its lease.
 pub(super) type Renewal<'a> = (usize, &'a Key, LeaseId);
 
 impl RenewScript {
@@ -36,30 +36,30 @@ impl RenewScript {
         }
     }
 
-    /// How many calls were sent.
+    /// The number of calls sent so far.
     pub(super) fn calls(&self) -> u64 {
         self.script.calls()
     }
 
-    /// Whether a batch is renewals and nothing else.
-    pub(super) fn suit(&self, batch: &[Request]) -> bool {
+    /// Whether the script can apply a batch: it contains only renewals.
+    pub(super) fn suits(&self, batch: &[Request]) -> bool {
         let renewals = batch
             .iter()
             .all(|request| matches!(request.op, Op::Renew { .. }));
         renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
     }
 
-    /// Renews what is simply renewed. What has no reply is to be asked of the rule.
-    pub(super) async fn ask(
+    /// Renews what needs nothing but a renewal. What has no reply afterwards needs the rule.
+    pub(super) async fn apply(
         &self,
         connection: &mut impl Executor,
         batch: &[Request],
     ) -> RedisResult<Vec<Option<Reply>>> {
         let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
-        for (place, request) in batch.iter().enumerate() {
+        for (position, request) in batch.iter().enumerate() {
             if let Op::Renew { lease, ttl } = request.op {
                 let group = groups.entry(ttl).or_default();
-                group.push((place, &request.key, lease));
+                group.push((position, &request.key, lease));
             }
         }
         let parts: Vec<_> = groups
@@ -69,36 +69,26 @@ impl RenewScript {
         let answers = self.script.call_all(connection, &parts, encode).await?;
         let mut replies = vec![None; batch.len()];
         for ((_, part), answer) in parts.iter().zip(&answers) {
-            let Some((now, left)) = decode(answer) else {
-                self.doubt(answer);
+            let Some((now, open)) = decode(answer) else {
+                self.note_failure(answer);
                 continue;
             };
             let outcome = Outcome::Renewed;
-            for (nth, (place, ..)) in part.iter().enumerate() {
-                if !left.contains(&nth) {
-                    replies[*place] = Some(Reply::Applied { outcome, now });
+            for (nth, (position, ..)) in part.iter().enumerate() {
+                if !open.contains(&nth) {
+                    replies[*position] = Some(Reply::Applied { outcome, now });
                 }
             }
         }
         Ok(replies)
     }
 
-    /// The call for one renewal alone. `None`: it is none.
-    #[cfg(feature = "__bench")]
-    pub(super) fn single(&self, request: &Request) -> Option<Cmd> {
-        let Op::Renew { lease, ttl } = request.op else {
-            return None;
-        };
-        let part = [(0, &request.key, lease)];
-        Some(encode("EVALSHA", self.script.hash(), &(ttl, &part)))
-    }
-
-    /// A server that cannot do it is not asked again.
-    fn doubt(&self, answer: &Value) {
+    /// Turns the script off if the server cannot run it.
+    fn note_failure(&self, answer: &Value) {
         if let Value::Array(_) = answer
             && !self.off.swap(true, Ordering::Relaxed)
         {
-            tracing::debug!(?answer, "renewals go the long way");
+            tracing::debug!(?answer, "renewals use the rule");
         }
     }
 }
@@ -119,14 +109,7 @@ pub(super) fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>
     cmd
 }
 
-/// Whether the answer to one renewal alone says that it was. `None`: it says nothing.
-#[cfg(feature = "__bench")]
-pub(super) fn is_renewed(answer: &Value) -> Option<bool> {
-    decode(answer).map(|(_, left)| left.is_empty())
-}
-
-/// The server's time, and the places from 0 of what was not renewed. `None`: nothing was, as far as
-/// anybody can tell.
+/// The time of the server, and the positions that were not renewed. `None` if the answer is invalid.
 pub(super) fn decode(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
     let Value::Array(items) = answer else {
         return None;
@@ -136,8 +119,8 @@ pub(super) fn decode(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
         _ => None,
     });
     let now = StoreTime::from_micros(numbers.next()??);
-    let left = numbers.map(|place| usize::try_from(place?.checked_sub(1)?).ok());
-    Some((now, left.collect::<Option<_>>()?))
+    let open = numbers.map(|position| usize::try_from(position?.checked_sub(1)?).ok());
+    Some((now, open.collect::<Option<_>>()?))
 }
 
 #[cfg(test)]
@@ -145,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_tells_what_was_left() {
+    fn an_answer_names_what_was_not_renewed() {
         let ints = |numbers: &[i64]| {
             let items = numbers.iter().map(|number| Value::Int(*number));
             Value::Array(items.collect())

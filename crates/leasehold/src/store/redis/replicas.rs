@@ -1,18 +1,17 @@
-//! Requests that count when replicas have what came of them.
+//! Requests that take effect when replicas have acknowledged them.
 //!
-//! `WAIT` keeps the connection on which it is sent from everything else, so these requests have one of
-//! their own, which is made when it is first needed. It is sent right behind the scripts, in one
-//! piece with them: it answers how many replicas have all that was written on this connection.
+//! `WAIT` blocks its connection, so these requests have a connection of their own, which is opened on first
+//! use. `WAIT` is sent right behind the scripts, in one piece with them: it returns the number of replicas
+//! that have everything that was written on this connection.
 //!
-//! There is one batch at a time on it, so that none waits for what another asked for longer than it says.
+//! There is one batch at a time on it, so that none waits longer than its own timeout.
 //!
-//! `WAIT` counts the replicas that have all that the server had done when it was last asked something
-//! on that connection. So how many there are is asked on a third one: the first time by waiting a
-//! while for more than there can be, later by not waiting at all, for they tell of themselves once a
-//! second.
+//! `WAIT` counts the replicas that have everything up to the last command on its connection. So replicas are
+//! counted on a third connection: the first time by waiting a while for more than there can be, later
+//! without waiting, as replicas report themselves once a second.
 //!
-//! What was not acknowledged has been done all the same. So the answer is that nobody knows: a grant is
-//! given back by who asked, and a renewal has failed.
+//! A change that was not acknowledged was made all the same. So its reply is unknown: the client releases
+//! a grant, and a renewal has failed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,34 +22,33 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::connection_manager::{ConnectionManager, Trouble};
+use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::script::Executor;
-use crate::store::{Reply, Request};
+use crate::store::api::{Reply, Request};
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
-/// How old the last look at the replicas may be.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The maximum age of the last count of the replicas.
+const COUNT_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// How long the first look takes, and the longest that a number of them is waited for when it is
-/// checked.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
+/// How long the first count waits, and the check of a durability.
+const FIRST_COUNT: Duration = Duration::from_millis(500);
 
 /// More replicas than any server has.
 const MANY: u32 = 1_000_000;
 
-/// The connection for such requests, and what is known of the replicas.
+/// The connections for such requests, and the number of replicas.
 #[derive(Debug)]
 pub(super) struct Replicas {
     manager: ConnectionManager,
     turn: Mutex<()>,
-    looks: ConnectionManager,
-    last_look: Mutex<Option<Instant>>,
-    /// The most that were ever seen at once.
-    seen: AtomicU32,
+    counter: ConnectionManager,
+    last_count: Mutex<Option<Instant>>,
+    /// The largest number of replicas at once so far.
+    most: AtomicU32,
 }
 
-/// What a batch has to wait for, and what came of it, by how long.
+/// The acknowledgements that a batch needs, by timeout and number, and their results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits(BTreeMap<(Duration, Wanted), Option<Waited>>);
 
@@ -61,14 +59,14 @@ enum Wanted {
     All,
 }
 
-/// What came of waiting.
+/// The result of a `WAIT`.
 #[derive(Clone, Debug)]
 struct Waited {
-    asked: u32,
+    needed: u32,
     answer: Value,
 }
 
-/// A connection on which each call is waited for.
+/// Sends calls together with the `WAIT`s of a batch.
 pub(super) struct Acknowledged<'a> {
     connection: MultiplexedConnection,
     replicas: &'a Replicas,
@@ -76,24 +74,24 @@ pub(super) struct Acknowledged<'a> {
 }
 
 impl Replicas {
-    /// Of the server to which this connection goes.
+    /// The replicas of the server of a connection.
     pub(super) fn beside(manager: &ConnectionManager) -> Self {
         Self {
             manager: manager.another(),
             turn: Mutex::default(),
-            looks: manager.another(),
-            last_look: Mutex::default(),
-            seen: AtomicU32::new(0),
+            counter: manager.another(),
+            last_count: Mutex::default(),
+            most: AtomicU32::new(0),
         }
     }
 
-    /// The connection, for as long as it is one's turn.
+    /// The connection, exclusively.
     pub(super) async fn turn(&self) -> (&ConnectionManager, MutexGuard<'_, ()>) {
         (&self.manager, self.turn.lock().await)
     }
 
-    /// Looks how many replicas there are, if these requests ask for all and nobody has looked lately.
-    pub(super) async fn look_for(&self, requests: &[Request]) -> Result<()> {
+    /// Counts the replicas, if these requests need all of them and the last count is too old.
+    pub(super) async fn count_for(&self, requests: &[Request]) -> Result<()> {
         let all = |request: &Request| {
             matches!(
                 request.durability,
@@ -106,40 +104,42 @@ impl Replicas {
         if !requests.iter().any(all) {
             return Ok(());
         }
-        let mut last = self.last_look.lock().await;
-        if last.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
+        let mut last = self.last_count.lock().await;
+        if last.is_none_or(|last| last.elapsed() >= COUNT_AGE_MAX) {
             match *last {
-                None => self.look(MANY, FIRST_LOOK).await?,
-                Some(_) => self.look(0, Duration::from_millis(1)).await?,
+                None => self.count(MANY, FIRST_COUNT).await?,
+                Some(_) => self.count(0, Duration::from_millis(1)).await?,
             };
             *last = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// How many replicas there are, when so many are waited for.
-    async fn look(&self, count: u32, timeout: Duration) -> Result<u32> {
-        let look = wait(count, timeout);
-        let look = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(&look).await
+    /// The number of replicas, after waiting for `count` of them.
+    async fn count(&self, count: u32, timeout: Duration) -> Result<u32> {
+        let wait = wait(count, timeout);
+        let wait = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&wait).await
         };
-        let there = match self.looks.exchange_longer(timeout, look).await {
-            Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => return Err(error),
+        let there = match self.counter.exchange_longer(timeout, wait).await {
+            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => {
+                return Err(error);
+            }
             Ok(Value::ServerError(error)) => return Err(refused(&error)),
             Ok(Value::Int(there)) => u32::try_from(there).unwrap_or(0),
             Ok(_) => return Err(errors::strange_answer()),
         };
-        self.seen.fetch_max(there, Ordering::Relaxed);
+        self.most.fetch_max(there, Ordering::Relaxed);
         Ok(there)
     }
 
-    /// Whether the server lets us wait, and has as many replicas as that takes.
+    /// Checks that the server allows `WAIT` and has enough replicas.
     pub(super) async fn check(&self, count: ReplicaCount) -> Result<()> {
         let there = match count {
-            ReplicaCount::Number(number) => self.look(number.get(), FIRST_LOOK).await?,
+            ReplicaCount::Number(number) => self.count(number.get(), FIRST_COUNT).await?,
             ReplicaCount::All => {
-                let mut last = self.last_look.lock().await;
-                let there = self.look(MANY, FIRST_LOOK).await?;
+                let mut last = self.last_count.lock().await;
+                let there = self.count(MANY, FIRST_COUNT).await?;
                 *last = Some(Instant::now());
                 there
             }
@@ -158,8 +158,8 @@ impl Replicas {
         Err(Error::new(ErrorKind::NotReplicated, message))
     }
 
-    /// A line on which what these requests ask for is waited for.
-    pub(super) fn line(
+    /// Waits for what these requests need after each call.
+    pub(super) fn executor(
         &self,
         connection: MultiplexedConnection,
         requests: &[Request],
@@ -174,13 +174,13 @@ impl Replicas {
     fn needed(&self, wanted: Wanted) -> u32 {
         match wanted {
             Wanted::Number(number) => number,
-            Wanted::All => self.seen.load(Ordering::Relaxed).max(1),
+            Wanted::All => self.most.load(Ordering::Relaxed).max(1),
         }
     }
 }
 
 impl Waits {
-    /// What these requests have to wait for: releases wait for nothing.
+    /// The acknowledgements that these requests need. Releases need none.
     pub(super) fn of(requests: &[Request]) -> Self {
         let waits = requests.iter().filter_map(|request| match request.op {
             Op::Acquire { .. } | Op::Enter { .. } | Op::Renew { .. } | Op::SetToken { .. } => {
@@ -191,14 +191,14 @@ impl Waits {
         Self(waits.collect())
     }
 
-    /// How long that may take.
+    /// The sum of the timeouts.
     pub(super) fn time(&self) -> Duration {
         let times = self.0.keys().map(|(timeout, _)| *timeout);
         times.fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// Says of what was not acknowledged that nobody knows.
-    pub(super) fn judge(&self, requests: &[Request], replies: &mut [Reply]) {
+    /// Makes the reply of each change unknown that was not acknowledged.
+    pub(super) fn check(&self, requests: &[Request], replies: &mut [Reply]) {
         for (reply, request) in replies.iter_mut().zip(requests) {
             let counts = matches!(
                 reply,
@@ -222,14 +222,14 @@ impl Waits {
     fn acknowledged(&self, key: (Duration, Wanted)) -> Result<()> {
         let waited = self.0.get(&key).and_then(Option::as_ref);
         match waited {
-            Some(Waited { asked, answer }) => match answer {
-                Value::Int(there) if u32::try_from(*there).is_ok_and(|there| there >= *asked) => {
+            Some(Waited { needed, answer }) => match answer {
+                Value::Int(there) if u32::try_from(*there).is_ok_and(|there| there >= *needed) => {
                     Ok(())
                 }
                 Value::Int(there) => {
                     let timeout = key.0;
                     let message =
-                        format!("{there} of {asked} replicas acknowledged within {timeout:?}");
+                        format!("{there} of {needed} replicas acknowledged within {timeout:?}");
                     Err(Error::new(ErrorKind::NotReplicated, message))
                 }
                 Value::ServerError(error) => Err(refused(error)),
@@ -241,19 +241,19 @@ impl Waits {
 }
 
 impl Acknowledged<'_> {
-    /// What came of the waiting.
-    pub(super) fn waited(self) -> Waits {
+    /// The acknowledgements with their results.
+    pub(super) fn into_waits(self) -> Waits {
         self.waits
     }
 
-    /// Sends calls, and behind them what they have to wait for.
+    /// Sends calls, and the `WAIT`s behind them.
     async fn send(&mut self, mut pipeline: Pipeline) -> RedisResult<Vec<Value>> {
         let count = pipeline.len();
-        let mut asked = Vec::with_capacity(self.waits.0.len());
+        let mut needs = Vec::with_capacity(self.waits.0.len());
         for (timeout, wanted) in self.waits.0.keys() {
             let needed = self.replicas.needed(*wanted);
             pipeline.add_command(wait(needed, *timeout));
-            asked.push(needed);
+            needs.push(needed);
         }
         let length = pipeline.len();
         let mut answers = self
@@ -262,8 +262,8 @@ impl Acknowledged<'_> {
             .await?
             .into_iter();
         let called = answers.by_ref().take(count).collect();
-        for ((waited, asked), answer) in self.waits.0.values_mut().zip(asked).zip(answers) {
-            *waited = Some(Waited { asked, answer });
+        for ((waited, needed), answer) in self.waits.0.values_mut().zip(needs).zip(answers) {
+            *waited = Some(Waited { needed, answer });
         }
         Ok(called)
     }
@@ -274,7 +274,7 @@ impl Executor for Acknowledged<'_> {
         let mut calls = Pipeline::with_capacity(1);
         calls.add_command(cmd.clone());
         let answer = self.send(calls).await?.pop();
-        // As many answers as commands: the client library sees to that.
+        // The client library ensures as many answers as commands.
         Ok(answer.unwrap_or(Value::Nil))
     }
 
@@ -297,7 +297,7 @@ fn key(durability: Durability) -> Option<(Duration, Wanted)> {
 }
 
 fn wait(replicas: u32, timeout: Duration) -> Cmd {
-    // Without a limit it would be 0.
+    // 0 would mean no timeout.
     let millis = u64::try_from(timeout.as_millis())
         .unwrap_or(u64::MAX)
         .max(1);
@@ -307,13 +307,13 @@ fn wait(replicas: u32, timeout: Duration) -> Cmd {
 }
 
 fn refused(error: &redis::ServerError) -> Error {
-    let told = errors::command_error("WAIT", "", error);
-    match told.kind() {
+    let described = errors::command_error("WAIT", "", error);
+    match described.kind() {
         ErrorKind::Unauthorized => {
             let message =
-                format!("the user may not wait for replicas; allow it with +wait: {told}");
-            Error::new(ErrorKind::Unauthorized, message).with_source(told)
+                format!("the user may not wait for replicas; allow it with +wait: {described}");
+            Error::new(ErrorKind::Unauthorized, message).with_source(described)
         }
-        _ => told,
+        _ => described,
     }
 }

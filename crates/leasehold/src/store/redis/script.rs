@@ -1,16 +1,16 @@
-//! Calling scripts: by their hash, and by their text where the server does not know it.
+//! Calls scripts by their hash, or by their text where the server does not know them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
-/// What calls are sent over.
+/// Sends calls to a server.
 pub(super) trait Executor {
-    /// Sends a call.
+    /// Sends one call.
     fn one(&mut self, cmd: &Cmd) -> impl Future<Output = RedisResult<Value>> + Send;
 
-    /// Sends calls in one piece.
+    /// Sends calls together.
     fn all(&mut self, calls: Pipeline) -> impl Future<Output = RedisResult<Vec<Value>>> + Send;
 }
 
@@ -25,7 +25,7 @@ impl Executor for MultiplexedConnection {
     }
 }
 
-/// A script, and how often it was called.
+/// A script, with a counter of its calls.
 #[derive(Debug)]
 pub(super) struct Script {
     text: &'static str,
@@ -42,7 +42,7 @@ impl Script {
         }
     }
 
-    /// How many calls were sent.
+    /// The number of calls sent so far.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -55,8 +55,8 @@ impl Script {
         self.text
     }
 
-    /// One call. `cmd` makes it from verb and script: the second is the hash after `EVALSHA` and
-    /// the text after `EVAL`, by which the server also learns it.
+    /// Calls the script. `cmd` makes the call from a verb and the script: its hash after `EVALSHA`, and its
+    /// text after `EVAL`, which also loads it.
     pub(super) async fn call(
         &self,
         connection: &mut impl Executor,
@@ -74,7 +74,7 @@ impl Script {
         }
     }
 
-    /// A call for each part, all sent before the first answer. `cmd` makes it as in
+    /// Calls the script once for each part, in one round trip. `cmd` makes the calls as in
     /// [`Script::call`].
     pub(super) async fn call_all<P>(
         &self,
@@ -86,8 +86,8 @@ impl Script {
             let cmd = |verb: &str, script: &str| cmd(verb, script, part);
             return Ok(vec![self.call(connection, cmd).await?]);
         }
-        // By its text, so that no call has to be sent again behind later ones. The text is small
-        // beside the arguments.
+        // By its text, so that no call has to be repeated behind later ones. The text is small compared with
+        // the arguments.
         let mut pipeline = Pipeline::new();
         for part in parts {
             pipeline.add_command(cmd("EVAL", self.text, part));
@@ -97,7 +97,7 @@ impl Script {
         connection.all(pipeline).await
     }
 
-    /// Notes that so many calls are sent.
+    /// Counts calls.
     pub(super) fn count(&self, calls: usize) {
         let calls = u64::try_from(calls).unwrap_or(u64::MAX);
         self.calls.fetch_add(calls, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Sentinels: who is the master of their set, and hearing that it is another.
+//! Finds the master of a set of sentinels, and detects when it is replaced.
 //!
-//! All sentinels are asked at once. The answer with the highest configuration epoch counts: each
-//! failover has a higher one than any before, so a sentinel that was cut off is outvoted by one that
-//! was not. Then the server itself is asked whether it takes itself for a master.
+//! All sentinels are asked at once. The answer with the highest configuration epoch counts: the epoch
+//! increases with every failover, so a sentinel that was partitioned is outvoted by one that was not. Then
+//! the server itself is asked whether it is a master.
 //!
-//! A master that wakes after a failover takes writes for ten seconds more, until it is told that it
-//! is none. Its connections outlive its sleep. So as long as there is a connection, each sentinel is
-//! listened to, and when one of them names another master, the connection is over, with all that is
-//! under way on it.
+//! A master that resumes after a failover accepts writes for up to ten seconds, until the sentinels demote
+//! it, and its connections survive the pause. So as long as there is a connection, the messages of all
+//! sentinels are read, and when one of them names another master, the connection is ended, with all
+//! requests in flight on it.
 
 mod failover_monitor;
 mod query;
@@ -19,44 +19,43 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-pub(super) use self::failover_monitor::FailoverMonitor;
-use self::query::{Nothing, View};
-use super::address::{Address, Secret};
+use self::query::{QueryError, View};
+use super::address::Address;
 use super::connect::{self, Role};
 use super::deployment::{Deployment, SentinelSet};
 use super::notifications::Notifications;
 use super::session::Session;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
-/// How long the others are waited for once most sentinels have answered.
+/// How long to wait for the other sentinels once a majority has replied.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The sentinels of a set, and who we are to them.
+/// The sentinels of a set, and the credentials for them.
 #[derive(Clone, Debug)]
 pub(super) struct Sentinels {
     set: SentinelSet,
     password: Option<Secret>,
-    shown: String,
+    url: String,
 }
 
 impl Sentinels {
-    /// With the password that the sentinels ask for, if they do.
-    pub(super) fn new(set: SentinelSet, password: Option<String>) -> Self {
+    /// With the password of the sentinels, if they require one.
+    pub(super) fn new(set: SentinelSet, password: Option<Secret>) -> Self {
         Self {
-            shown: Deployment::Sentinel(set.clone()).to_string(),
+            url: Deployment::Sentinel(set.clone()).to_string(),
             set,
-            password: password.map(Secret),
+            password,
         }
     }
 
-    /// Finds the master, connects, and listens to the sentinels from then on. Takes as long as it
-    /// takes, but waits no longer than `patience` for sentinels if others have answered.
+    /// Finds the master, connects, and monitors the sentinels from then on. Has no timeout of its own, but
+    /// waits no longer than `limit` for further sentinels if one has replied.
     pub(super) async fn dial(
         &self,
         notifications: &Arc<Notifications>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Session> {
-        let found = self.find(patience).await?;
+        let found = self.find(limit).await?;
         let Some(any) = self.set.sentinels.first() else {
             return Err(self.nothing_found(&[]));
         };
@@ -64,7 +63,7 @@ impl Sentinels {
         let there = |error: Error| {
             let (host, port) = (&found.host, found.port);
             let message = format!("the master is at {host}:{port}: {error}");
-            Error::new(error.kind(), message).with_source(error)
+            error.reworded(message)
         };
         let mut session = connect::dial(&address, notifications)
             .await
@@ -74,25 +73,24 @@ impl Sentinels {
             return Err(there(Error::new(ErrorKind::Unreachable, message)));
         }
         let sentinels = self.each().collect();
-        let state = Arc::clone(&session.state);
-        session.failover_monitor = Some(FailoverMonitor::start(
+        session.failover_monitor = Some(failover_monitor::start(
             sentinels,
             &self.set.master,
-            found,
-            state,
+            &found,
+            &session.state,
         ));
         Ok(session)
     }
 
     /// Asks all sentinels which server is the master.
-    async fn find(&self, patience: Duration) -> Result<View> {
+    async fn find(&self, limit: Duration) -> Result<View> {
         let mut asked = JoinSet::new();
         for sentinel in self.each() {
             let name = self.set.master.clone();
             asked.spawn(async move { query::ask(&sentinel, &name).await });
         }
         let (mut views, mut failures) = (Vec::new(), Vec::new());
-        let mut until = Instant::now() + patience;
+        let mut until = Instant::now() + limit;
         let most = self.set.sentinels.len() / 2 + 1;
         loop {
             let answer = tokio::select! {
@@ -102,7 +100,7 @@ impl Sentinels {
             match answer {
                 Some(Ok(Ok(view))) => views.push(view),
                 Some(Ok(Err(nothing))) => failures.push(nothing),
-                // It panicked: as good as no answer.
+                // A panic counts as no reply.
                 Some(Err(_)) => {}
                 None => break,
             }
@@ -115,11 +113,11 @@ impl Sentinels {
         best.cloned().ok_or_else(|| self.nothing_found(&failures))
     }
 
-    /// Why no sentinel named a master: the failure that says most.
-    fn nothing_found(&self, failures: &[Nothing]) -> Error {
+    /// Why no sentinel named a master: the most specific failure.
+    fn nothing_found(&self, failures: &[QueryError]) -> Error {
         let count = self.set.sentinels.len();
-        let found = |wanted: fn(&Nothing) -> bool| failures.iter().find(|found| wanted(found));
-        if found(|nothing| matches!(nothing, Nothing::NoSuchMaster)).is_some() {
+        let found = |wanted: fn(&QueryError) -> bool| failures.iter().find(|found| wanted(found));
+        if found(|nothing| matches!(nothing, QueryError::NoSuchMaster)).is_some() {
             let message = format!(
                 "the sentinels know no master of the name {:?}; \
                  SENTINEL MASTERS lists those that they watch",
@@ -127,19 +125,19 @@ impl Sentinels {
             );
             return Error::new(ErrorKind::InvalidConfig, message);
         }
-        if found(|nothing| matches!(nothing, Nothing::NoSentinel)).is_some() {
+        if found(|nothing| matches!(nothing, QueryError::NoSentinel)).is_some() {
             let message = "these are Redis servers and no sentinels; name the sentinels, usually \
                            at port 26379, or use redis://HOST:PORT";
             return Error::new(ErrorKind::InvalidConfig, message);
         }
-        if let Some(Nothing::Refused(error)) =
-            found(|nothing| matches!(nothing, Nothing::Refused(_)))
+        if let Some(QueryError::Refused(error)) =
+            found(|nothing| matches!(nothing, QueryError::Refused(_)))
         {
             let message = format!("the sentinels do not tell the master: {error}");
-            return Error::new(error.kind(), message).with_source(error.clone());
+            return error.clone().reworded(message);
         }
         let why = failures.iter().find_map(|nothing| match nothing {
-            Nothing::Unreachable(error) => Some(error.to_string()),
+            QueryError::Unreachable(error) => Some(error.to_string()),
             _ => None,
         });
         let why = why.unwrap_or_else(|| "no answer".to_owned());
@@ -160,6 +158,6 @@ impl Sentinels {
 
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.url)
     }
 }

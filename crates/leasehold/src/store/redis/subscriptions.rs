@@ -2,6 +2,7 @@
 //! and the tracking of keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +16,11 @@ use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::task::JoinHandle;
 
 use super::errors::{self, Refusal};
+use super::keys::namespace;
 use super::notifications::Notifications;
-use super::session::SessionState;
-use super::target::Target;
+use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
-use crate::store::{Reply, Request, WakeupMode};
+use crate::store::api::{Reply, Request, WakeupMode};
 
 /// The subscriptions that come with one connection.
 #[derive(Debug)]
@@ -46,6 +47,9 @@ struct Beside {
     reader: JoinHandle<()>,
 }
 
+/// What the server does not do, and for which channel.
+type Refused = (Step, String, Refusal);
+
 /// The channels of those who listen.
 type Channels = HashMap<ClientId, Vec<String>>;
 
@@ -54,8 +58,7 @@ struct State {
     channels: Channels,
     /// What has the server watch records. `None`: it was not asked yet, or does not.
     watcher: Option<JoinHandle<()>>,
-    /// Why there is no queue for us. If it is for want of a right, it is asked again with the next batch; else
-    /// it sticks to the connection.
+    /// Why there is no queue for us. Sticks to the connection, unless it is for want of a right.
     no_queue: Option<Refusal>,
     /// Why nobody is told of changes. Sticks to the connection.
     no_watch: Option<String>,
@@ -135,7 +138,7 @@ impl Subscriptions {
 
     /// Notes what came of a batch, so that the server watches what is held.
     pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
-        self.watch.note(requests, replies);
+        self.watch.add(requests, replies);
     }
 
     /// Makes the server tell all that those want to hear who listen now, before it is asked anything
@@ -144,7 +147,7 @@ impl Subscriptions {
         &self,
         connection: &mut MultiplexedConnection,
         notifications: &Arc<Notifications>,
-        target: &Target,
+        target: &impl fmt::Display,
         told: SubscribedTo,
     ) -> RedisResult<()> {
         let version = notifications.version();
@@ -155,9 +158,9 @@ impl Subscriptions {
             .map(|(client, space)| (client, notifications.channels(&space, client)))
             .collect();
         let (new, old) = self.state().compared_with(&wanted);
-        let mut no_queue = None;
+        let mut refused = Vec::new();
         if let Way::Beside(beside) = &self.way {
-            no_queue = beside.subscribe(&new, &old).await?;
+            refused = beside.subscribe(&new, &old).await?;
         }
         let (pipeline, steps) = self.steps(&new, &old, heard);
         let count = pipeline.len();
@@ -165,53 +168,55 @@ impl Subscriptions {
             0 => Vec::new(),
             _ => connection.send_packed_commands(&pipeline, 0, count).await?,
         };
-        let refusals = steps
-            .iter()
-            .zip(&answers)
-            .filter_map(|(step, answer)| Some((*step, step.refusal(answer)?)));
-        let refusals: Vec<_> = refusals.collect();
-        if let Some((step, refusal)) = refusals.iter().find(|(_, refusal)| !refusal.lasting) {
+        let answered = steps.iter().zip(&answers);
+        refused.extend(answered.filter_map(|((step, channel), answer)| {
+            let refusal = step.refusal(answer)?;
+            Some((*step, channel.clone(), refusal))
+        }));
+        if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
             // It is loading, say. The next batch tries again.
             let why = &refusal.words;
             tracing::debug!(store = %target, ?step, %why, "not yet told of anything");
             return Ok(());
         }
+        let denied = match notifications.queueless() {
+            true => HashMap::new(),
+            false => denied(&refused),
+        };
         {
             let mut state = self.state();
-            let channels = std::mem::replace(&mut state.channels, wanted);
-            if !new.is_empty() {
-                state.no_queue = no_queue;
-            }
-            state.refused(refusals);
-            if steps.contains(&Step::Track) && state.no_watch.is_none() {
+            let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
+            state.settled(wanted, &new, refused, &denied);
+            if tracked && state.no_watch.is_none() {
                 state.watcher = Some(self.watcher(connection.clone(), Arc::clone(notifications)));
             }
-            if !state.channels.is_empty() {
+            if heard && told == SubscribedTo::All {
                 let wakes = self.wakeup_mode(&state, notifications.queueless());
                 state.tell(wakes, notifications, target);
-                let denied = state.no_queue.as_ref().filter(|refusal| refusal.denied);
-                let denied = denied.filter(|_| !notifications.queueless());
-                let error = denied.map(|refusal| errors::denied_notifications(&refusal.words));
-                let is_denied = error.is_some();
-                notifications.set_denied(error);
-                if is_denied {
-                    state.channels = channels;
-                    return Ok(());
-                }
             }
+        }
+        if told == SubscribedTo::All {
+            let error = |refusal: Refusal| errors::denied_notifications(&refusal.words);
+            let denied = denied.into_iter();
+            notifications.set_denied(denied.map(|(space, why)| (space, error(why))).collect());
         }
         self.settled.store(version, Ordering::Release);
         Ok(())
     }
 
     /// What has to be asked on the connection itself.
-    fn steps(&self, new: &[String], old: &[String], heard: bool) -> (Pipeline, Vec<Step>) {
+    fn steps(
+        &self,
+        new: &[String],
+        old: &[String],
+        heard: bool,
+    ) -> (Pipeline, Vec<(Step, String)>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
-        let mut ask = |step: Step, words: &[&str]| {
+        let mut ask = |step: Step, channel: &str, words: &[&str]| {
             let mut cmd = Cmd::new();
             cmd.arg(words);
             pipeline.add_command(cmd);
-            steps.push(step);
+            steps.push((step, channel.to_owned()));
         };
         if matches!(self.way, Way::Within) {
             let asked = {
@@ -222,27 +227,29 @@ impl Subscriptions {
                 // Only of what it is asked to watch, and not of our own doing.
                 ask(
                     Step::Track,
+                    "",
                     &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
                 );
-                ask(Step::KeyTracking, &tracking::START);
+                ask(Step::KeyTracking, "", &tracking::START);
                 if new.is_empty() {
                     // It concerns the next command, which shall be none that reads.
-                    ask(Step::Pass, &["WAIT", "0", "1"]);
+                    ask(Step::Pass, "", &["WAIT", "0", "1"]);
                 }
             }
             // One command each: the client library expects one answer to a command.
             for channel in old {
-                ask(Step::Unsubscribe, &["UNSUBSCRIBE", channel]);
+                ask(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
             }
             for channel in new {
-                ask(Step::Subscribe, &["SUBSCRIBE", channel]);
+                ask(Step::Subscribe, channel, &["SUBSCRIBE", channel]);
             }
         }
         for channel in new {
-            ask(Step::Publish, &["PUBLISH", channel, ""]);
+            ask(Step::Publish, channel, &["PUBLISH", channel, ""]);
         }
-        if let Some(channel) = new.first() {
-            ask(Step::Find, &["LPOS", channel, ""]);
+        for channels in by_namespace(new) {
+            let channel = &channels[0];
+            ask(Step::Find, channel, &["LPOS", channel, ""]);
         }
         (pipeline, steps)
     }
@@ -305,15 +312,31 @@ impl State {
                 .filter(|(client, _)| !others.contains_key(client));
             left.flat_map(|(_, channels)| channels.clone()).collect()
         };
-        (
-            without(wanted, &self.channels),
-            without(&self.channels, wanted),
-        )
+        let mut new: Vec<_> = without(wanted, &self.channels);
+        new.sort_unstable();
+        (new, without(&self.channels, wanted))
     }
 
-    fn refused(&mut self, refusals: Vec<(Step, Refusal)>) {
-        for (step, refusal) in refusals {
+    /// Notes what came of asking for the `new` ones of the channels that are wanted. Those of a namespace that is
+    /// denied are asked for again.
+    fn settled(
+        &mut self,
+        wanted: Channels,
+        new: &[String],
+        refused: Vec<Refused>,
+        denied: &HashMap<String, Refusal>,
+    ) {
+        let is_denied = |channel: &String| denied.contains_key(namespace(channel));
+        self.channels = wanted;
+        let channels = &mut self.channels;
+        channels.retain(|_, channels| !channels.iter().any(is_denied));
+        if !new.iter().all(is_denied) {
+            self.no_queue = None;
+        }
+        for (step, channel, refusal) in refused {
             match step {
+                // Not for those who may not hear of it.
+                Step::Subscribe | Step::Publish | Step::Find if is_denied(&channel) => {}
                 Step::Track | Step::KeyTracking => self.no_watch = Some(refusal.words),
                 Step::Subscribe | Step::Publish | Step::Find => {
                     self.no_queue.get_or_insert(refusal);
@@ -321,9 +344,13 @@ impl State {
                 Step::Unsubscribe | Step::Pass => {}
             }
         }
+        if self.channels.is_empty() {
+            let refusal = denied.values().next().cloned();
+            self.no_queue = refusal.or_else(|| self.no_queue.take());
+        }
     }
 
-    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &Target) {
+    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
         let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
         let no_watch = self.no_watch.as_deref();
         if notifications.set_wakeup_mode(wakes) {
@@ -355,7 +382,7 @@ impl Step {
 }
 
 impl Beside {
-    async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Option<Refusal>> {
+    async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Vec<Refused>> {
         let mut sink = self.sink.clone();
         // What the server says is known from now on; what broke the connection ends it.
         let refusal = |result: RedisResult<()>| match result {
@@ -369,10 +396,12 @@ impl Beside {
         if !old.is_empty() {
             refusal(sink.unsubscribe(old).await)?;
         }
-        if new.is_empty() {
-            return Ok(None);
+        let mut refused = Vec::new();
+        for channels in by_namespace(new) {
+            let refusal = refusal(sink.subscribe(channels).await)?;
+            refused.extend(refusal.map(|why| (Step::Subscribe, channels[0].clone(), why)));
         }
-        refusal(sink.subscribe(new).await)
+        Ok(refused)
     }
 }
 
@@ -388,6 +417,24 @@ impl Drop for Beside {
     fn drop(&mut self) {
         self.reader.abort();
     }
+}
+
+/// Channels in their order, those of each namespace by themselves.
+fn by_namespace(channels: &[String]) -> impl Iterator<Item = &[String]> {
+    channels.chunk_by(|a, b| namespace(a) == namespace(b))
+}
+
+/// Why the clients of a namespace cannot be notified, where it is for want of a right.
+fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
+    let mut denied = HashMap::new();
+    for (step, channel, refusal) in refused {
+        let notifies = matches!(step, Step::Subscribe | Step::Publish | Step::Find);
+        if notifies && refusal.denied {
+            let namespace = namespace(channel).to_owned();
+            denied.entry(namespace).or_insert_with(|| refusal.clone());
+        }
+    }
+    denied
 }
 
 /// Does what a future does before it first waits, and answers whether that was all.

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::connect::dial;
+use super::deployment::Deployment;
 use super::errors;
 use super::notifications::Notifications;
 use super::sentinel::Sentinels;
 use super::session::Session;
-use crate::{Error, Result};
+use crate::store::options::OpenOptions;
+use crate::{Error, ErrorKind, Result};
 
 /// Where a connection goes. Its `Display` is a URL without a password.
 #[derive(Clone, Debug)]
@@ -22,6 +24,21 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// Where the server of a deployment is that has one.
+    pub(super) fn of(deployment: Deployment, options: &OpenOptions) -> Result<Self> {
+        match deployment {
+            Deployment::Single(address) => Ok(Self::Fixed(address)),
+            Deployment::Sentinel(set) => {
+                let password = options.sentinel_password.clone();
+                Ok(Self::Found(Sentinels::new(set, password)))
+            }
+            other => {
+                let message = "this deployment is not supported";
+                Err(Error::new(ErrorKind::Unsupported, message).at_store(other))
+            }
+        }
+    }
+
     /// Connects. Takes as long as it takes, but for what others than the server itself do: that must
     /// leave most of this time to it.
     pub(super) async fn dial(

@@ -1,12 +1,12 @@
-//! Watching records: the server tells when somebody else changes one that it was asked to watch.
+//! Key tracking: the server notifies this connection when another client changes a record.
 //!
-//! It watches what was read on a connection until the next change, one's own included. So each
-//! operation of a holder ends it, and the record has to be read again. That is not done with the
-//! operation, for it would make every short lock dearer, but a moment later, for all that is held
-//! still. The answers tell of what was lost until then.
+//! The server tracks a key that was read on a connection until its next change, own changes included. So
+//! each operation of a holder ends the tracking, and the record has to be read again. This does not happen
+//! with the operation, as it would make every short lock more expensive, but a moment later, for all locks
+//! that are still held. The replies show which were lost until then.
 //!
-//! Nor is it done by the script: servers before 7.2 watch all keys of a script anew at each of its
-//! reads, which takes time with the square of a batch, and would tell of counters and queues.
+//! It does not happen in the script either: servers before 7.2 track all keys of a script again at each of
+//! its reads, which is quadratic in the size of a batch, and would report counters and queues.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,90 +22,91 @@ use tokio::time::Instant;
 
 use super::keys::RecordKey;
 use super::notifications::Notifications;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
-/// How long a lease must be held to be worth watching. Many are not, and the store is asked for
-/// nothing then; to learn of a loss so much later harms nobody.
-const MOMENT: Duration = Duration::from_millis(10);
+/// How long a lease must be held to be tracked. Shorter ones cost no request, and a loss may be noticed this
+/// much later.
+const DELAY: Duration = Duration::from_millis(10);
 
-/// How many records are read in one round trip.
+/// The number of records read in one round trip.
 const READ_MAX: usize = 256;
 
-/// How many renewed leases are watched anew in a second at most. Watching costs the server about as
-/// much as the renewal, and its room for what it watches is bounded. That is every lease of a process
-/// with 5,000 of them and a ttl of 30 s; of more, the rest learns of a loss at the next renewal.
+/// The number of renewed leases that are tracked again per second. Tracking costs the server about as much as
+/// the renewal, and its tracking table is limited. This covers every lease of a process with 5,000 of them
+/// and a ttl of 30 s; with more, the loss of the others is noticed at their next renewal.
 const RENEWED_MAX: u32 = 500;
 
-/// Asks the server to watch the keys of the next command.
+/// Starts tracking of the keys of the next command.
 pub(super) const START: [&str; 3] = ["CLIENT", "CACHING", "YES"];
 
-/// The records that the server is to watch on one connection, and does not yet.
+/// The records to track on one connection that are not tracked yet.
 #[derive(Debug, Default)]
 pub(super) struct KeyTracking {
-    /// Whether the server does so at all.
+    /// Whether the server supports it.
     on: AtomicBool,
     due: Mutex<Due>,
-    noted: Notify,
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Due {
-    keys: HashMap<Key, Noted>,
-    notes: u64,
-    /// How many renewed ones were noted since this instant.
+    keys: HashMap<Key, Tracked>,
+    /// The number of entries added so far.
+    added: u64,
+    /// The number of renewed leases added since this instant.
     renewed: (Option<Instant>, u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Noted {
-    why: Why,
-    /// Which note it was: the same lease may be noted again.
+struct Tracked {
+    reason: Reason,
+    /// Distinguishes entries of the same lease.
     nth: u64,
-    /// Whether it was renewed just now, so that it need not be looked at very closely.
+    /// Whether it was just renewed, so that it is enough to check that it exists.
     renewed: bool,
 }
 
-/// Why a record is watched.
+/// Reason a record is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// A lease of ours holds it.
+enum Reason {
+    /// A lease of this process holds it.
     Held(LeaseId),
-    /// Another does, and somebody waits for it outside of the queue.
+    /// Another lease holds it, and a client waits for it without a queue.
     Awaited,
 }
 
 impl KeyTracking {
-    /// From now on what is noted is watched.
+    /// Starts collecting records.
     pub(super) fn turn_on(&self) {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Notes what came of a batch.
-    pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
+    /// Adds the records of a batch by its replies.
+    pub(super) fn add(&self, requests: &[Request], replies: &[Reply]) {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
         let now = Instant::now();
         let mut due = self.due();
-        let mut noted = false;
+        let mut tracked = false;
         for (request, reply) in requests.iter().zip(replies) {
             let Reply::Applied { outcome, .. } = reply else {
                 continue;
             };
             match (request.op, outcome) {
                 (Op::Renew { lease, .. }, Outcome::Renewed) => {
-                    noted |= due.note_renewed(&request.key, lease, now);
+                    tracked |= due.add_renewed(&request.key, lease, now);
                 }
                 (Op::Acquire { lease, .. }, Outcome::Granted { .. })
                 | (Op::Enter { lease, .. }, Outcome::Entered { .. })
                 | (Op::SetToken { lease, .. }, Outcome::Fenced | Outcome::Outdated)
                 | (Op::Release { lease, .. }, Outcome::Released { count: 1.. }) => {
-                    due.note(&request.key, Why::Held(lease));
-                    noted = true;
+                    due.add(&request.key, Reason::Held(lease));
+                    tracked = true;
                 }
                 (Op::Acquire { wait: true, .. }, Outcome::Refused { place: None, .. }) => {
-                    due.note(&request.key, Why::Awaited);
-                    noted = true;
+                    due.add(&request.key, Reason::Awaited);
+                    tracked = true;
                 }
                 (
                     Op::Enter { lease, .. }
@@ -114,35 +115,35 @@ impl KeyTracking {
                     | Op::Release { lease, .. },
                     _,
                 ) => {
-                    due.strike(&request.key, lease);
+                    due.remove(&request.key, lease);
                 }
                 (Op::Acquire { .. } | Op::Revoke, _) => {}
             }
         }
         drop(due);
-        if noted {
-            self.noted.notify_one();
+        if tracked {
+            self.added.notify_one();
         }
     }
 
-    /// Notes that a lease was granted a lock by a message.
-    pub(super) fn note_grant(&self, key: &Key, lease: LeaseId) {
+    /// Adds the record of a lease that was granted a lock by a message.
+    pub(super) fn add_grant(&self, key: &Key, lease: LeaseId) {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
-        self.due().note(key, Why::Held(lease));
-        self.noted.notify_one();
+        self.due().add(key, Reason::Held(lease));
+        self.added.notify_one();
     }
 
-    /// Lets the server watch all that is noted, a moment later, as long as the connection stands.
+    /// Tracks all added records, after a short delay, until the connection breaks.
     pub(super) async fn run(
         &self,
         mut connection: MultiplexedConnection,
         notifications: &Notifications,
     ) {
         loop {
-            self.noted.notified().await;
-            tokio::time::sleep(MOMENT).await;
+            self.added.notified().await;
+            tokio::time::sleep(DELAY).await;
             let due = self.due().all();
             for part in due.chunks(READ_MAX) {
                 let apart = !notifications.node().is_empty();
@@ -150,8 +151,8 @@ impl KeyTracking {
                     return;
                 };
                 let done = self.due().done(part);
-                let told = part.iter().zip(done.iter().zip(changed));
-                for ((key, _), _) in told.filter(|(_, (done, changed))| **done && *changed) {
+                let results = part.iter().zip(done.iter().zip(changed));
+                for ((key, _), _) in results.filter(|(_, (done, changed))| **done && *changed) {
                     notifications.tell_change(key);
                 }
             }
@@ -165,8 +166,8 @@ impl KeyTracking {
 }
 
 impl Due {
-    /// Notes a lease that was renewed, if it is not one of too many. `now` is the same for a batch.
-    fn note_renewed(&mut self, key: &Key, lease: LeaseId, now: Instant) -> bool {
+    /// Adds a renewed lease, unless there are too many. `now` is the same for a batch.
+    fn add_renewed(&mut self, key: &Key, lease: LeaseId, now: Instant) -> bool {
         let (since, count) = self.renewed;
         let (since, count) = match since {
             Some(since) if now.duration_since(since) < Duration::from_secs(1) => (since, count),
@@ -176,50 +177,50 @@ impl Due {
         if count >= RENEWED_MAX {
             return false;
         }
-        self.notes += 1;
-        let noted = Noted {
-            why: Why::Held(lease),
-            nth: self.notes,
+        self.added += 1;
+        let tracked = Tracked {
+            reason: Reason::Held(lease),
+            nth: self.added,
             renewed: true,
         };
-        self.keys.insert(key.clone(), noted);
+        self.keys.insert(key.clone(), tracked);
         true
     }
 
-    fn note(&mut self, key: &Key, why: Why) {
-        self.notes += 1;
-        let noted = Noted {
-            why,
-            nth: self.notes,
+    fn add(&mut self, key: &Key, reason: Reason) {
+        self.added += 1;
+        let tracked = Tracked {
+            reason,
+            nth: self.added,
             renewed: false,
         };
         match self.keys.entry(key.clone()) {
-            // What is watched for its holder is watched.
-            Entry::Occupied(_) if why == Why::Awaited => {}
-            Entry::Occupied(mut entry) => drop(entry.insert(noted)),
-            Entry::Vacant(entry) => drop(entry.insert(noted)),
+            // It is already tracked for its holder.
+            Entry::Occupied(_) if reason == Reason::Awaited => {}
+            Entry::Occupied(mut entry) => drop(entry.insert(tracked)),
+            Entry::Vacant(entry) => drop(entry.insert(tracked)),
         }
     }
 
-    /// A lease does not hold a lock any more.
-    fn strike(&mut self, key: &Key, lease: LeaseId) {
-        if let Some(noted) = self.keys.get(key)
-            && noted.why == Why::Held(lease)
+    /// Removes the record of a lease that does not hold the lock any more.
+    fn remove(&mut self, key: &Key, lease: LeaseId) {
+        if let Some(tracked) = self.keys.get(key)
+            && tracked.reason == Reason::Held(lease)
         {
             self.keys.remove(key);
         }
     }
 
-    fn all(&self) -> Vec<(Key, Noted)> {
+    fn all(&self) -> Vec<(Key, Tracked)> {
         let keys = self.keys.iter();
-        keys.map(|(key, noted)| (key.clone(), *noted)).collect()
+        keys.map(|(key, tracked)| (key.clone(), *tracked)).collect()
     }
 
-    /// Takes out what was read, and answers for each whether it was still to be: what was noted
-    /// again or struck meanwhile is another matter.
-    fn done(&mut self, read: &[(Key, Noted)]) -> Vec<bool> {
-        let mut done = |(key, noted): &(Key, Noted)| {
-            let same = self.keys.get(key) == Some(noted);
+    /// Removes the records that were read. Returns for each whether it was still due: it may have been added
+    /// again or removed meanwhile.
+    fn done(&mut self, read: &[(Key, Tracked)]) -> Vec<bool> {
+        let mut done = |(key, tracked): &(Key, Tracked)| {
+            let same = self.keys.get(key) == Some(tracked);
             if same {
                 self.keys.remove(key);
             }
@@ -229,30 +230,29 @@ impl Due {
     }
 }
 
-/// Reads records, which the server watches from then on. Answers for each whether it is not any more
-/// as it was when it was noted.
+/// Reads records, which starts their tracking. Returns for each whether it has changed since it was added.
 ///
-/// Those that were renewed just now are read all at once, whether they are there. Only if some are
-/// not, each is looked at. A node of a cluster answers only for each `apart`.
+/// Just renewed records are first checked together for existence, and read one by one only if some are
+/// missing. A node of a cluster can only be asked for each key `apart`.
 async fn read(
     connection: &mut MultiplexedConnection,
-    due: &[(Key, Noted)],
+    due: &[(Key, Tracked)],
     apart: bool,
 ) -> RedisResult<Vec<bool>> {
     let renewed: Vec<_> = due
         .iter()
-        .filter(|(_, noted)| noted.renewed)
+        .filter(|(_, tracked)| tracked.renewed)
         .map(|(key, _)| key)
         .collect();
     let all_there = !apart && (renewed.is_empty() || all_exist(connection, &renewed).await?);
-    let looked_at = |noted: &Noted| !(noted.renewed && all_there);
+    let is_read = |tracked: &Tracked| !(tracked.renewed && all_there);
     let mut pipeline = Pipeline::with_capacity(due.len() * 2);
-    for (key, noted) in due.iter().filter(|(_, noted)| looked_at(noted)) {
+    for (key, tracked) in due.iter().filter(|(_, tracked)| is_read(tracked)) {
         pipeline.cmd(START[0]).arg(&START[1..]);
         let record = RecordKey(key).to_string();
-        match noted.why {
-            Why::Held(lease) => pipeline.cmd("HGET").arg(record).arg(lease.to_string()),
-            Why::Awaited => pipeline.cmd("PTTL").arg(record),
+        match tracked.reason {
+            Reason::Held(lease) => pipeline.cmd("HGET").arg(record).arg(lease.to_string()),
+            Reason::Awaited => pipeline.cmd("PTTL").arg(record),
         };
     }
     let count = pipeline.len();
@@ -260,18 +260,18 @@ async fn read(
         0 => Vec::new(),
         _ => connection.send_packed_commands(&pipeline, 0, count).await?,
     };
-    // Every other answer is that it watches.
+    // The answers to START are skipped.
     let mut answers = answers.iter().skip(1).step_by(2);
-    let mut look = |(_, noted): &(Key, Noted)| {
-        looked_at(noted)
+    let mut check = |(_, tracked): &(Key, Tracked)| {
+        is_read(tracked)
             && answers
                 .next()
-                .is_some_and(|answer| changed(noted.why, answer))
+                .is_some_and(|answer| changed(tracked.reason, answer))
     };
-    Ok(due.iter().map(&mut look).collect())
+    Ok(due.iter().map(&mut check).collect())
 }
 
-/// Whether there is a record under each of these keys, which the server watches from then on.
+/// Whether all of these records exist. This starts their tracking.
 async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> RedisResult<bool> {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd(START[0]).arg(&START[1..]);
@@ -287,10 +287,10 @@ async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> Red
     Ok(there == Some(keys.len()))
 }
 
-fn changed(why: Why, answer: &Value) -> bool {
-    match (why, answer) {
-        (Why::Held(_), Value::Nil) | (Why::Awaited, Value::Int(-2)) => true,
-        // It is no record any more.
+fn changed(reason: Reason, answer: &Value) -> bool {
+    match (reason, answer) {
+        (Reason::Held(_), Value::Nil) | (Reason::Awaited, Value::Int(-2)) => true,
+        // It is not a record any more.
         (_, Value::ServerError(error)) => error.code() == "WRONGTYPE",
         _ => false,
     }
@@ -301,7 +301,7 @@ mod tests {
     use leasehold_core::{ClientId, Name, ScopeName};
 
     use super::*;
-    use crate::store::Keyspace;
+    use crate::store::api::Keyspace;
 
     fn key(name: &str) -> Key {
         let scope = |text| ScopeName::parse(text).unwrap();
@@ -314,19 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_during_a_read_is_read_again() {
+    fn a_record_that_changes_during_its_read_is_read_again() {
         let mut due = Due::default();
-        let names = ["same", "again", "struck", "other", "late"];
-        let [same, again, struck, other, late] = names.map(key);
-        for key in [&same, &again, &struck, &other] {
-            due.note(key, Why::Held(lease(1)));
+        let names = ["same", "again", "removed", "other", "late"];
+        let [same, again, removed, other, late] = names.map(key);
+        for key in [&same, &again, &removed, &other] {
+            due.add(key, Reason::Held(lease(1)));
         }
         let read = due.all();
-        due.note(&again, Why::Held(lease(1)));
-        due.strike(&struck, lease(1));
-        due.strike(&other, lease(1));
-        due.note(&other, Why::Held(lease(2)));
-        due.note(&late, Why::Awaited);
+        due.add(&again, Reason::Held(lease(1)));
+        due.remove(&removed, lease(1));
+        due.remove(&other, lease(1));
+        due.add(&other, Reason::Held(lease(2)));
+        due.add(&late, Reason::Awaited);
         for ((key, _), done) in read.iter().zip(due.done(&read)) {
             assert_eq!(done, *key == same, "{key:?}");
         }
@@ -336,29 +336,29 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_that_were_renewed_some_are_watched() {
+    fn the_number_of_renewed_leases_that_are_tracked_is_limited() {
         let mut due = Due::default();
         let now = Instant::now();
         for number in 0..RENEWED_MAX {
-            assert!(due.note_renewed(&key("a"), lease(number.into()), now));
+            assert!(due.add_renewed(&key("a"), lease(number.into()), now));
         }
-        assert!(!due.note_renewed(&key("b"), lease(1), now));
-        due.note(&key("c"), Why::Held(lease(2)));
-        assert!(due.note_renewed(&key("d"), lease(3), now + Duration::from_secs(1)));
+        assert!(!due.add_renewed(&key("b"), lease(1), now));
+        due.add(&key("c"), Reason::Held(lease(2)));
+        assert!(due.add_renewed(&key("d"), lease(3), now + Duration::from_secs(1)));
         assert_eq!(due.keys.len(), 3);
     }
 
     #[test]
-    fn a_holder_counts_more_than_who_waits() {
+    fn a_holder_takes_precedence_over_a_waiter() {
         let mut due = Due::default();
         let key = key("a");
-        for why in [Why::Awaited, Why::Held(lease(1)), Why::Awaited] {
-            due.note(&key, why);
+        for reason in [Reason::Awaited, Reason::Held(lease(1)), Reason::Awaited] {
+            due.add(&key, reason);
         }
-        assert_eq!(due.keys[&key].why, Why::Held(lease(1)));
-        due.strike(&key, lease(2));
+        assert_eq!(due.keys[&key].reason, Reason::Held(lease(1)));
+        due.remove(&key, lease(2));
         assert_eq!(due.keys.len(), 1);
-        due.strike(&key, lease(1));
+        due.remove(&key, lease(1));
         assert!(due.keys.is_empty());
     }
 }

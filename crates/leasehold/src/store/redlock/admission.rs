@@ -1,8 +1,8 @@
-//! Inspects the masters, and admits those that are new or may have forgotten when
-//! [`decide`] says so.
+//! Inspects the masters, and admits those that are new or may have forgotten leases, by the rule of
+//! [`decide`].
 //!
-//! Every client that finds a master that is not admitted does this: no other process has to run for it.
-//! The progress is in the masters themselves, so that short programs continue it one after the other.
+//! Every client that finds a master that is not admitted does this; no separate process is needed. The
+//! progress is stored in the masters themselves, so that short-lived programs continue it one after the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,26 +13,25 @@ use leasehold_core::quorum::{Decision, Observation, Size, decide};
 use leasehold_core::{ScopeName, Token, Ttl};
 use tokio::time::Instant;
 
-use super::fan_out::{Patience, fan_out};
+use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::Tally;
-use crate::store::Reply;
-use crate::store::redis::errors::is_unarmed;
+use crate::store::api::Reply;
+use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
 
-/// How long after an inspection the next one is due at the latest and at the earliest, while a master is
-/// not admitted.
+/// The longest and the shortest interval of inspections while a master is not admitted.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
-/// How long the first request in a namespace waits for an inspection. A master that is silent is inspected
-/// again when it refuses a request.
-const PATIENCE: Patience = Patience {
+/// How long the first request in a namespace waits for an inspection. A silent master is inspected again
+/// when it refuses a request.
+const LIMITS: WaitLimits = WaitLimits {
     majority: Some(Duration::from_secs(1)),
     others: Duration::from_millis(250),
 };
 
-/// The admission of the masters, for each namespace by itself.
+/// The admission of the masters, separately for each namespace.
 #[derive(Debug)]
 pub(super) struct Admission {
     nodes: Vec<Arc<Master>>,
@@ -41,12 +40,12 @@ pub(super) struct Admission {
     namespaces: Mutex<HashMap<ScopeName, Progress>>,
 }
 
-/// How far the admission for a namespace is.
+/// The progress of the admission for a namespace.
 #[derive(Debug)]
 struct Progress {
     /// The masters were inspected before the first request.
     opened: bool,
-    /// A task inspects them until they are admitted.
+    /// A task inspects the masters until they are admitted.
     running: bool,
     statuses: Vec<Status>,
 }
@@ -59,7 +58,7 @@ enum Status {
     KeptOut { until: Instant },
 }
 
-/// What the masters said of themselves. `None`: no answer in time.
+/// The inspections of the masters. `None`: no reply in time.
 type Inspections = Vec<Option<Inspection>>;
 
 impl Admission {
@@ -72,7 +71,7 @@ impl Admission {
         }
     }
 
-    /// Admits what can be admitted at once, before the first request in a namespace.
+    /// Admits the masters that can be admitted at once, before the first request in a namespace.
     pub(super) async fn open(self: &Arc<Self>, namespace: &ScopeName) {
         if self.progress(namespace, |progress| progress.opened) {
             return;
@@ -93,7 +92,7 @@ impl Admission {
     ) {
         let found = replies
             .iter()
-            .position(|reply| matches!(reply, Reply::Rejected(error) if is_unarmed(error)));
+            .position(|reply| matches!(reply, Reply::Rejected(error) if is_not_admitted(error)));
         let tally = found.and_then(|nth| tallies.get(*places.get(nth)?));
         let Some(namespace) = tally.map(Tally::namespace) else {
             return;
@@ -107,15 +106,15 @@ impl Admission {
         self.start(namespace);
     }
 
-    /// How long until a majority can be expected to be admitted. `None`: it is admitted as far as this
-    /// process knows, or no time can be given, as too few masters answer.
+    /// The time until a majority can be expected to be admitted. `None`: it is admitted as far as this process
+    /// knows, or unknown because too few masters reply.
     pub(super) fn kept_out(&self, namespace: &ScopeName) -> Option<Duration> {
         let majority = self.size.majority();
         let until = self.progress(namespace, |it| majority_at(&it.statuses, majority))?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Inspects the masters in the background until all that answer are admitted.
+    /// Inspects the masters in the background until all that reply are admitted.
     fn start(self: &Arc<Self>, namespace: &ScopeName) {
         if self.progress(namespace, |it| std::mem::replace(&mut it.running, true)) {
             return;
@@ -129,8 +128,8 @@ impl Admission {
         }
     }
 
-    /// Inspects the masters, and admits those that are due. Answers when to do so again; `None`: all that
-    /// answered are admitted.
+    /// Inspects the masters, and admits those that are due. Returns when to do so again; `None`: all that
+    /// replied are admitted.
     async fn advance(&self, namespace: &ScopeName) -> Option<Duration> {
         let mut before: Inspections = self.nodes.iter().map(|_| None).collect();
         let mut inspected = self.inspect(namespace).await;
@@ -139,7 +138,7 @@ impl Admission {
             remaining: Duration::ZERO,
         };
         if decisions.contains(&over) {
-            // What was written until the wait was over has to be seen.
+            // Everything written until the end of the wait must be observed.
             before = inspected;
             inspected = self.inspect(namespace).await;
             decisions = self.decide(&before, &inspected);
@@ -164,7 +163,7 @@ impl Admission {
     async fn inspect(&self, namespace: &ScopeName) -> Inspections {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| node.store.inspect_master(namespace));
-        let inspected = fan_out(inspected, self.size, PATIENCE).await;
+        let inspected = fan_out(inspected, self.size, LIMITS).await;
         let inspected = inspected.into_iter();
         inspected.map(|inspection| inspection?.ok()).collect()
     }

@@ -13,50 +13,49 @@ use super::admission::Admission;
 use super::leftovers::Leftovers;
 use super::master::Master;
 use super::tally::Tally;
-use crate::store::{BoxFuture, Key, Reply, Request};
+use crate::store::api::{BoxFuture, Key, Reply, Request};
 
-/// How long the masters have for one phase of an acquisition: this part of the ttl, within these
-/// bounds. One that is usually slower has this many times as long as usual, but no more than a tenth of
-/// the ttl.
-const PATIENCE_DIVISOR: u32 = 200;
-const PATIENCE_MIN: Duration = Duration::from_millis(5);
-const PATIENCE_MAX: Duration = Duration::from_millis(250);
-const USUAL_TIMES: u32 = 4;
+/// The wait limit of one phase of an acquisition: this fraction of the ttl, within these bounds. If the
+/// usual round trip is long, it is this multiple of that, but no more than a tenth of the ttl.
+const PHASE_DIVISOR: u32 = 200;
+const PHASE_MIN: Duration = Duration::from_millis(5);
+const PHASE_MAX: Duration = Duration::from_millis(250);
+const ROUND_TRIPS: u32 = 4;
 
-/// How long a majority has for what a holder or an operator does, at least. An answer counts then however
-/// late it comes, but others wait behind the question.
-const VOTES_MIN: Duration = Duration::from_secs(1);
+/// The shortest wait limit of the other operations. Their replies count however late they are, but other
+/// requests wait behind them.
+const VOTE_MIN: Duration = Duration::from_secs(1);
 
-/// What a master answered: which one, in which phase, to which requests.
+/// The replies of a master in one phase, and the positions of their requests.
 struct Answered {
     master: usize,
     second: bool,
-    places: Vec<usize>,
+    positions: Vec<usize>,
     replies: Vec<Reply>,
 }
 
 type Calls = FuturesUnordered<BoxFuture<'static, Answered>>;
 
-/// The masters of a store, and what is known of them.
+/// Sends batches to the masters of a store.
 #[derive(Clone, Copy)]
-pub(super) struct Poll<'a> {
+pub(super) struct Broadcast<'a> {
     pub(super) nodes: &'a [Arc<Master>],
     pub(super) size: Size,
     pub(super) admission: &'a Arc<Admission>,
     pub(super) leftovers: &'a Leftovers,
 }
 
-impl Poll<'_> {
-    /// Answers each request, with its key. What is still under way then goes on in the background.
-    pub(super) async fn hold(self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
+impl Broadcast<'_> {
+    /// The reply to each request, with its key. Calls that are still in flight then continue in the background.
+    pub(super) async fn apply(self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
         if batch.is_empty() {
             return Vec::new();
         }
-        let patience = patience(self.nodes, &batch);
+        let limit = phase_limit(self.nodes, &batch);
         let tallies = batch.into_iter();
         let tallies = tallies.map(|request| Tally::new(self.size, request, self.leftovers));
         let mut tallies: Vec<_> = tallies.collect();
-        let calls = self.decide(&mut tallies, patience).await;
+        let calls = self.decide(&mut tallies, limit).await;
         for tally in &tallies {
             if let Some((gone, request)) = tally.refill() {
                 for (master, node) in among(self.nodes, gone) {
@@ -65,65 +64,66 @@ impl Poll<'_> {
             }
             tally.note(self.leftovers);
         }
-        go_on(calls).await;
+        finish_in_background(calls).await;
         let replies = tallies.into_iter();
         replies
-            .map(|tally| tally.into_reply(self.admission))
+            .map(|tally| tally.into_reply(|namespace| self.admission.kept_out(namespace)))
             .collect()
     }
 
-    /// Sends the requests and counts the answers until each request is decided. Answers the calls that
-    /// are still under way.
-    async fn decide(self, tallies: &mut [Tally], patience: Duration) -> Calls {
+    /// Sends the requests and counts the replies until each request is decided. Returns the calls that are
+    /// still in flight.
+    async fn decide(self, tallies: &mut [Tally], limit: Duration) -> Calls {
         let mut calls = Calls::new();
         for (master, node) in self.nodes.iter().enumerate() {
-            let asked = tallies.iter().enumerate();
-            let asked = asked.filter_map(|(place, tally)| Some((place, tally.request_to(master)?)));
-            let (places, requests): (Vec<_>, Vec<_>) = asked.unzip();
-            if !places.is_empty() {
-                calls.push(call(node, master, false, places, requests));
+            let open = tallies.iter().enumerate();
+            let open =
+                open.filter_map(|(position, tally)| Some((position, tally.request_to(master)?)));
+            let (positions, requests): (Vec<_>, Vec<_>) = open.unzip();
+            if !positions.is_empty() {
+                calls.push(call(node, master, false, positions, requests));
             }
         }
-        let mut end = Some(Instant::now() + patience);
-        let votes_patience = patience.max(usual(self.nodes)).max(VOTES_MIN);
-        let votes_end = Instant::now() + votes_patience;
-        let mut votes_over = false;
+        let mut end = Some(Instant::now() + limit);
+        let vote_limit = limit.max(usual(self.nodes)).max(VOTE_MIN);
+        let vote_end = Instant::now() + vote_limit;
+        let mut vote_closed = false;
         while !tallies.iter().all(Tally::is_done) {
             tokio::select! {
                 biased;
                 answered = calls.next() => {
                     let Some(answered) = answered else { break };
-                    let Answered { master, replies, places, .. } = &answered;
-                    self.admission.note_replies(*master, replies, places, tallies);
+                    let Answered { master, replies, positions, .. } = &answered;
+                    self.admission.note_replies(*master, replies, positions, tallies);
                     if self.count(tallies, &calls, answered) {
-                        end = Some(Instant::now() + patience);
+                        end = Some(Instant::now() + limit);
                     }
                 }
                 () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                    tallies.iter_mut().for_each(|tally| tally.close(patience));
+                    tallies.iter_mut().for_each(|tally| tally.close(limit));
                     end = None;
                 }
-                () = sleep_until(votes_end), if !votes_over => {
-                    tallies.iter_mut().for_each(|tally| tally.give_up(votes_patience));
-                    votes_over = true;
+                () = sleep_until(vote_end), if !vote_closed => {
+                    tallies.iter_mut().for_each(|tally| tally.give_up(vote_limit));
+                    vote_closed = true;
                 }
             }
         }
         calls
     }
 
-    /// Counts what a master answered, and sends what follows. Answers whether there was anything.
+    /// Counts the replies of a master, and sends the second phase where it begins. Returns whether it did.
     fn count(self, tallies: &mut [Tally], calls: &Calls, answered: Answered) -> bool {
         let nodes = self.nodes;
         let Answered {
             master,
             second,
-            places,
+            positions,
             replies,
         } = answered;
         let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
-        for (place, reply) in places.into_iter().zip(replies) {
-            let tally = &mut tallies[place];
+        for (position, reply) in positions.into_iter().zip(replies) {
+            let tally = &mut tallies[position];
             if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
                 self.leftovers.released_at(lease, master);
             }
@@ -131,14 +131,14 @@ impl Poll<'_> {
                 continue;
             };
             for (master, _) in among(nodes, to) {
-                writes[master].0.push(place);
+                writes[master].0.push(position);
                 writes[master].1.push(request.clone());
             }
         }
         let mut written = false;
-        for (master, (places, requests)) in writes.into_iter().enumerate() {
-            if !places.is_empty() {
-                calls.push(call(&nodes[master], master, true, places, requests));
+        for (master, (positions, requests)) in writes.into_iter().enumerate() {
+            if !positions.is_empty() {
+                calls.push(call(&nodes[master], master, true, positions, requests));
                 written = true;
             }
         }
@@ -150,16 +150,16 @@ fn call(
     node: &Arc<Master>,
     master: usize,
     second: bool,
-    places: Vec<usize>,
+    positions: Vec<usize>,
     requests: Vec<Request>,
 ) -> BoxFuture<'static, Answered> {
-    let asked = node.ask(requests);
+    let applied = node.apply(requests);
     Box::pin(async move {
         Answered {
             master,
             second,
-            places,
-            replies: asked.await,
+            positions,
+            replies: applied.await,
         }
     })
 }
@@ -169,9 +169,8 @@ fn among(nodes: &[Arc<Master>], some: Masters) -> impl Iterator<Item = (usize, &
     nodes.filter(move |(master, _)| some.contains(*master))
 }
 
-/// Leaves calls to the background. Each has been polled once, so that it was sent before anything that is
-/// asked from now on.
-async fn go_on(mut calls: Calls) {
+/// Finishes calls in the background. Each is polled once first, so that it is sent before all later calls.
+async fn finish_in_background(mut calls: Calls) {
     if calls.is_empty() {
         return;
     }
@@ -183,20 +182,21 @@ async fn go_on(mut calls: Calls) {
     }
 }
 
-fn patience(nodes: &[Arc<Master>], batch: &[Request]) -> Duration {
+fn phase_limit(nodes: &[Arc<Master>], batch: &[Request]) -> Duration {
     let ttls = batch.iter().filter_map(|request| match request.op {
         Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } => Some(ttl.as_duration()),
         _ => None,
     });
     let Some(ttl) = ttls.min() else {
-        return PATIENCE_MAX;
+        return PHASE_MAX;
     };
-    (ttl / PATIENCE_DIVISOR)
-        .clamp(PATIENCE_MIN, PATIENCE_MAX)
+    (ttl / PHASE_DIVISOR)
+        .clamp(PHASE_MIN, PHASE_MAX)
         .max(usual(nodes).min(ttl / 10))
 }
 
+/// A multiple of the slowest average round trip.
 fn usual(nodes: &[Arc<Master>]) -> Duration {
     let usual = nodes.iter().map(|node| node.round_trip()).max();
-    usual.unwrap_or_default() * USUAL_TIMES
+    usual.unwrap_or_default() * ROUND_TRIPS
 }

@@ -1,4 +1,4 @@
-//! Asks all masters something, and waits for the last of them only for a moment.
+//! Calls all masters, and waits for the slowest of them only for a moment.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,42 +10,42 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::Result;
 
-/// How long is waited for answers.
+/// How long to wait for replies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// For a majority of them, if there is a bound.
+pub(super) struct WaitLimits {
+    /// For a majority, if limited.
     pub(super) majority: Option<Duration>,
-    /// For the others, when a majority has answered well.
+    /// For the others, after a majority has succeeded.
     pub(super) others: Duration,
 }
 
-/// What each of the masters answered. `None`: nothing in time.
+/// The result of each master. `None`: no reply in time.
 pub(super) async fn fan_out<T, F>(
-    asked: impl Iterator<Item = F>,
+    calls: impl Iterator<Item = F>,
     size: Size,
-    patience: Patience,
+    limits: WaitLimits,
 ) -> Vec<Option<Result<T>>>
 where
     F: Future<Output = Result<T>>,
 {
-    let number = |(nth, asked): (usize, F)| async move { (nth, asked.await) };
-    let mut calls: FuturesUnordered<_> = asked.enumerate().map(number).collect();
-    let mut answers: Vec<_> = (0..calls.len()).map(|_| None).collect();
-    let mut well = 0;
-    let mut end = patience.majority.map(|span| Instant::now() + span);
+    let number = |(nth, call): (usize, F)| async move { (nth, call.await) };
+    let mut calls: FuturesUnordered<_> = calls.enumerate().map(number).collect();
+    let mut results: Vec<_> = (0..calls.len()).map(|_| None).collect();
+    let mut succeeded = 0;
+    let mut end = limits.majority.map(|limit| Instant::now() + limit);
     loop {
         tokio::select! {
             biased;
-            answer = calls.next() => {
-                let Some((nth, answer)) = answer else { break };
-                well += usize::from(answer.is_ok());
-                if answer.is_ok() && well == size.majority() {
-                    end = Some(Instant::now() + patience.others);
+            result = calls.next() => {
+                let Some((nth, result)) = result else { break };
+                succeeded += usize::from(result.is_ok());
+                if result.is_ok() && succeeded == size.majority() {
+                    end = Some(Instant::now() + limits.others);
                 }
-                answers[nth] = Some(answer);
+                results[nth] = Some(result);
             }
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => break,
         }
     }
-    answers
+    results
 }

@@ -1,4 +1,4 @@
-//! Looking at the records of all masters: for people, no rule depends on it.
+//! Reads the records of all masters, for people: no rule depends on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use std::time::Duration;
 use leasehold_core::quorum::Size;
 use leasehold_core::{LeaseId, Token};
 
-use super::fan_out::{Patience, fan_out};
+use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::no_quorum;
-use crate::store::{Entry, Key, Keyspace, Store};
+use crate::store::api::{Entry, Key, Keyspace, Store};
 use crate::{Error, ErrorKind, Result};
 
-/// Whoever looks wants to know soon, also while one of them is silent.
-const PATIENCE: Patience = Patience {
+/// A person waits for the reply, even if a master is silent.
+const LIMITS: WaitLimits = WaitLimits {
     majority: None,
     others: Duration::from_millis(250),
 };
 
-/// Who holds a lock: whom a majority has. An error if that depends on masters that did not answer.
+/// The lease that holds a lock at a majority. An error if that depends on masters that did not reply.
 pub(super) async fn inspect(nodes: &[Arc<Master>], size: Size, key: &Key) -> Result<Option<Entry>> {
-    let asked = nodes.iter().map(|node| node.store.inspect(key));
-    let (found, errors) = answers(size, fan_out(asked, size, PATIENCE).await)?;
+    let calls = nodes.iter().map(|node| node.store.inspect(key));
+    let (found, errors) = answers(size, fan_out(calls, size, LIMITS).await)?;
     if is_open(size, &found) {
         return Err(no_quorum(size, &errors, None));
     }
     Ok(held(size, found.into_iter().flatten().collect()))
 }
 
-/// The locks that a majority of all masters has, by name, as far as they answered.
+/// The locks that are held at a majority of all masters, by name, as far as the masters replied.
 pub(super) async fn list(
     nodes: &[Arc<Master>],
     size: Size,
     space: &Keyspace,
 ) -> Result<Vec<Entry>> {
-    let asked = nodes.iter().map(|node| node.store.list(space));
-    let (found, _) = answers(size, fan_out(asked, size, PATIENCE).await)?;
+    let calls = nodes.iter().map(|node| node.store.list(space));
+    let (found, _) = answers(size, fan_out(calls, size, LIMITS).await)?;
     let mut names = BTreeMap::<_, Vec<Entry>>::new();
     for entry in found.into_iter().flatten() {
         names.entry(entry.key.name.clone()).or_default().push(entry);
@@ -45,11 +45,11 @@ pub(super) async fn list(
     Ok(held.collect())
 }
 
-/// What a majority answered at least, and why others did not.
-fn answers<T>(size: Size, asked: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
+/// The answers, of at least a majority, and the errors of the others.
+fn answers<T>(size: Size, results: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<Error>)> {
     let (mut answers, mut errors) = (Vec::new(), Vec::new());
-    for answer in asked {
-        match answer {
+    for result in results {
+        match result {
             Some(Ok(answer)) => answers.push(answer),
             Some(Err(error)) => errors.push(error),
             None => errors.push(Error::new(
@@ -64,7 +64,7 @@ fn answers<T>(size: Size, asked: Vec<Option<Result<T>>>) -> Result<(Vec<T>, Vec<
     Ok((answers, errors))
 }
 
-/// Whether a lease has no majority among the answers, and would have one with the masters that did not answer.
+/// Whether a lease has no majority among the answers, but could have one with the masters that did not reply.
 fn is_open(size: Size, answers: &[Option<Entry>]) -> bool {
     let silent = size.masters() - answers.len();
     let mut leases = BTreeMap::<LeaseId, usize>::new();
@@ -75,8 +75,8 @@ fn is_open(size: Size, answers: &[Option<Entry>]) -> bool {
     most > 0 && most < size.majority() && most + silent >= size.majority()
 }
 
-/// What one lease has at a majority. It ends when the majority does, and has the hold count that a majority
-/// has at least: a master that was away may have missed a change of that.
+/// The lease that a majority has. It expires when the majority expires. Its hold count is the one that a
+/// majority has at least: a master that was unreachable may have missed a change.
 fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
     let mut leases = BTreeMap::<LeaseId, Vec<Entry>>::new();
     for entry in found {
@@ -85,12 +85,12 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
     let mut entries = leases
         .into_values()
         .find(|entries| entries.len() >= size.majority())?;
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.left));
-    let left = entries.get(size.majority() - 1)?.left;
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.time_left));
+    let time_left = entries.get(size.majority() - 1)?.time_left;
     let mut counts: Vec<_> = entries.iter().map(|entry| entry.count).collect();
     counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
     let count = *counts.get(size.majority() - 1)?;
-    // A master may have a larger one, that it gave to somebody who won no majority.
+    // A master may have a larger one, from a grant that won no majority.
     let tokens: Vec<_> = entries.iter().filter_map(|entry| entry.token).collect();
     let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
     let token = tokens
@@ -99,7 +99,7 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
         .max_by_key(|token| (alike(token), *token));
     let client = entries.iter().find_map(|entry| entry.client.clone());
     Some(Entry {
-        left,
+        time_left,
         count,
         token,
         client,
@@ -124,7 +124,7 @@ mod tests {
                 number: lease,
             },
             count,
-            left: Duration::from_secs(u64::from(count)),
+            time_left: Duration::from_secs(u64::from(count)),
             token: None,
             client: None,
         })

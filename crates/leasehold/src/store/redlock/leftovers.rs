@@ -1,4 +1,4 @@
-//! What acquisitions in vain have left at the masters.
+//! What failed acquisitions have left at the masters.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,17 @@ use leasehold_core::LeaseId;
 use leasehold_core::quorum::{Masters, Size};
 use tokio::time::Instant;
 
-use crate::store::Leftover;
+use crate::store::api::Leftover;
 
-/// How many entries there are at least before old ones are removed.
+/// The number of entries from which old ones are removed.
 const ENTRIES_MIN: usize = 1_024;
 
-/// The leases of acquisitions that were lost, until their release is applied: a release is sent to those
-/// masters only that may have granted the lease.
+/// The leases of failed acquisitions, until their release is applied. A release is sent only to the masters
+/// that may have granted the lease.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     size: Size,
-    /// How long a lease can outlive its acquisition, about.
+    /// About how long a lease can outlive its acquisition.
     longest: Duration,
     table: Mutex<Table>,
 }
@@ -26,7 +26,7 @@ pub(super) struct Leftovers {
 #[derive(Debug)]
 struct Table {
     entries: HashMap<LeaseId, Entry>,
-    /// At how many entries to look for old ones.
+    /// The number of entries at which to remove old ones.
     full: usize,
 }
 
@@ -36,12 +36,12 @@ struct Entry {
     since: Instant,
 }
 
-/// What masters have answered to the acquisition of a lease.
+/// The replies of the masters to the acquisition of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Replies {
-    /// Those that have granted it.
+    /// The masters that have granted it.
     pub(super) granted: Masters,
-    /// Those that have certainly nothing of it: they refused it, or have released it since.
+    /// The masters that certainly do not have it: they refused it, or have released it since.
     pub(super) clear: Masters,
 }
 
@@ -57,12 +57,12 @@ impl Leftovers {
         }
     }
 
-    /// Notes an acquisition that was lost.
-    pub(super) fn lost(&self, lease: LeaseId, at: Replies) {
+    /// Records a failed acquisition.
+    pub(super) fn add(&self, lease: LeaseId, at: Replies) {
         let since = Instant::now();
         let mut table = self.table();
         if table.entries.len() >= table.full {
-            // The client has given up their releases.
+            // The client no longer repeats their releases.
             table
                 .entries
                 .retain(|_, entry| since < entry.since + self.longest * 2);
@@ -71,7 +71,7 @@ impl Leftovers {
         table.entries.insert(lease, Entry { at, since });
     }
 
-    /// What may be left of a lease. `None` is said once: then the lease is forgotten.
+    /// What may remain of a lease. [`Leftover::None`] is returned once: after it the lease is forgotten.
     pub(super) fn of(&self, lease: LeaseId) -> Leftover {
         let mut table = self.table();
         let Some(Entry { at, .. }) = table.entries.get(&lease) else {
@@ -88,20 +88,20 @@ impl Leftovers {
         }
     }
 
-    /// What the masters have answered to a lease that was lost.
+    /// The replies to a failed acquisition.
     pub(super) fn replies(&self, lease: LeaseId) -> Option<Replies> {
         self.table().entries.get(&lease).map(|entry| entry.at)
     }
 
-    /// A master has released a lease.
+    /// Records that a master has released a lease.
     pub(super) fn released_at(&self, lease: LeaseId, master: usize) {
         if let Some(entry) = self.table().entries.get_mut(&lease) {
             entry.at.clear.insert(master);
         }
     }
 
-    /// A majority has nothing of a lease any more.
-    pub(super) fn released(&self, lease: LeaseId) {
+    /// Forgets a lease that a majority has released.
+    pub(super) fn remove(&self, lease: LeaseId) {
         self.table().entries.remove(&lease);
     }
 
@@ -142,10 +142,10 @@ mod tests {
             (&[], &[], Leftover::Unknown),
         ] {
             let [granted, clear] = [granted, clear].map(masters);
-            leftovers.lost(lease(1), Replies { granted, clear });
+            leftovers.add(lease(1), Replies { granted, clear });
             assert_eq!(leftovers.of(lease(1)), left, "{granted:?} {clear:?}");
         }
-        // Nobody knows of it.
+        // It was not recorded.
         assert_eq!(leftovers.of(lease(2)), Leftover::Unknown);
     }
 
@@ -153,12 +153,12 @@ mod tests {
     fn a_release_goes_to_each_master_until_it_was_applied_there() {
         let leftovers = leftovers();
         let [granted, clear] = [&[0, 1][..], &[2]].map(masters);
-        leftovers.lost(lease(1), Replies { granted, clear });
+        leftovers.add(lease(1), Replies { granted, clear });
         leftovers.released_at(lease(1), 0);
         let clear = masters(&[0, 2]);
         let left = Some(Replies { granted, clear });
         assert_eq!(leftovers.replies(lease(1)), left);
-        leftovers.released(lease(1));
+        leftovers.remove(lease(1));
         assert_eq!(leftovers.replies(lease(1)), None);
     }
 
@@ -166,7 +166,7 @@ mod tests {
     async fn a_lease_that_nobody_releases_is_forgotten_when_it_has_ended() {
         let leftovers = leftovers();
         for number in 0..5_000 {
-            leftovers.lost(lease(number), Replies::default());
+            leftovers.add(lease(number), Replies::default());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         let left = leftovers.table().entries.len();

@@ -8,33 +8,33 @@ use leasehold_core::Op;
 use tokio::time::Instant;
 
 use super::orphans::Orphans;
+use crate::store::api::{BoxFuture, Reply, Request, Store};
 use crate::store::redis::RedisStore;
-use crate::store::{BoxFuture, Reply, Request, Store};
 use crate::{Error, ErrorKind};
 
-/// How many calls to one master may be without an answer. One that is stopped gets no more: the others
-/// decide, and what waits for it would only pile up.
-const UNDER_WAY_MAX: usize = 64;
+/// The number of calls in flight to one master. A master that is stopped gets no more: the others decide, and
+/// calls to it would only pile up.
+const IN_FLIGHT_MAX: usize = 64;
 
-/// How long a master that failed twice in a row is left alone at first, and at most.
-const REST_MIN: Duration = Duration::from_millis(25);
-const REST_MAX: Duration = Duration::from_secs(1);
+/// The first and the longest time for which a master is not called that failed twice in a row.
+const BACKOFF_MIN: Duration = Duration::from_millis(25);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// A master, and what is known of its health.
 #[derive(Debug)]
 pub(super) struct Master {
     pub(super) store: RedisStore,
-    under_way: AtomicUsize,
-    /// What a round trip takes, in nanoseconds, averaged.
+    in_flight: AtomicUsize,
+    /// The average round trip in nanoseconds.
     round_trip: AtomicU64,
     health: Mutex<Health>,
-    pub(super) orphans: Orphans,
+    orphans: Orphans,
 }
 
 #[derive(Debug, Default)]
 struct Health {
     failures: u32,
-    rests_until: Option<Instant>,
+    backoff_until: Option<Instant>,
     error: Option<Error>,
 }
 
@@ -42,30 +42,33 @@ impl Master {
     pub(super) fn new(store: RedisStore) -> Self {
         Self {
             store,
-            under_way: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             round_trip: AtomicU64::new(0),
             health: Mutex::default(),
             orphans: Orphans::default(),
         }
     }
 
-    /// Takes requests to the master. They are sent when this is first polled, if there is a connection.
-    pub(super) fn ask(self: &Arc<Self>, requests: Vec<Request>) -> BoxFuture<'static, Vec<Reply>> {
+    /// Applies requests at the master. If there is a connection, they are sent at the first poll.
+    pub(super) fn apply(
+        self: &Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<'static, Vec<Reply>> {
         let node = Arc::clone(self);
-        let questions = Orphans::begin(self, &requests);
+        let acquisitions = self.orphans.begin(&requests);
         Box::pin(async move {
-            // What gives something back is always told.
-            let gives_back = |request: &Request| matches!(request.op, Op::Release { .. });
-            if let Some(error) = node.rests().filter(|_| !requests.iter().any(gives_back)) {
+            // A release is always sent.
+            let releases = |request: &Request| matches!(request.op, Op::Release { .. });
+            if let Some(error) = node.backoff().filter(|_| !requests.iter().any(releases)) {
                 return vec![Reply::Rejected(error); requests.len()];
             }
             let begun = Instant::now();
             let replies = {
-                let _under_way = UnderWay::new(&node);
+                let _in_flight = InFlight::new(&node);
                 node.store.apply(requests).await
             };
             node.note(begun, &replies);
-            let again = questions.end(&replies);
+            let again = acquisitions.end(&replies);
             if !again.is_empty() {
                 node.store.apply(again).await;
             }
@@ -73,25 +76,25 @@ impl Master {
         })
     }
 
-    /// What a round trip takes here.
+    /// The average round trip.
     pub(super) fn round_trip(&self) -> Duration {
         Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
     }
 
-    /// Why it is not asked now, if it is not.
-    fn rests(&self) -> Option<Error> {
-        if self.under_way.load(Ordering::Relaxed) >= UNDER_WAY_MAX {
+    /// Why the master is not called now, if so.
+    fn backoff(&self) -> Option<Error> {
+        if self.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT_MAX {
             let message = "no answer yet to what it was asked before";
             return Some(Error::new(ErrorKind::Unreachable, message).at_store(&self.store));
         }
         let mut health = self.health();
-        let until = health.rests_until?;
+        let until = health.backoff_until?;
         let now = Instant::now();
         if now < until {
             return health.error.clone();
         }
-        // One tries; the others wait for what becomes of it.
-        health.rests_until = Some(now + REST_MIN);
+        // One call tries again; the others wait for its result.
+        health.backoff_until = Some(now + BACKOFF_MIN);
         None
     }
 
@@ -121,10 +124,10 @@ impl Master {
             Some(error) => {
                 health.failures = health.failures.saturating_add(1);
                 health.error = Some(error.clone());
-                // A connection that broke is fixed by asking again.
+                // The next call repairs a broken connection.
                 if health.failures > 1 {
-                    let rest = REST_MIN * 2_u32.saturating_pow(health.failures.min(16) - 2);
-                    health.rests_until = Some(Instant::now() + rest.min(REST_MAX));
+                    let backoff = BACKOFF_MIN * 2_u32.saturating_pow(health.failures.min(16) - 2);
+                    health.backoff_until = Some(Instant::now() + backoff.min(BACKOFF_MAX));
                 }
             }
         }
@@ -135,16 +138,16 @@ impl Master {
     }
 }
 
-struct UnderWay<'a>(&'a AtomicUsize);
+struct InFlight<'a>(&'a AtomicUsize);
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlight<'a> {
     fn new(node: &'a Master) -> Self {
-        node.under_way.fetch_add(1, Ordering::Relaxed);
-        Self(&node.under_way)
+        node.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(&node.in_flight)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,16 +1,16 @@
 //! The Redlock store: a store over many Redis masters, of which a majority decides.
 //!
-//! * `node` is one of the masters, and how it is spared while it does not answer.
-//! * `poll` takes a batch to all of them and counts: each request is a `tally`, by the rules of
+//! * `master` is one of the masters, with its backoff while it does not reply.
+//! * `broadcast` sends a batch to all of them. The votes on each request are a `tally`, by the rules of
 //!   [`leasehold_core::quorum`].
-//! * `admission` inspects masters that are new or may have forgotten, and admits them.
-//! * `gather` asks all of them something, and waits for the last only for a moment.
-//! * `leftovers` are leases that were lost, and the masters that may have granted them.
-//! * `orphans` are leases that were given up before a master answered.
-//! * `listener` passes on what the masters tell; `look` reads records of all of them.
+//! * `admission` inspects masters that are new or may have forgotten leases, and admits them.
+//! * `fan_out` calls all of them, and waits for the slowest only for a moment.
+//! * `leftovers` are the leases of failed acquisitions, and the masters that may have granted them.
+//! * `orphans` are leases that were released before a master replied to their acquisition.
+//! * `quorum_listener` combines the events of the masters; `inspect` reads the records of all of them.
 //!
-//! Nobody waits in a queue of a master: whoever was refused is told when a majority has changed, and
-//! asks again with a new lease id.
+//! The masters keep no queues: a refused client is notified when a majority has changed, and tries again
+//! with a new lease id.
 
 mod admission;
 mod broadcast;
@@ -32,34 +32,36 @@ use leasehold_core::quorum::Size;
 use leasehold_core::{ClientId, LeaseId, Op, Ttl};
 
 use self::admission::Admission;
-use self::broadcast::Poll;
-use self::fan_out::{Patience, fan_out};
+use self::broadcast::Broadcast;
+use self::fan_out::{WaitLimits, fan_out};
 use self::leftovers::Leftovers;
 use self::master::Master;
 use self::quorum_listener::QuorumListener;
-use super::redis::deployment::{Deployment, Masters};
-use super::redis::{self, RedisStore};
-use super::{
-    About, BoxFuture, Entry, Key, Keyspace, Leftover, Listener, OpenOptions, Reply, Request, Store,
-    WakeupMode,
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
+    Store, WakeupMode,
 };
+use crate::store::options::OpenOptions;
+use crate::store::redis::RedisStore;
+use crate::store::redis::deployment::{Deployment, Masters};
 use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
 
-/// One that is silent keeps nobody from connecting to the others.
-const PATIENCE: Patience = Patience {
+/// A silent master must not delay connecting to the others.
+const LIMITS: WaitLimits = WaitLimits {
     majority: None,
     others: Duration::from_secs(1),
 };
 
 /// Lock records in many Redis masters, each by itself.
 ///
-/// A lock is held if a majority of them has granted it. `2 N + 1` masters outlive the loss of `N`.
-/// Tokens grow over the majority, whatever becomes of clocks, as long as no master forgets; one that
-/// was started again is kept out until what it may have forgotten has ended. What is promised, and
-/// under which conditions, stands in `docs/guarantees.md`.
+/// A lock is held if a majority of them has granted it. `2 N + 1` masters tolerate the loss of `N`.
+/// Tokens grow over the majority, whatever the clocks do, as long as no master forgets; a master that
+/// was restarted is kept out until the leases that it may have forgotten have expired. The promises and
+/// their conditions are in `docs/guarantees.md`.
 #[derive(Debug)]
 pub struct RedlockStore {
     nodes: Vec<Arc<Master>>,
@@ -72,7 +74,7 @@ pub struct RedlockStore {
 }
 
 impl RedlockStore {
-    /// Connects to the masters that a URL names: to a majority of them at least. See
+    /// Connects to the masters that a URL names, at least to a majority of them. See
     /// [`open`](super::open) for the URLs.
     ///
     /// # Errors
@@ -82,7 +84,7 @@ impl RedlockStore {
     /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
     /// [`open`](super::open).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        let deployment = redis::deployment(url, options)?;
+        let deployment = Deployment::of(url, options)?;
         let url = deployment.to_string();
         let Deployment::Masters(masters) = deployment else {
             let message = "the URL of many masters must start with redlock:// or redlocks://";
@@ -116,10 +118,10 @@ impl RedlockStore {
         })
     }
 
-    /// Who the masters are, and whether they can be what they are to be.
+    /// Connects to the masters, and checks that they are independent.
     async fn meet(&self) -> Result<()> {
         let met = self.nodes.iter().map(|node| node.store.meet());
-        let met = fan_out(met, self.size, PATIENCE).await;
+        let met = fan_out(met, self.size, LIMITS).await;
         let mut errors = Vec::new();
         let mut runs = HashMap::new();
         let mut versions = BTreeSet::new();
@@ -174,33 +176,33 @@ impl RedlockStore {
             self.admission.open(space.namespace()).await;
         }
         let mut replies: Vec<Option<Reply>> = Vec::with_capacity(batch.len());
-        let mut asked = Vec::with_capacity(batch.len());
+        let mut allowed = Vec::with_capacity(batch.len());
         for request in batch {
-            match self.refuse(&request) {
+            match self.reject(&request) {
                 Some(error) => replies.push(Some(Reply::Rejected(error))),
                 None => {
                     replies.push(None);
-                    asked.push(request);
+                    allowed.push(request);
                 }
             }
         }
-        let poll = Poll {
+        let broadcast = Broadcast {
             nodes: &self.nodes,
             size: self.size,
             admission: &self.admission,
             leftovers: &self.leftovers,
         };
-        let polled = poll.hold(asked).await;
-        let mut polled = polled.into_iter().map(|reply| self.name_error(reply));
+        let decided = broadcast.apply(allowed).await;
+        let mut decided = decided.into_iter().map(|reply| self.name_error(reply));
         for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
-            *reply = polled.next();
+            *reply = decided.next();
         }
         replies.into_iter().flatten().collect()
     }
 
-    /// Why a request cannot be.
-    fn refuse(&self, request: &Request) -> Option<Error> {
-        // What was granted may be kept as long as it was asked for, and be given back.
+    /// Why a request cannot be applied.
+    fn reject(&self, request: &Request) -> Option<Error> {
+        // A lease that was granted may always be renewed and released.
         let Op::Acquire { ttl, .. } = request.op else {
             return None;
         };
@@ -225,12 +227,6 @@ impl RedlockStore {
         }
     }
 
-    /// How many script calls all masters together were asked for.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        self.nodes.iter().map(|node| node.store.calls()).sum()
-    }
-
     fn listeners(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<QuorumListener>>> {
         self.listeners
             .lock()
@@ -244,13 +240,11 @@ impl fmt::Display for RedlockStore {
     }
 }
 
+impl Sealed for RedlockStore {}
+
 impl Store for RedlockStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_batch(batch))
-    }
-
-    fn idempotent_acquire(&self) -> bool {
-        false
     }
 
     fn leftover(&self, lease: LeaseId) -> Leftover {
@@ -259,8 +253,8 @@ impl Store for RedlockStore {
 
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
         let listener = Arc::new(QuorumListener::new(listener, self.size));
-        for (place, node) in self.nodes.iter().enumerate() {
-            node.store.listen(space, client, listener.ear(place));
+        for (nth, node) in self.nodes.iter().enumerate() {
+            node.store.listen(space, client, listener.at_master(nth));
         }
         self.listeners().insert(client, listener);
     }
@@ -272,11 +266,16 @@ impl Store for RedlockStore {
         self.listeners().remove(&client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        let told = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
-        match self.nodes.iter().filter(told).count() >= self.size.majority() {
+    fn capabilities(&self) -> Capabilities {
+        let wakes = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
+        let majority = self.nodes.iter().filter(wakes).count() >= self.size.majority();
+        let wakeup = match majority {
             true => WakeupMode::Changes,
             false => WakeupMode::Nothing,
+        };
+        Capabilities {
+            idempotent_acquire: false,
+            ..Capabilities::new(wakeup)
         }
     }
 
@@ -294,21 +293,21 @@ impl Store for RedlockStore {
         })
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let announced = self.nodes.iter();
-            let announced = announced.map(|node| node.store.announce(space, client, about, ttl));
-            let mut announced = join_all(announced).await;
-            // It is for people only: one that knows is enough.
-            match announced.iter().position(Result::is_ok) {
-                Some(_) => Ok(()),
-                None => announced.pop().unwrap_or(Ok(())),
+            let nodes = self.nodes.iter();
+            let registered = nodes.map(|node| node.store.register_client(space, client, info, ttl));
+            let mut results = join_all(registered).await;
+            // It is for people only, so one master is enough.
+            match results.iter().any(Result::is_ok) {
+                true => Ok(()),
+                false => results.pop().unwrap_or(Ok(())),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What the masters tell, put together for one client.
+//! The events of all masters, combined for one client.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use leasehold_core::quorum::{Masters, Size};
 
-use crate::store::{Event, EventScope, Key, Listener};
+use crate::store::api::{Event, EventScope, Key, Listener};
 
-/// How many names are remembered of which too few masters have told. More are forgotten: whoever waits
-/// asks again by itself.
+/// The number of names kept of which too few masters have reported a change. More are forgotten: waiters
+/// have timers.
 const NAMES_MAX: usize = 4_096;
 
-/// The ears of one client at all masters. It is told of a change when a majority has told of it: with one
-/// alone nothing can be won, and nothing is lost.
+/// The listener of one client at all masters. The client is notified of a change when a majority has reported
+/// it: a minority can neither grant a lock nor take one away.
 pub(super) struct QuorumListener {
     listener: Weak<dyn Listener>,
     size: Size,
     changed: Mutex<HashMap<Key, Masters>>,
-    ears: Mutex<Vec<Arc<MasterListener>>>,
+    masters: Mutex<Vec<Arc<MasterListener>>>,
 }
 
-/// One of them.
+/// The listener at one master.
 struct MasterListener {
     listener: Weak<QuorumListener>,
     master: usize,
@@ -33,38 +33,39 @@ impl QuorumListener {
             listener,
             size,
             changed: Mutex::default(),
-            ears: Mutex::default(),
+            masters: Mutex::default(),
         }
     }
 
-    /// The ear at a master. It hears as long as the listener lives.
-    pub(super) fn ear(self: &Arc<Self>, master: usize) -> Weak<dyn Listener> {
-        let ear = Arc::new(MasterListener {
+    /// The listener at a master. It lives as long as this one.
+    pub(super) fn at_master(self: &Arc<Self>, master: usize) -> Weak<dyn Listener> {
+        let listener = Arc::new(MasterListener {
             listener: Arc::downgrade(self),
             master,
         });
-        let weak: Weak<MasterListener> = Arc::downgrade(&ear);
-        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
-        ears.push(ear);
+        let weak: Weak<MasterListener> = Arc::downgrade(&listener);
+        let mut masters = self.masters.lock().unwrap_or_else(PoisonError::into_inner);
+        masters.push(listener);
         weak
     }
 
-    fn hear(&self, master: usize, event: Event) {
+    fn handle(&self, master: usize, event: Event) {
         let event = match event {
-            Event::Changed(key) => match self.is_news(master, &key) {
+            Event::Changed(key) => match self.has_majority(master, &key) {
                 true => Event::Changed(key),
                 false => return,
             },
-            // It has told nothing for a while, and nobody knows of which names.
+            // The master may have missed events of any name.
             Event::Interrupted(_) => Event::Interrupted(EventScope::Store),
-            told => told,
+            other => other,
         };
         if let Some(listener) = self.listener.upgrade() {
             listener.notify(event);
         }
     }
 
-    fn is_news(&self, master: usize, key: &Key) -> bool {
+    /// Counts a change. Returns whether a majority has reported it.
+    fn has_majority(&self, master: usize, key: &Key) -> bool {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut masters = changed.remove(key).unwrap_or_default();
         masters.insert(master);
@@ -96,7 +97,7 @@ impl fmt::Debug for MasterListener {
 impl Listener for MasterListener {
     fn notify(&self, event: Event) {
         if let Some(listener) = self.listener.upgrade() {
-            listener.hear(self.master, event);
+            listener.handle(self.master, event);
         }
     }
 }

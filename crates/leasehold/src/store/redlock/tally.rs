@@ -1,15 +1,16 @@
 //! One request, and what the masters answered to it.
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step, Verdict, Vote};
 use leasehold_core::{LeaseId, Loss, Op, Outcome, ScopeName, StoreTime, Token};
 
-use super::admission::Admission;
 use super::leftovers::{Leftovers, Replies};
-use crate::store::redis::errors::is_unarmed;
-use crate::store::{Key, Reply, Request};
+use crate::error::Retry;
+use crate::store::api::{Key, Reply, Request};
+use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
 /// One request on its way to a reply.
@@ -103,8 +104,8 @@ impl Tally {
         match (self.request.op, outcome) {
             (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
             (Op::Acquire { .. }, None) if self.is_rejected() => {}
-            (Op::Acquire { lease, .. }, _) => leftovers.lost(lease, self.at),
-            (Op::Release { lease, .. }, Some(_)) => leftovers.released(lease),
+            (Op::Acquire { lease, .. }, _) => leftovers.add(lease, self.at),
+            (Op::Release { lease, .. }, Some(_)) => leftovers.remove(lease),
             _ => {}
         }
     }
@@ -170,11 +171,12 @@ impl Tally {
             }
             for step in steps {
                 if matches!(step, Step::Lost(_)) && self.is_open() {
-                    let message = match self.size.masters() - self.heard.len() {
+                    let silent = self.size.masters() - self.heard.len();
+                    let message = match silent {
                         0 => format!("the token was not written within {patience:?}"),
-                        silent => format!("no answer of {silent} within {patience:?}"),
+                        _ => format!("no answer of {silent} within {patience:?}"),
                     };
-                    self.silent(message);
+                    self.silent(silent, message);
                     self.step(step);
                 }
             }
@@ -190,9 +192,13 @@ impl Tally {
         if matches!(self.kind, Kind::Round(_)) {
             return;
         }
+        let silent = self.size.masters() - self.heard.len();
         self.heard = self.size.all();
         if self.is_open() {
-            self.silent(format!("no answer of the others within {patience:?}"));
+            self.silent(
+                silent,
+                format!("no answer of the others within {patience:?}"),
+            );
             self.no_quorum = true;
             // Whom an operator cut off is known without the others.
             self.count_revoked();
@@ -225,12 +231,16 @@ impl Tally {
         acquisition && self.no_quorum && self.at.clear == self.size.all()
     }
 
-    pub(super) fn into_reply(self, admission: &Admission) -> (Key, Reply) {
+    /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
+    pub(super) fn into_reply(
+        self,
+        kept_out: impl Fn(&ScopeName) -> Option<Duration>,
+    ) -> (Key, Reply) {
         let key = self.request.key.clone();
         let Some(reply) = self.reply else {
-            let kept_out = self.errors.iter().any(is_unarmed);
-            let left = kept_out.then(|| admission.kept_out(key.space.namespace()));
-            let error = no_quorum(self.size, &self.errors, left.flatten());
+            let not_admitted = self.errors.iter().any(is_not_admitted);
+            let wait = not_admitted.then(|| kept_out(key.space.namespace()));
+            let error = no_quorum(self.size, &self.errors, wait.flatten());
             return match self.is_rejected() {
                 true => (key, Reply::Rejected(error)),
                 false => (key, Reply::Unknown(error)),
@@ -337,10 +347,10 @@ impl Tally {
         }
     }
 
-    /// Notes that answers are missing.
-    fn silent(&mut self, message: String) {
+    /// Notes that the answers of so many masters are missing, of one at least.
+    fn silent(&mut self, masters: usize, message: String) {
         let error = Error::new(ErrorKind::Unreachable, message);
-        self.errors.push(error);
+        self.errors.extend(repeat_n(error, masters.max(1)));
     }
 
     fn applied(&mut self, outcome: Outcome) {
@@ -378,7 +388,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     });
     let said: Vec<_> = said.collect();
     // A master that does not answer may keep them out for longer.
-    let at_least = match errors.iter().all(is_unarmed) {
+    let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
         false => "at least ",
     };
@@ -391,12 +401,50 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         size.masters(),
         said.join("; ")
     );
-    let permanent = errors.iter().filter(|error| !error.is_transient()).count();
-    let error = Error::new(kind, message);
+    Error::new(kind, message).with_retry(retry(size, errors, kept_out))
+}
+
+/// Whether a majority of the masters answered, and will serve when those that refuse for a while do.
+fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
+    let count = |matches: fn(&Error) -> bool| errors.iter().filter(|error| matches(error)).count();
+    let lacking = |missing: usize| missing > size.masters() - size.majority();
+    let permanent = count(|error| !error.is_transient());
+    let refused = count(Error::is_transient_refusal);
     match kept_out {
-        Some(left) => error.with_retry_after(left),
-        None => {
-            error.with_transient(size.masters() - permanent.min(size.masters()) >= size.majority())
+        None if lacking(permanent) => Retry::Never,
+        None if refused == 0 || lacking(errors.len() - refused) => Retry::Unanswered,
+        after => Retry::Refused { after },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_that_answers_refuses_for_a_while_and_one_that_does_not_is_silent() {
+        let size = Size::new(3).unwrap();
+        let error = |retry| Error::new(ErrorKind::Store, "it failed").with_retry(retry);
+        let [never, unanswered, refused] = [
+            Retry::Never,
+            Retry::Unanswered,
+            Retry::Refused { after: None },
+        ];
+        for (errors, expected) in [
+            (&[refused, refused, refused][..], refused),
+            (&[refused, refused, unanswered], refused),
+            (&[refused, refused, never], refused),
+            (&[refused, unanswered], refused),
+            (&[refused, unanswered, unanswered], unanswered),
+            (&[refused, unanswered, never], unanswered),
+            (&[unanswered], unanswered),
+            (&[unanswered, unanswered, never], unanswered),
+            (&[refused, never, never], never),
+        ] {
+            let errors: Vec<_> = errors.iter().copied().map(error).collect();
+            assert_eq!(retry(size, &errors, None), expected, "{errors:?}");
         }
+        let after = Some(Duration::from_secs(1));
+        assert_eq!(retry(size, &[], after), Retry::Refused { after });
     }
 }

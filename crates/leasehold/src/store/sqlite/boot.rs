@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Instant;
 
+#[cfg(target_os = "linux")]
+use super::error::of_system;
 use crate::Result;
 use crate::clock::{BootClock, Clock};
 
@@ -83,7 +85,7 @@ fn boot_id() -> Result<Option<String>> {
     match std::fs::read_to_string(FILE) {
         Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
         Ok(_) => Err(unknown_boot(FILE)),
-        Err(error) => Err(unknown_boot(FILE).with_source(error)),
+        Err(error) => Err(of_system(error, |_| unknown_boot(FILE))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for a file that another process has locked.
+//! Waits for a file that another process has locked.
 
 use std::thread;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use leasehold_core::Instant;
 use super::error::Fault;
 use crate::clock::{BootClock, Clock as _};
 
-/// The first pause. A transaction of another process takes about this long on a fast disk.
-const PAUSE_MIN: Duration = Duration::from_micros(100);
+/// The first retry interval. A transaction of another process takes about this long on a fast disk.
+const INTERVAL_MIN: Duration = Duration::from_micros(100);
 
-/// The longest pause between two looks: SQLite does not tell when the file is free, and a process
-/// that works without end leaves it only for [`GAP`].
-const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// The longest retry interval: SQLite does not notify when the file is free, and a process that works
+/// continuously leaves it only for [`GAP`].
+const INTERVAL_MAX: Duration = Duration::from_millis(1);
 
-/// How long a process works without a pause before it leaves the file to others.
+/// How long a process works before it leaves the file to others.
 const TURN: Duration = Duration::from_millis(25);
 
-/// How long it does so: longer than [`PAUSE_MAX`], so everybody who waits looks at least once.
+/// How long it leaves the file: longer than [`INTERVAL_MAX`], so every waiting process tries at least once.
 const GAP: Duration = Duration::from_micros(1_200);
 
-/// Tries until it works, or fails for another reason than a locked file, or `until` has come.
+/// Retries until the attempt succeeds, fails for another reason than a locked file, or `until` has passed.
 pub(super) fn retry<T>(
     until: Instant,
     mut attempt: impl FnMut() -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let mut pause = PAUSE_MIN;
+    let mut interval = INTERVAL_MIN;
     loop {
         match attempt() {
             Err(fault) if fault.is_busy() && BootClock.now() < until => {
-                // Half of it by chance, so that two processes do not stay in step.
-                thread::sleep(pause.mul_f64(1.0 - fastrand::f64() / 2.0));
-                pause = (pause * 2).min(PAUSE_MAX);
+                // With jitter, so that two processes do not stay in step.
+                thread::sleep(interval.mul_f64(1.0 - fastrand::f64() / 2.0));
+                interval = (interval * 2).min(INTERVAL_MAX);
             }
             answer => return answer,
         }
     }
 }
 
-/// Keeps one busy process from starving the others: SQLite's lock is not fair.
+/// Keeps one busy process from starving the others, as the lock of SQLite is not fair.
 #[derive(Debug)]
 pub(super) struct Turn {
     since: Instant,
@@ -53,7 +53,7 @@ impl Turn {
         }
     }
 
-    /// Waits for work; a wait that was long enough for others starts the turn anew.
+    /// Waits for work. A wait that was long enough for others starts a new turn.
     pub(super) fn rest<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let before = BootClock.now();
         let answer = wait();
@@ -64,7 +64,7 @@ impl Turn {
     }
 
     /// Leaves the file to others if the turn was long enough.
-    pub(super) fn give_way(&mut self) {
+    pub(super) fn yield_if_long(&mut self) {
         if BootClock.now().since(self.since) >= TURN {
             thread::sleep(GAP);
             *self = Self::start();
@@ -80,10 +80,10 @@ mod tests {
 
     use super::*;
 
-    /// The transactions are long, as on a slow disk, and follow each other at once. Without the
-    /// gaps the one who waits would have to look in just the right microseconds.
+    /// The transactions are long, as on a slow disk, and follow each other immediately. Without the gaps the
+    /// waiting process would have to try in exactly the right microseconds.
     #[test]
-    fn who_waits_has_its_turn_beside_one_that_never_rests() {
+    fn a_waiting_process_is_not_starved_by_a_busy_one() {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
             let db = Connection::open(directory.path().join("x.db")).unwrap();
@@ -101,7 +101,7 @@ mod tests {
                     thread::sleep(Duration::from_millis(20));
                     db.execute_batch("COMMIT").unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
-                    turn.give_way();
+                    turn.yield_if_long();
                 }
             });
             let db = open();

@@ -9,42 +9,41 @@ use tokio::sync::oneshot;
 use super::error::Fault;
 use super::notify::Outbox;
 use super::records;
-use crate::store::{About, Key, Reply, Request};
+use crate::store::api::{ClientInfo, Key, Reply, Request};
 use crate::{Error, Result};
 
-/// A change, and since when it waits.
+/// A change, and when it was sent.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) since: Instant,
     pub(super) change: Change,
 }
 
-/// What to change, and whom to tell.
+/// A change, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Change {
     Apply {
         batch: Vec<Request>,
         reply: oneshot::Sender<Vec<Reply>>,
     },
-    Announce {
+    RegisterClient {
         client: ClientId,
-        about: About,
+        info: ClientInfo,
         ttl: Duration,
         reply: oneshot::Sender<Result<()>>,
     },
 }
 
 impl Write {
-    /// How many operations it is.
+    /// The number of its operations.
     pub(super) fn ops(&self) -> usize {
         match &self.change {
             Change::Apply { batch, .. } => batch.len(),
-            Change::Announce { .. } => 1,
+            Change::RegisterClient { .. } => 1,
         }
     }
 
-    /// Makes the change and answers each of its requests. Only once it is committed are they true,
-    /// and what is outbox by then.
+    /// Makes the change. The replies and the notifications in the outbox are valid once it is committed.
     pub(super) fn perform(
         &self,
         db: &Connection,
@@ -61,29 +60,28 @@ impl Write {
                     answer => answer,
                 })
                 .collect(),
-            Change::Announce {
-                client, about, ttl, ..
+            Change::RegisterClient {
+                client, info, ttl, ..
             } => {
-                records::announce(db, *client, about, *ttl, now)?;
+                records::register_client(db, *client, info, *ttl, now)?;
                 Ok(Vec::new())
             }
         }
     }
 
-    /// Tells what [`Write::perform`] answered. If the future that asked was dropped, nobody
-    /// listens any more; that is its right.
+    /// Sends the result of [`Write::perform`]. The future that waits for it may have been dropped.
     pub(super) fn finish(self, replies: Vec<Reply>) {
         match self.change {
             Change::Apply { reply, .. } => {
                 let _ = reply.send(replies);
             }
-            Change::Announce { reply, .. } => {
+            Change::RegisterClient { reply, .. } => {
                 let _ = reply.send(Ok(()));
             }
         }
     }
 
-    /// Tells that it failed. `lost`: what is told of leases, if the store has lost them by it.
+    /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
         match self.change {
             Change::Apply { batch, reply } => {
@@ -96,14 +94,14 @@ impl Write {
                 };
                 let _ = reply.send(batch.iter().map(failed).collect());
             }
-            Change::Announce { reply, .. } => {
+            Change::RegisterClient { reply, .. } => {
                 let _ = reply.send(Err(error.clone()));
             }
         }
     }
 }
 
-/// Applies one request and notes what is outbox for others.
+/// Applies one request, and adds its notifications to the outbox.
 fn answer(
     db: &Connection,
     request: &Request,
@@ -112,12 +110,12 @@ fn answer(
 ) -> Result<Reply, Fault> {
     let (key, mut op) = (&request.key, request.op);
     if let Op::Acquire { wait, .. } = &mut op {
-        // Whoever cannot be told does not stand in the way of those who can.
-        *wait &= !outbox.deaf();
+        // A client that cannot be notified must not delay those behind it in the queue.
+        *wait &= !outbox.is_unreachable();
     }
-    let outcome = apply(db, key, &op, now, |notice| outbox.tell(key, notice))?;
+    let outcome = apply(db, key, &op, now, |notice| outbox.add(key, notice))?;
     if let Outcome::Refused { place: Some(_), .. } = outcome {
-        outbox.somebody_waits();
+        outbox.add_waiter();
     }
     Ok(Reply::Applied { outcome, now })
 }
@@ -128,11 +126,10 @@ pub(super) fn apply(
     key: &Key,
     op: &Op,
     now: StoreTime,
-    tell: impl FnMut(&Notice) -> bool,
+    notify: impl FnMut(&Notice) -> bool,
 ) -> Result<Outcome, Fault> {
     let before = match records::load(db, key) {
-        // An operator who frees a lock by force fixes a damaged record: the clock keeps the tokens
-        // growing.
+        // A forced release repairs a damaged record: tokens keep growing by the clock.
         Err(Fault::Unreadable(_)) if *op == Op::Revoke => None,
         loaded => Some(loaded?),
     };
@@ -140,7 +137,7 @@ pub(super) fn apply(
         Some(before) => before.record.clone(),
         None => Record::default(),
     };
-    let outcome = mutex::apply(&mut record, op, now, tell);
+    let outcome = mutex::apply(&mut record, op, now, notify);
     if before.as_ref().map(|before| &before.record) != Some(&record) {
         records::save(db, key, before.as_ref(), &record)?;
     }

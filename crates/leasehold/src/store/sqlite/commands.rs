@@ -1,37 +1,31 @@
-//! What is asked of the thread.
+//! The commands to the thread.
 
 use std::collections::VecDeque;
 
 use leasehold_core::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-#[cfg(feature = "__bench")]
-use super::bare::Bare;
 use super::change::Write;
 use crate::Result;
-use crate::store::{Entry, Key, Keyspace};
+use crate::store::api::{Entry, Key, Keyspace};
 
-/// How many questions may wait for the thread; whoever comes then waits outside. Far more than a
-/// client has under way.
+/// The capacity of the queue to the thread: far more commands than a client has in flight.
 pub(super) const QUEUE_MAX: usize = 1_024;
 
-/// At most this many operations are taken in at a time, so that the first of them does not wait
-/// long for the last. A larger batch is not torn apart.
+/// The number of operations per transaction, so that the first does not wait long for the last. A larger
+/// batch is not split.
 const OPS_MAX: usize = 1_024;
 
-/// One question.
+/// One command.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Changes the file.
     Write(Write),
-    /// Looks at it.
+    /// Reads it.
     Read(Read),
-    /// Measures it.
-    #[cfg(feature = "__bench")]
-    Bare(Bare),
 }
 
-/// What to look at, and whom to tell.
+/// A read, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Read {
     Inspect {
@@ -40,39 +34,35 @@ pub(super) enum Read {
     },
     List {
         space: Keyspace,
-        /// The name after which to go on.
+        /// The name after which to continue.
         after: String,
-        /// What was found before it.
+        /// The entries before it.
         found: Vec<Entry>,
         reply: oneshot::Sender<Result<Vec<Entry>>>,
     },
 }
 
-/// The questions that came in and are not answered yet, in the order in which they came.
+/// The received commands that are not done yet, in order.
 #[derive(Debug)]
 pub(super) struct Commands {
     queue: mpsc::Receiver<Command>,
     ops: usize,
     writes: Vec<Write>,
     reads: VecDeque<Read>,
-    #[cfg(feature = "__bench")]
-    bare: VecDeque<Bare>,
 }
 
 impl Commands {
-    /// An empty inbox at the end of a queue.
+    /// The receiver of a queue.
     pub(super) fn new(queue: mpsc::Receiver<Command>) -> Self {
         Self {
             queue,
             ops: 0,
             writes: Vec::new(),
             reads: VecDeque::new(),
-            #[cfg(feature = "__bench")]
-            bare: VecDeque::new(),
         }
     }
 
-    /// Waits until something has come. `false`: all is answered and nothing can come any more.
+    /// Waits for a command. `false`: all are done and the queue is closed.
     pub(super) fn wait(&mut self) -> bool {
         if self.is_empty() {
             match self.queue.blocking_recv() {
@@ -83,7 +73,7 @@ impl Commands {
         true
     }
 
-    /// Takes in all that has come, as far as it fits into one transaction.
+    /// Receives the commands that have arrived, as far as they fit into one transaction.
     pub(super) fn take_ready(&mut self) {
         while self.ops + self.reads.len() < OPS_MAX {
             match self.queue.try_recv() {
@@ -93,23 +83,23 @@ impl Commands {
         }
     }
 
-    /// The writes that are to go into the next transaction.
+    /// The writes of the next transaction.
     pub(super) fn writes(&self) -> &[Write] {
         &self.writes
     }
 
-    /// How many operations they are.
+    /// The number of their operations.
     pub(super) fn ops(&self) -> usize {
         self.ops
     }
 
-    /// Hands out all writes.
+    /// Removes all writes.
     pub(super) fn take_writes(&mut self) -> Vec<Write> {
         self.ops = 0;
         std::mem::take(&mut self.writes)
     }
 
-    /// Hands out the writes that have waited since `instant` or longer.
+    /// Removes the writes that have waited since `instant` or longer.
     pub(super) fn take_writes_since(&mut self, instant: Instant) -> Vec<Write> {
         let (old, young) = self
             .take_writes()
@@ -120,27 +110,17 @@ impl Commands {
         old
     }
 
-    /// Hands out all reads.
+    /// Removes all reads.
     pub(super) fn take_reads(&mut self) -> VecDeque<Read> {
         std::mem::take(&mut self.reads)
     }
 
-    /// Takes a read in again, to go on after others had their turn.
+    /// Returns a read to the end of the queue, to continue after others.
     pub(super) fn put_back(&mut self, read: Read) {
         self.reads.push_back(read);
     }
 
-    /// Hands out the next thing to measure.
-    #[cfg(feature = "__bench")]
-    pub(super) fn take_bare(&mut self) -> Option<Bare> {
-        self.bare.pop_front()
-    }
-
     fn is_empty(&self) -> bool {
-        #[cfg(feature = "__bench")]
-        if !self.bare.is_empty() {
-            return false;
-        }
         self.writes.is_empty() && self.reads.is_empty()
     }
 
@@ -151,8 +131,6 @@ impl Commands {
                 self.writes.push(write);
             }
             Command::Read(read) => self.reads.push_back(read),
-            #[cfg(feature = "__bench")]
-            Command::Bare(bare) => self.bare.push_back(bare),
         }
     }
 }

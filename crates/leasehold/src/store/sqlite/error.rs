@@ -1,7 +1,12 @@
 //! What can go wrong with the file, and what to tell the user.
 
-use rusqlite::{ErrorCode, ffi};
+use std::fs::File;
+use std::io;
 
+use rusqlite::{ErrorCode, ffi};
+use rustix::io::Errno;
+
+use crate::error::Retry;
 use crate::{Error, ErrorKind};
 
 const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
@@ -73,7 +78,16 @@ impl Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
+        let fault = Self::Sqlite(error);
+        // SQLite does not report why it cannot open a file.
+        let probed = match fault.code() {
+            Some(ErrorCode::CannotOpen) => File::open("/dev/null").err(),
+            _ => None,
+        };
+        match probed.as_ref().and_then(too_many_files) {
+            Some(error) => Self::Found(error),
+            None => fault,
+        }
     }
 }
 
@@ -95,10 +109,7 @@ impl From<Fault> for Error {
                 ),
             ),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
-            Fault::Sqlite(error) => {
-                let (kind, message) = tell(&error);
-                Self::new(kind, message).with_source(error)
-            }
+            Fault::Sqlite(error) => tell(&error).with_source(error),
         }
     }
 }
@@ -112,17 +123,35 @@ pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
     Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
 }
 
-fn tell(error: &rusqlite::Error) -> (ErrorKind, String) {
+/// An error of the system: that no more files can be opened, or `otherwise`.
+pub(super) fn of_system(error: io::Error, otherwise: impl FnOnce(&io::Error) -> Error) -> Error {
+    let found = too_many_files(&error);
+    found
+        .unwrap_or_else(|| otherwise(&error))
+        .with_source(error)
+}
+
+fn too_many_files(error: &io::Error) -> Option<Error> {
+    let message = match Errno::from_io_error(error)? {
+        Errno::MFILE => "this process has too many open files: raise ulimit -n",
+        Errno::NFILE => "the system has too many open files: raise fs.file-max",
+        _ => return None,
+    };
+    Some(Error::new(ErrorKind::Store, message))
+}
+
+fn tell(error: &rusqlite::Error) -> Error {
     let (kind, message) = match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
             | ErrorCode::FileLockingProtocolFailed,
-        ) => (
-            ErrorKind::Unreachable,
-            "another process keeps the file locked; look for one that is stopped, or that uses the \
-             file with another program",
-        ),
+        ) => {
+            let message = "another process keeps the file locked; look for one that is stopped, or that \
+                           uses the file with another program";
+            return Error::new(ErrorKind::Unreachable, message)
+                .with_retry(Retry::Refused { after: None });
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
             ErrorKind::Store,
             "the file is read-only; make it and its directory writable for this user, or choose \
@@ -146,7 +175,7 @@ fn tell(error: &rusqlite::Error) -> (ErrorKind, String) {
             ErrorKind::Store,
             "the file could not be read or written; check the disk and the system's log",
         ),
-        _ => return (ErrorKind::Store, format!("SQLite failed: {error}")),
+        _ => return Error::new(ErrorKind::Store, format!("SQLite failed: {error}")),
     };
-    (kind, message.into())
+    Error::new(kind, message)
 }

@@ -11,7 +11,7 @@ use super::error::{Fault, failure};
 use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
-use crate::store::survey::FileSystem;
+use crate::store::diagnose::FileSystem;
 use crate::{Error, ErrorKind};
 
 /// At most this many statements are kept prepared: more than there are.

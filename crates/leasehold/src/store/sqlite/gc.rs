@@ -1,40 +1,38 @@
-//! Dropping what no longer matters.
+//! Garbage collection of free records, queues and clients.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
-use super::records::signed;
+use super::row::signed;
 use super::time::AHEAD;
 
-/// A sweep looks at this many records. It takes well under a millisecond.
+/// The number of records checked in one run. It takes well under a millisecond.
 const CHUNK: u32 = 512;
 
-/// After how many writes it is time for a sweep: half as many as it looks at, so that it goes
-/// around faster than records can be added.
+/// The number of writes between two runs: half of [`CHUNK`], so that all records are checked faster than
+/// new ones can be added.
 const WRITES: u32 = CHUNK / 2;
 
-/// Decides when to sweep.
+/// Decides when to collect garbage.
 ///
-/// A record that is free matters as long as somebody waits for it, or its counter is ahead of the
-/// store's time, which never falls back by more than [`AHEAD`]: after that a new record would give
-/// out larger tokens anyway.
+/// A free record is kept as long as it has waiters, or its counter is ahead of the time of the store, which
+/// never falls back by more than [`AHEAD`]: after that, a new record would give out larger tokens anyway.
 #[derive(Debug)]
 pub(super) struct GarbageCollector {
     writes: u32,
 }
 
 impl GarbageCollector {
-    /// A sweeper that has its first turn at a random moment: a process that lives for a few
-    /// writes sweeps rarely, but many of them do their share.
+    /// Starts at a random count, so that many processes with few writes each do their share.
     pub(super) fn new() -> Self {
         Self {
             writes: fastrand::u32(..WRITES),
         }
     }
 
-    /// Sweeps if enough was written since the last time. Inside the transaction of these writes.
-    pub(super) fn wrote(
+    /// Runs if there were enough writes since the last time, inside the transaction of these writes.
+    pub(super) fn count_writes(
         &mut self,
         writes: u32,
         db: &Connection,
@@ -44,15 +42,15 @@ impl GarbageCollector {
         if self.writes < WRITES {
             return Ok(());
         }
-        let dropped = sweep(db, now)?;
-        // Where much was found there is more: go on with the next write.
-        self.writes = if dropped >= CHUNK / 4 { WRITES } else { 0 };
+        let removed = collect(db, now)?;
+        // After many removals, the next run is due with the next write.
+        self.writes = if removed >= CHUNK / 4 { WRITES } else { 0 };
         Ok(())
     }
 }
 
-/// Looks at the next records after those of the last sweep, by whichever process, and goes round.
-fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
+/// Checks the next records after those of the last run of any process, in a cycle.
+fn collect(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
     let now = signed(now.as_micros());
     let start: [String; 3] = db
         .prepare_cached("SELECT swept_namespace, swept_tenant, swept_name FROM meta")?
@@ -65,7 +63,7 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
         )?
         .query_row(params![start[0], start[1], start[2], CHUNK - 1], key)
         .optional()?;
-    let dropped = db
+    let removed = db
         .prepare_cached(
             "DELETE FROM records
              WHERE (namespace, tenant, name) IN (
@@ -84,7 +82,7 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
             now,
             now.saturating_sub(AHEAD)
         ])?;
-    sweep_waiters(db, &start, end.as_ref(), now)?;
+    remove_queues(db, &start, end.as_ref(), now)?;
     let [namespace, tenant, name] = end.unwrap_or_default();
     db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
         .execute([namespace, tenant, name])?;
@@ -93,11 +91,11 @@ fn sweep(db: &Connection, now: StoreTime) -> Result<u32, Fault> {
          WHERE client IN (SELECT client FROM clients WHERE until <= ?1 LIMIT ?2)",
     )?
     .execute(params![now, CHUNK])?;
-    Ok(u32::try_from(dropped).unwrap_or(u32::MAX))
+    Ok(u32::try_from(removed).unwrap_or(u32::MAX))
 }
 
-/// Drops the queues of the names between two that nobody has asked for long enough.
-fn sweep_waiters(
+/// Removes the expired queues of the names in a range.
+fn remove_queues(
     db: &Connection,
     start: &[String; 3],
     end: Option<&[String; 3]>,

@@ -1,4 +1,4 @@
-//! The connection to whatever file is at the path.
+//! The connection to the file that is at the path.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::file::File;
 use super::liveness::LivenessLock;
 use super::notify::Listeners;
 
-/// A path, and the file there as long as it is the one that was opened.
+/// A path, and the file there, reopened when it is replaced.
 #[derive(Debug)]
 pub(super) struct Link {
     path: PathBuf,
     machine: Machine,
     listeners: Arc<Listeners>,
-    /// `None` after a fault that a new connection may fix.
+    /// `None` after a fault that reopening may fix.
     file: Option<File>,
-    /// That of the file until it is open again: this process still holds locks in it.
+    /// Kept until the file is open again: this process still holds locks in it.
     liveness: Option<LivenessLock>,
 }
 
 impl Link {
-    /// Opens the file, or creates it. Waits until `until` for others that have it locked.
+    /// Opens the file, or creates it. Waits until `until` for other processes that have it locked.
     pub(super) fn open(
         path: PathBuf,
         machine: Machine,
@@ -43,8 +43,8 @@ impl Link {
         Ok(link)
     }
 
-    /// The open file, opened anew if the file was deleted or replaced: on the old one we would lock
-    /// a file that nobody else can see. Those who listen are told, so that they ask again.
+    /// The open file, reopened if it was deleted or replaced: locks in the old one exclude no other process.
+    /// The clients are notified, so that they check their locks.
     pub(super) fn get(&mut self, until: Instant) -> Result<&File, Fault> {
         if self
             .file
@@ -61,8 +61,8 @@ impl Link {
         self.reopened(until)
     }
 
-    /// Does what may fix a fault for the next request.
-    pub(super) fn look_into(&mut self, fault: &Fault) {
+    /// Recovers from a fault for the next request, where that is possible.
+    pub(super) fn recover(&mut self, fault: &Fault) {
         if fault.wants_reopening()
             && let Some(file) = self.file.take()
         {

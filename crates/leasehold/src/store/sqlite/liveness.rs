@@ -7,8 +7,10 @@
 //! boot ids of their containers are.
 //!
 //! The descriptors stay open, without a lock, when the last store of this process is dropped: to
-//! close one would drop all POSIX locks that SQLite has on the same file in this process. A process
-//! keeps one for each file that it ever opened and that is not deleted. A fork opens its own: what it
+//! close one would drop all POSIX locks that SQLite has on the same file in this process. Those of the
+//! stores are known, but the program may have a connection of its own to the file, and SQLite would
+//! believe in its locks for the next store as well. A process keeps one for each file that it ever
+//! opened and that is not deleted, up to its limit of open files. A fork opens its own: what it
 //! inherited is the same lock as its parent's, which either would unlock for both.
 
 use std::fs::File;
@@ -21,7 +23,7 @@ use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::error::{Fault, failure};
+use super::error::{Fault, failure, of_system};
 use super::path;
 use crate::process::Process;
 use crate::{Error, ErrorKind};
@@ -144,6 +146,5 @@ fn is_deleted(file: &File) -> bool {
 fn unlockable(error: io::Error) -> Fault {
     let message =
         "its file system cannot lock files between processes; choose a path on a local disk";
-    let error = Error::new(ErrorKind::InvalidConfig, message).with_source(error);
-    error.into()
+    of_system(error, |_| Error::new(ErrorKind::InvalidConfig, message)).into()
 }

@@ -1,44 +1,43 @@
-//! The size of SQLite's write-ahead log.
+//! The size of the write-ahead log of SQLite.
 //!
-//! A reader that leaves a transaction open keeps what was written since from going back into the file,
-//! so the log grows, until the disk is full.
+//! A reader that leaves a transaction open prevents checkpoints, so the log grows until the disk is full.
 
 use std::fs;
 use std::path::Path;
 
 use super::file::File;
 use super::path;
-use crate::store::survey::LOG_MAX;
+use crate::store::diagnose::LOG_MAX;
 
-/// After how many transactions the size is looked at: it costs a system call.
+/// The number of transactions between two checks of the size, which cost a system call.
 const TRANSACTIONS: u32 = 256;
 
-/// Reports a log that is too large, once for each time that it grows.
+/// Reports a log that is too large, once per growth.
 #[derive(Debug, Default)]
 pub(super) struct LogMonitor {
     transactions: u32,
     reported: bool,
 }
 
-/// A log that is too large, and cannot be written back.
+/// A log that is too large and cannot be checkpointed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LogReport {
     pub(super) bytes: u64,
-    /// How many pages are in it.
+    /// The number of its pages.
     pub(super) pages: i64,
-    /// How many of them were written back by now.
+    /// The number of pages that were written back.
     pub(super) written_back: i64,
 }
 
 impl LogMonitor {
-    /// Counts a transaction, looks at the size if it is time, and logs a warning if it is too large.
+    /// Counts a transaction. Logs a warning if the size is due to be checked and too large.
     pub(super) fn committed(&mut self, file: &File) {
         self.transactions += 1;
         if self.transactions < TRANSACTIONS {
             return;
         }
         self.transactions = 0;
-        if let Some(report) = self.examine(file) {
+        if let Some(report) = self.check(file) {
             tracing::warn!(
                 path = %file.path.display(),
                 bytes = report.bytes,
@@ -51,7 +50,7 @@ impl LogMonitor {
         }
     }
 
-    fn examine(&mut self, file: &File) -> Option<LogReport> {
+    fn check(&mut self, file: &File) -> Option<LogReport> {
         let bytes = size(&file.path)?;
         if bytes <= LOG_MAX {
             self.reported = false;
@@ -60,7 +59,7 @@ impl LogMonitor {
             return None;
         }
         let (pages, written_back) = file.write_log_back()?;
-        // If all was written back, the next transaction starts the log over.
+        // If all pages were written back, the next transaction resets the log.
         self.reported = written_back < pages;
         self.reported.then_some(LogReport {
             bytes,
@@ -70,7 +69,7 @@ impl LogMonitor {
     }
 }
 
-/// How many bytes the log of a file has.
+/// The size of the log of a file in bytes.
 pub(super) fn size(path: &Path) -> Option<u64> {
     let log = fs::metadata(path::beside(path, "-wal"));
     log.map(|log| log.len()).ok()
@@ -98,16 +97,16 @@ mod tests {
         let mut monitor = LogMonitor::default();
         for _ in 0..2 {
             reader.execute_batch("BEGIN; SELECT * FROM filler").unwrap();
-            assert_eq!(monitor.examine(&file), None);
+            assert_eq!(monitor.check(&file), None);
             let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
             while size(&path).unwrap() <= LOG_MAX {
                 file.db.execute_batch(fill).unwrap();
             }
-            let report = monitor.examine(&file).unwrap();
+            let report = monitor.check(&file).unwrap();
             assert!(report.bytes > LOG_MAX && report.written_back < report.pages);
             file.db.execute_batch(fill).unwrap();
-            assert_eq!(monitor.examine(&file), None, "once is enough");
-            // The log is shortened when it starts over.
+            assert_eq!(monitor.check(&file), None, "reported twice");
+            // The log is truncated when it is reset.
             reader.execute_batch("COMMIT").unwrap();
             file.write_log_back().unwrap();
             file.db.execute_batch(fill).unwrap();

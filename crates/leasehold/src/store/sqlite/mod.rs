@@ -1,27 +1,25 @@
 //! The SQLite store: real locks between the processes of one machine, over one file.
 //!
-//! One thread per store owns the connection, so that no disk is ever waited for on the async
-//! runtime. It commits what has come in together.
+//! One thread per store owns the connection, so that the async runtime never waits for a disk. It commits
+//! all commands that have arrived together.
 //!
-//! A file is for one machine: one kernel, with any number of processes and containers. It is
-//! refused on network file systems, under a second name, and a second kernel that writes it is
-//! noticed by the first. When the machine was restarted, no process lives that held a lock, so all
-//! are free. A kernel lock on the file shows whether one lives.
+//! A file is for one machine: one kernel, with any number of processes and containers. It is refused on
+//! network file systems and under a second name, and a second kernel that writes it is detected by the first.
+//! After a restart of the machine no holder lives, so all locks are free. A kernel lock on the file shows
+//! whether a process lives.
 //!
-//! If the file is deleted or replaced while it is used, its locks are gone, as with a server that
-//! lost its data: holders learn it at the next request of their store.
+//! If the file is deleted or replaced while it is used, its locks are lost, as with a server that lost its
+//! data: holders learn it at their next request.
 //!
-//! Whoever is refused waits in a queue in the file, and is told when it was granted the lock: over a
-//! socket in the directory `FILE-wake`, if it is another process. Such a socket also shows whether its
-//! process lives, so nobody waits for a waiter that was killed. Where no sockets can be made, those
-//! who wait ask again after a pause.
+//! A refused client joins a queue in the file, and is notified when it is granted the lock: if it is another
+//! process, over a socket in the directory `FILE-wake`. The socket also shows whether its process lives, so
+//! that killed waiters are skipped. Where no sockets can be created, waiters poll.
 
-#[cfg(feature = "__bench")]
-mod bare;
 mod boot;
 mod busy;
 mod change;
 mod commands;
+mod diagnose;
 mod error;
 mod file;
 mod gc;
@@ -33,8 +31,8 @@ mod notify;
 mod opened;
 mod path;
 mod records;
+mod row;
 mod schema;
-mod survey;
 mod time;
 mod transaction;
 mod waiters;
@@ -48,23 +46,24 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-#[cfg(feature = "__bench")]
-use leasehold_core::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
+#[doc(hidden)]
 pub use self::boot::Machine;
 use self::change::{Change, Write};
 use self::commands::{Command, Read};
+pub(super) use self::diagnose::diagnose;
 use self::link::Link;
 use self::notify::{Listeners, Notifier};
-pub(super) use self::survey::survey;
 use self::worker::Worker;
-use super::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
-    WakeupMode, refuse_replicated,
-};
 use crate::clock::{BootClock, Clock};
 use crate::process::Process;
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
+    refuse_replicated,
+};
+use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
 
 /// Lock records in a file, shared by the processes of one machine.
@@ -78,7 +77,7 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
-/// Dropping it does not block. Its thread finishes what was asked before, then closes the file.
+/// Dropping it does not block. Its thread finishes the commands before, then closes the file.
 pub struct SqliteStore {
     path: PathBuf,
     queue: mpsc::Sender<Command>,
@@ -89,12 +88,12 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a file, or creates it, on a clock of the caller's: for tests that drive the time. All
-    /// stores on the file must share that clock.
+    /// Opens a file, or creates it, on a given clock, for tests that control the time. All stores on the file
+    /// must share that clock.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, the file may have been created, and is closed again.
+    /// If the future is dropped, the file is closed. It may have been created.
     ///
     /// # Errors
     ///
@@ -104,7 +103,7 @@ impl SqliteStore {
         Self::start(path, Machine::with_clock(clock)?, &OpenOptions::default()).await
     }
 
-    /// Opens a file, or creates it, on another machine: for tests that restart it.
+    /// Opens a file, or creates it, on a given machine, for tests that restart it.
     #[doc(hidden)]
     pub async fn open_on(
         path: impl AsRef<Path>,
@@ -114,25 +113,11 @@ impl SqliteStore {
         Self::start(path::absolute(path.as_ref())?, machine, options).await
     }
 
-    /// How many transactions that change the file this store has committed.
+    /// The number of write transactions committed so far.
     #[doc(hidden)]
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.transactions.load(Ordering::Relaxed)
-    }
-
-    /// Acquires and releases, each in a transaction of its own: what the file does without this
-    /// library's grouping.
-    ///
-    /// # Errors
-    ///
-    /// As the file's answer says.
-    #[cfg(feature = "__bench")]
-    #[doc(hidden)]
-    pub fn bare_pair<'a>(&'a self, key: &'a Key, lease: LeaseId) -> BoxFuture<'a, Result<()>> {
-        let key = key.clone();
-        let job = move |reply| Command::Bare(bare::Bare { key, lease, reply });
-        Box::pin(async move { self.ask_one(job).await })
     }
 
     pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
@@ -151,8 +136,8 @@ impl SqliteStore {
         };
         let (opened, answer) = oneshot::channel();
         let path = store.path.clone();
-        let until = BootClock.now().after(patience(options.connect_timeout));
-        let patience = patience(options.response_timeout);
+        let until = BootClock.now().after(wait_limit(options.connect_timeout));
+        let wait_limit = wait_limit(options.response_timeout);
         let transactions = Arc::clone(&store.transactions);
         let listeners = Arc::clone(&store.listeners);
         thread::Builder::new()
@@ -162,7 +147,7 @@ impl SqliteStore {
                 match Link::open(path, machine, listeners, until) {
                     Ok(link) => {
                         if opened.send(Ok(())).is_ok() {
-                            Worker::new(link, notifier, jobs, patience, transactions).run();
+                            Worker::new(link, notifier, jobs, wait_limit, transactions).run();
                         }
                     }
                     Err(fault) => {
@@ -177,34 +162,34 @@ impl SqliteStore {
             })?;
         let opened = match tokio::time::timeout(options.connect_timeout, answer).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(_)) => Err(gone()),
-            Err(_) => Err(late("opened", options.connect_timeout)),
+            Ok(Err(_)) => Err(thread_ended()),
+            Err(_) => Err(timed_out("opened", options.connect_timeout)),
         };
         opened.map_err(|error| error.at_store(&store))?;
         Ok(store)
     }
 
-    /// Asks the thread and waits for its answer.
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
-        // Its thread is in the other process.
+    /// Sends a command to the thread, and waits for its result.
+    async fn call<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
+        // After a fork, the thread is in the parent.
         self.process.check().map_err(|error| error.at_store(self))?;
         let (reply, answer) = oneshot::channel();
         let job = job(reply);
-        let asked = async {
-            self.queue.send(job).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())
+        let called = async {
+            self.queue.send(job).await.map_err(|_| thread_ended())?;
+            answer.await.map_err(|_| thread_ended())
         };
-        let answer = tokio::time::timeout(self.response_timeout, asked).await;
+        let answer = tokio::time::timeout(self.response_timeout, called).await;
         answer
-            .unwrap_or_else(|_| Err(late("read or written", self.response_timeout)))
+            .unwrap_or_else(|_| Err(timed_out("read or written", self.response_timeout)))
             .map_err(|error| error.at_store(self))
     }
 
-    async fn ask_one<T>(
+    async fn try_call<T>(
         &self,
         job: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
     ) -> Result<T> {
-        let answer = self.ask(job).await?;
+        let answer = self.call(job).await?;
         answer.map_err(|error| error.at_store(self))
     }
 
@@ -217,6 +202,8 @@ impl SqliteStore {
     }
 }
 
+impl Sealed for SqliteStore {}
+
 impl Store for SqliteStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move {
@@ -228,7 +215,7 @@ impl Store for SqliteStore {
                 return refused;
             }
             let job = |reply| write(Change::Apply { batch, reply });
-            match self.ask(job).await {
+            match self.call(job).await {
                 Ok(replies) => replies.into_iter().map(|reply| self.named(reply)).collect(),
                 Err(error) => vec![Reply::Unknown(error); ops],
             }
@@ -243,14 +230,14 @@ impl Store for SqliteStore {
         self.listeners.remove(client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.listeners.wakeup_mode()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(self.listeners.wakeup_mode())
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         let key = key.clone();
         let job = |reply| Command::Read(Read::Inspect { key, reply });
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
@@ -263,46 +250,46 @@ impl Store for SqliteStore {
                 reply,
             })
         };
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         _space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        let about = about.clone();
+        let info = info.clone();
         let job = move |reply| {
-            write(Change::Announce {
+            write(Change::RegisterClient {
                 client,
-                about,
+                info,
                 ttl,
                 reply,
             })
         };
-        Box::pin(self.ask_one(job))
+        Box::pin(self.try_call(job))
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // In a fork they are those of the other process, which are shut down and removed for it, too.
+        // In a fork the sockets are those of the parent, and must stay.
         if self.process.is_current() {
             self.listeners.clear();
         }
     }
 }
 
-/// The URL of a store as its `Display` shows it.
+/// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
-    Ok(Shown(&path::parse(url)?).to_string())
+    Ok(Url(&path::parse(url)?).to_string())
 }
 
-struct Shown<'a>(&'a Path);
+struct Url<'a>(&'a Path);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Url<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sqlite:{}", self.0.display())
     }
@@ -310,7 +297,7 @@ impl fmt::Display for Shown<'_> {
 
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Shown(&self.path).fmt(f)
+        Url(&self.path).fmt(f)
     }
 }
 
@@ -331,17 +318,17 @@ fn write(change: Change) -> Command {
     })
 }
 
-/// How long the thread waits for other processes: less than the timeout, so that its answer, which
-/// is certain, comes before the caller gives up.
-fn patience(timeout: Duration) -> Duration {
+/// How long the thread waits for other processes: less than the timeout, so that its result, which is certain,
+/// arrives before the caller gives up.
+fn wait_limit(timeout: Duration) -> Duration {
     timeout / 4 * 3
 }
 
-fn gone() -> Error {
+fn thread_ended() -> Error {
     Error::new(ErrorKind::Store, "its thread has ended")
 }
 
-fn late(what: &str, timeout: Duration) -> Error {
+fn timed_out(what: &str, timeout: Duration) -> Error {
     Error::new(
         ErrorKind::Unreachable,
         format!("the file could not be {what} within {timeout:?}; the disk is too slow or stuck"),

@@ -1,10 +1,10 @@
-//! Telling waiters that they were granted the lock.
+//! Notifications of waiters that were granted the lock.
 //!
-//! Clients of this store are told directly. One of another process, or of another store on the same
-//! file, has a notify_socket: a datagram socket in a directory beside the file, under its client id. Whoever
-//! grants a lock looks first whether somebody listens there, which the kernel knows, so that a
-//! waiter that is gone is passed over in the same transaction. After the commit it rings. Ringing
-//! never waits; who does not hear it asks again when its timer says so.
+//! Clients of this store are called directly. A client of another process, or of another store on the same
+//! file, has a notify socket: a datagram socket in a directory beside the file, named by its client id. A
+//! grant first checks whether the socket of the waiter is open, which the kernel knows, so that a dead waiter
+//! is skipped in the same transaction. After the commit the message is sent. Sending never blocks; a waiter
+//! that misses a message repeats its request when its timer expires.
 
 #[cfg(unix)]
 mod directory;
@@ -22,11 +22,11 @@ mod socket;
 mod unsupported;
 
 #[cfg(not(unix))]
-use self::unsupported as notify_socket;
-#[cfg(not(unix))]
-use self::unsupported as call;
-#[cfg(not(unix))]
 use self::unsupported as directory;
+#[cfg(not(unix))]
+use self::unsupported as send;
+#[cfg(not(unix))]
+use self::unsupported as socket;
 
 pub(super) use self::listeners::Listeners;
 pub(super) use self::notifier::Notifier;

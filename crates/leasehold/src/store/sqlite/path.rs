@@ -4,7 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::survey::FileSystem;
+use super::error::of_system;
+use crate::store::diagnose::FileSystem;
 use crate::{Error, ErrorKind, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.
@@ -119,12 +120,13 @@ fn create_file(path: &Path) -> Result<()> {
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(wrong(format!(
-            "the file cannot be created ({}); make its directory writable for this user or choose \
-             another path",
-            error.kind()
-        ))
-        .with_source(error)),
+        Err(error) => Err(of_system(error, |error| {
+            wrong(format!(
+                "the file cannot be created ({}); make its directory writable for this user or choose \
+                 another path",
+                error.kind()
+            ))
+        })),
     }
 }
 

@@ -4,21 +4,21 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Name, Queue, Record, RecordHolder, StoreTime, Token};
-use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, params};
 
 use super::error::Fault;
+use super::row::{columns, get, signed, unsigned};
 use super::waiters;
 use crate::Error;
-use crate::store::{About, Entry, Key, Keyspace};
+use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
 
-/// How many entries one look takes at most, so that a long list holds nobody up.
+/// The number of entries per page, so that a long list does not delay other commands.
 const PAGE: u32 = 1_000;
 
-/// What the file remembers of a name.
+/// The stored record of a name.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    /// The record. Nothing is an empty one.
+    /// The record; empty if there is none.
     pub(super) record: Record,
     rows: Vec<waiters::Row>,
 }
@@ -50,7 +50,7 @@ pub(super) fn load(db: &Connection, key: &Key) -> Result<Loaded, Fault> {
     Ok(loaded)
 }
 
-/// Writes a record down. `before`: what the file remembers of it; `None`, if nobody can read that.
+/// Stores a record. `before` is what is stored; `None` if that is unreadable.
 pub(super) fn save(
     db: &Connection,
     key: &Key,
@@ -83,7 +83,7 @@ fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
         tenant,
         name,
         hold.map(|hold| hold.lease.client.to_string()),
-        // SQLite's integers are signed; the bits are the same.
+        // The integers of SQLite are signed; the bits are the same.
         hold.map(|hold| hold.lease.number.cast_signed()),
         hold.map(|hold| hold.count.get()),
         hold.map(|hold| signed(hold.expires_at.as_micros())),
@@ -93,7 +93,7 @@ fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The entry of a name that is held at `now`.
+/// The entry of a lock, if it is held at `now`.
 pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token,
@@ -109,12 +109,12 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     }
 }
 
-/// One page of the entries of a space, ordered by name.
+/// One page of the entries of a keyspace, ordered by name.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    /// Those that are held.
+    /// The locks that are held.
     pub(super) entries: Vec<Entry>,
-    /// The name after which the next page starts. `None`: there is none.
+    /// The name after which the next page starts. `None` after the last page.
     pub(super) next: Option<String>,
 }
 
@@ -152,11 +152,11 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Writes down who a client is.
-pub(super) fn announce(
+/// Stores the description of a client.
+pub(super) fn register_client(
     db: &Connection,
     client: ClientId,
-    about: &About,
+    info: &ClientInfo,
     ttl: Duration,
     now: StoreTime,
 ) -> Result<(), Fault> {
@@ -170,29 +170,14 @@ pub(super) fn announce(
     let ttl = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
     statement.execute(params![
         client.to_string(),
-        about.host,
-        about.pid,
-        about.program,
-        about.label,
-        signed(about.since_ms),
+        info.host,
+        info.pid,
+        info.program,
+        info.label,
+        signed(info.since_millis()),
         signed(now.as_micros().saturating_add(ttl)),
     ])?;
     Ok(())
-}
-
-/// A number as SQLite keeps it. Those beyond its range mean "never" as well as the largest.
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// What a row of a key starts with.
-pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
-    let space = &key.space;
-    (
-        space.namespace().as_str(),
-        space.tenant().as_str(),
-        key.name.as_str(),
-    )
 }
 
 fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault> {
@@ -205,9 +190,9 @@ fn entry(row: &Row<'_>, key: Key, now: StoreTime) -> Result<Option<Entry>, Fault
         key,
         lease: hold.lease,
         count: hold.count.get(),
-        left: now.until(hold.expires_at),
+        time_left: now.until(hold.expires_at),
         token: record.last_token,
-        client: about(row),
+        client: client_info(row),
     }))
 }
 
@@ -237,28 +222,15 @@ fn last_token(row: &Row<'_>) -> Result<Option<Token>, Fault> {
     }
 }
 
-/// Only for people who look, so a row that cannot be read is as good as none.
-fn about(row: &Row<'_>) -> Option<About> {
-    Some(About {
+/// `None` also for a row that cannot be read: no rule depends on it.
+fn client_info(row: &Row<'_>) -> Option<ClientInfo> {
+    let mut info = ClientInfo {
         host: row.get("host").ok()?,
         pid: row.get("pid").ok()?,
         program: row.get("program").ok()?,
         label: row.get("label").ok()?,
-        since_ms: unsigned(row, "since_ms").ok()??,
-    })
-}
-
-fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
-    match get::<Option<i64>>(row, column)? {
-        Some(value) => match u64::try_from(value) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(Fault::Unreadable(column)),
-        },
-        None => Ok(None),
-    }
-}
-
-/// A value that leasehold wrote is of the right type and in its range.
-pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
-    row.get(column).map_err(|_| Fault::Unreadable(column))
+        ..ClientInfo::default()
+    };
+    info.set_since_millis(unsigned(row, "since_ms").ok()??);
+    Some(info)
 }

@@ -1,6 +1,6 @@
-//! What is in the file.
+//! The schema of the file.
 
-/// Says in the header of the file whose it is: "LSHD".
+/// Identifies the file in its header: "LSHD".
 pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// The version of the tables below, `user_version` of the file.
@@ -9,10 +9,10 @@ pub(super) const VERSION: i32 = 1;
 /// The tables. All times are microseconds of the store's clock, see
 /// [`super::time`]; a ttl is in milliseconds.
 ///
-/// `meta` has one row: the start of the machine that `anchor` belongs to, the bound of all times
-/// given out, and how far the last sweep went.
-/// A record without `client` is free and kept for its counter, or for its queue. `queue_until` is
-/// when that is forgotten; without it there is none, and nobody looks at `waiters`.
+/// `meta` has one row: the boot id of the machine to which `anchor` belongs, the upper bound of all times
+/// given out, and the position of the garbage collector.
+/// A record without `client` is free and kept for its counter or its queue. `queue_until` is when the queue
+/// expires; without it there is no queue, and `waiters` is not read.
 pub(super) const TABLES: &str = "
     CREATE TABLE meta (
         id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -1,17 +1,17 @@
 //! The store's clock: the same for every process, and never set back.
 //!
-//! Now is `anchor` + how long the machine runs. The first process after a start of the machine
-//! writes the anchor, so that the store's time continues near the wall clock; all others read it.
-//! Setting the wall clock moves nothing, and suspend counts. Where the system cannot tell one start
-//! from another, now is the wall clock, and setting it moves leases.
+//! Now is `anchor` plus the uptime of the machine. The first process after a boot writes the anchor, so that
+//! the time of the store continues near the wall clock; all others read it. Setting the wall clock changes
+//! nothing, and suspend counts. Where the system has no boot ids, now is the wall clock, and setting it moves
+//! leases.
 //!
-//! The boot id alone does not show a start of the machine: containers may have boot ids of their own.
-//! So the anchor is written only by a process that has the file open alone. Everybody else joins: a
-//! process that is seen to live runs under the same kernel, and its anchor is right for all.
+//! The boot id alone does not identify a boot: containers may have boot ids of their own. So the anchor is
+//! written only by a process that has the file open alone. All others join: a process that is known to live
+//! runs under the same kernel, and its anchor is right for all.
 //!
-//! `high` is larger than every time given out so far. It is written ahead, so that it costs a
-//! write only every [`AHEAD`]. The time never falls behind it by more than that, whatever a clock
-//! shows; and after a start of the machine it begins there if the wall clock is behind.
+//! `high` is larger than every time given out so far. It is written ahead, so that it costs a write only
+//! every [`AHEAD`]. The time never falls behind it by more than that, whatever a clock shows; and after a
+//! boot it begins there if the wall clock is behind.
 
 use leasehold_core::StoreTime;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ffi, params};
@@ -23,17 +23,17 @@ use super::error::{Fault, failure};
 pub(super) const AHEAD: i64 = 10_000_000;
 
 /// How far the anchor may be from the wall clock under one kernel, in microseconds: it is written up to
-/// [`AHEAD`] too large, and the wall clock is corrected by seconds. Two starts of a machine are
-/// farther apart, or else its leases run to their end.
+/// [`AHEAD`] too large, and the wall clock is corrected by seconds. Two boots are farther apart; otherwise the
+/// leases run to their end.
 const WALL_DRIFT: u64 = AHEAD.unsigned_abs() + 5_000_000;
 
-/// The time, for those who only look.
+/// The time, for reads.
 pub(super) fn now(db: &Connection, machine: &Machine) -> Result<StoreTime, Fault> {
     Ok(store_time(Meta::read(db, machine)?.now(machine)))
 }
 
-/// The time, inside a transaction that writes. To be asked for once in it: all that is asked of a
-/// transaction was sent before, so one time is right for all.
+/// The time, inside a write transaction. Called once per transaction: all its requests were sent before, so
+/// one time is right for all.
 pub(super) fn tick(db: &Connection, machine: &Machine) -> Result<StoreTime, Fault> {
     let meta = Meta::read(db, machine)?;
     let now = meta.now(machine);
@@ -44,15 +44,14 @@ pub(super) fn tick(db: &Connection, machine: &Machine) -> Result<StoreTime, Faul
     Ok(store_time(now))
 }
 
-/// Whether the anchor is one of this machine, as far as its boot id and its clock show.
+/// Whether the anchor is of this boot, as far as the boot id and the clock show.
 pub(super) fn is_anchored(db: &Connection, machine: &Machine) -> Result<bool, Fault> {
     let meta = Meta::find(db)?;
     Ok(meta.is_some_and(|meta| meta.boot_id == machine.boot_id && meta.may_be_now(machine)))
 }
 
-/// Makes the anchor one of this start of the machine, for a process that has the file open alone.
-/// If the machine was started again, nobody lives who held a lock or waited for it, so all are free.
-/// Inside a transaction.
+/// Sets the anchor to this boot, for a process that has the file open alone. If the machine was restarted, no
+/// holder and no waiter lives, so all locks are freed. Inside a transaction.
 pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     let meta = Meta::find(db)?;
     if meta
@@ -84,14 +83,14 @@ pub(super) fn anchor(db: &Connection, machine: &Machine) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The boot id under which the file is used by those who have it open, for a process of the same
-/// kernel that joins them.
+/// The boot id under which other processes have the file open, for a process of the same kernel that joins
+/// them.
 pub(super) fn joined_boot_id(db: &Connection, machine: &Machine) -> Result<Option<String>, Fault> {
     match Meta::find(db)? {
         Some(meta) if meta.boot_id == machine.boot_id || meta.may_be_now(machine) => {
             Ok(meta.boot_id)
         }
-        // Another program has locked the file, not one that uses these locks.
+        // The file is locked by a program that does not use this library.
         _ => Err(failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY)),
     }
 }
@@ -135,14 +134,14 @@ impl Meta {
         self.anchor.saturating_add(machine.uptime())
     }
 
-    /// `false`: the machine was certainly started again since the anchor was written. Its clock shows
-    /// less than it did.
+    /// `false` if the machine was certainly restarted since the anchor was written: its clock shows less than
+    /// before.
     fn may_be_now(&self, machine: &Machine) -> bool {
         machine.boot_id.is_none() || self.by_anchor(machine) >= self.high.saturating_sub(AHEAD)
     }
 
-    /// Whether the machine was started when the anchor says, so that only the container is another
-    /// one. What a killed process left may still run then, so its leases go on to their end.
+    /// Whether the machine was booted when the anchor says, so that only the container is another one. Then
+    /// leases of killed processes run to their end.
     fn is_same_start(&self, machine: &Machine) -> bool {
         let apart = self.by_anchor(machine).abs_diff(machine.wall());
         self.may_be_now(machine) && apart <= WALL_DRIFT

@@ -1,4 +1,4 @@
-//! One transaction, and what it means if it fails.
+//! One transaction, and the meaning of its failure.
 
 use leasehold_core::Instant;
 use rusqlite::Connection;
@@ -9,14 +9,13 @@ use super::error::Fault;
 /// Why a transaction failed.
 #[derive(Debug)]
 pub(super) struct Failed {
-    /// What happened.
+    /// The fault.
     pub(super) fault: Fault,
-    /// Whether it may have been applied in spite of it, or may yet be.
+    /// Whether it may nevertheless have been applied, or may still be.
     pub(super) undetermined: bool,
 }
 
-/// Runs `work` in a transaction that no other process can disturb. Waits until `until` for others
-/// to finish theirs.
+/// Runs `work` in an exclusive write transaction. Waits until `until` for those of other processes.
 pub(super) fn run<T>(
     db: &Connection,
     until: Instant,
@@ -57,8 +56,8 @@ fn execute(db: &Connection, sql: &str) -> Result<(), Fault> {
 }
 
 fn roll_back(db: &Connection) {
-    // SQLite has done it itself after some errors. If it cannot be done, the next transaction
-    // cannot begin, and that is told then.
+    // After some errors SQLite has already done it. If it fails, the next transaction cannot begin, and
+    // reports that.
     if !db.is_autocommit() {
         let _ = execute(db, "ROLLBACK");
     }
@@ -76,9 +75,9 @@ mod tests {
     use crate::store::sqlite::file::File;
     use crate::{Error, ErrorKind};
 
-    /// A limit on the pages of the file is the only full disk that every machine has.
+    /// A limit on the pages of the file simulates a full disk.
     #[test]
-    fn a_full_disk_undoes_the_transaction_and_is_told() {
+    fn a_full_disk_undoes_the_transaction_and_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let machine = Machine::with_clock(Arc::new(BootClock)).unwrap();
         let file = File::open(&directory.path().join("locks.db"), &machine).unwrap();

@@ -1,16 +1,16 @@
-//! Queues as rows, one for each waiter. Looked at only if the record says that it has a queue.
+//! Queues as rows, one per waiter. They are read only if the record has a queue.
 
 use leasehold_core::{LeaseId, Queue, TokenCount, Ttl, Waiter};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::records::{columns, get};
-use crate::store::Key;
+use super::row::{columns, get};
+use crate::store::api::Key;
 
-/// No queue that leasehold wrote gets this far.
+/// No queue that leasehold wrote has positions beyond this.
 const POSITION_MAX: i64 = 1 << 53;
 
-/// A row: where somebody stands, and who.
+/// A row: a position and its waiter.
 pub(super) type Row = (i64, Waiter);
 
 /// The rows of a name, the head first.
@@ -27,7 +27,7 @@ pub(super) fn load(db: &Connection, key: &Key) -> Result<Vec<Row>, Fault> {
     Ok(found)
 }
 
-/// Makes the rows of a name those of `queue`. `before`: what they are; `None`, if nobody knows.
+/// Stores the queue of a name. `before` are the stored rows; `None` if they are unknown.
 pub(super) fn save(
     db: &Connection,
     key: &Key,
@@ -36,12 +36,12 @@ pub(super) fn save(
 ) -> Result<(), Fault> {
     let before = before.unwrap_or_default();
     if before.is_empty() {
-        // What nobody knows of must not come up in a new queue.
+        // Unknown rows must not appear in a new queue.
         clear(db, key)?;
     }
     let mut waiters = queue.waiters().peekable();
     let mut end = 0;
-    // Whoever stays keeps its order, and whoever joins does so at the end.
+    // Waiters that stay keep their order, and new ones are at the end.
     for (position, waiter) in before {
         end = position + 1;
         if waiters.next_if_eq(&waiter).is_none() {

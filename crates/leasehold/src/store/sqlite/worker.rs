@@ -1,7 +1,7 @@
 //! The thread that owns the connection.
 //!
-//! It takes all that has come in meanwhile, commits it together and answers each: one sync of the
-//! disk for many. Reads see what was committed.
+//! It takes all commands that have arrived, commits their changes together and replies to each: one sync of
+//! the disk for many. Reads see committed data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ use super::file::File;
 use super::gc::GarbageCollector;
 use super::link::Link;
 use super::log::LogMonitor;
-use super::notify::Notifier;
+use super::notify::{Notifier, Outbox};
 use super::transaction::{self, Failed};
 use super::{records, time};
 use crate::clock::{BootClock, Clock as _};
-use crate::store::Reply;
+use crate::store::api::Reply;
 use crate::{Error, Result};
 
 /// The state of the thread.
@@ -30,58 +30,56 @@ use crate::{Error, Result};
 pub(super) struct Worker {
     link: Link,
     notifier: Notifier,
-    inbox: Commands,
-    sweeper: GarbageCollector,
+    commands: Commands,
+    gc: GarbageCollector,
     log: LogMonitor,
-    /// How long a question waits for other processes.
-    patience: Duration,
+    /// How long a command waits for other processes.
+    wait_limit: Duration,
     transactions: Arc<AtomicU64>,
 }
 
 impl Worker {
-    /// A worker that answers what comes through `queue` and counts its transactions.
+    /// A worker that executes the commands of `queue` and counts its transactions.
     pub(super) fn new(
         link: Link,
         notifier: Notifier,
         queue: mpsc::Receiver<Command>,
-        patience: Duration,
+        wait_limit: Duration,
         transactions: Arc<AtomicU64>,
     ) -> Self {
         Self {
             link,
             notifier,
-            inbox: Commands::new(queue),
-            sweeper: GarbageCollector::new(),
+            commands: Commands::new(queue),
+            gc: GarbageCollector::new(),
             log: LogMonitor::default(),
-            patience,
+            wait_limit,
             transactions,
         }
     }
 
-    /// Answers questions until the store was dropped and all are answered.
+    /// Executes commands until the store was dropped and all are done.
     pub(super) fn run(mut self) {
         let mut turn = Turn::start();
-        while turn.rest(|| self.inbox.wait()) {
-            self.inbox.take_ready();
+        while turn.rest(|| self.commands.wait()) {
+            self.commands.take_ready();
             self.write();
             self.read();
-            #[cfg(feature = "__bench")]
-            self.measure();
-            turn.give_way();
+            turn.yield_if_long();
         }
     }
 
     fn write(&mut self) {
-        let Some(first) = self.inbox.writes().first() else {
+        let Some(first) = self.commands.writes().first() else {
             return;
         };
-        let until = first.since.after(self.patience);
+        let until = first.since.after(self.wait_limit);
         let Failed {
             fault,
             undetermined,
         } = match self.commit(until) {
             Ok(answers) => {
-                let writes = self.inbox.take_writes();
+                let writes = self.commands.take_writes();
                 for (write, replies) in writes.into_iter().zip(answers) {
                     write.finish(replies);
                 }
@@ -90,33 +88,33 @@ impl Worker {
             Err(failed) => failed,
         };
         let failed = if fault.is_busy() {
-            // Those that came later may still wait for the other process.
-            let since = BootClock.now().before(self.patience);
-            self.inbox.take_writes_since(since)
+            // Later ones may still wait for the other process.
+            let since = BootClock.now().before(self.wait_limit);
+            self.commands.take_writes_since(since)
         } else {
-            self.inbox.take_writes()
+            self.commands.take_writes()
         };
         let lost = fault.lost();
-        let error = self.look_into(fault);
+        let error = self.recover(fault);
         for write in failed {
             write.fail(&error, lost.as_ref(), undetermined);
         }
     }
 
-    /// Applies all writes of the inbox in one transaction, and tells whom it concerns.
+    /// Applies all writes in one transaction, and sends the notifications.
     fn commit(&mut self, until: Instant) -> Result<Vec<Vec<Reply>>, Failed> {
         let file = self.link.get(until).map_err(Failed::certain)?;
-        let mut outbox = self.notifier.outbox(&file.path);
+        let mut outbox = Outbox::new(&mut self.notifier, &file.path);
         let answers = transaction::run(&file.db, until, |db| {
-            // More may have come while it waited for others.
-            self.inbox.take_ready();
+            // More may have arrived during the wait for other processes.
+            self.commands.take_ready();
             let now = time::tick(db, &file.machine)?;
-            let mut answers = Vec::with_capacity(self.inbox.writes().len());
-            for write in self.inbox.writes() {
+            let mut answers = Vec::with_capacity(self.commands.writes().len());
+            for write in self.commands.writes() {
                 answers.push(write.perform(db, now, &mut outbox)?);
             }
-            let ops = u32::try_from(self.inbox.ops()).unwrap_or(u32::MAX);
-            self.sweeper.wrote(ops, db, now)?;
+            let ops = u32::try_from(self.commands.ops()).unwrap_or(u32::MAX);
+            self.gc.count_writes(ops, db, now)?;
             outbox.prepare();
             Ok(answers)
         })?;
@@ -127,10 +125,10 @@ impl Worker {
     }
 
     fn read(&mut self) {
-        for read in self.inbox.take_reads() {
+        for read in self.commands.take_reads() {
             match read {
                 Read::Inspect { key, reply } => {
-                    let entry = self.look(|db, now| records::inspect(db, &key, now));
+                    let entry = self.query(|db, now| records::inspect(db, &key, now));
                     let _ = reply.send(entry);
                 }
                 Read::List {
@@ -138,14 +136,14 @@ impl Worker {
                     after,
                     mut found,
                     reply,
-                } => match self.look(|db, now| records::list(db, &space, &after, now)) {
+                } => match self.query(|db, now| records::list(db, &space, &after, now)) {
                     Ok(page) => {
                         found.extend(page.entries);
                         let Some(after) = page.next else {
                             let _ = reply.send(Ok(found));
                             continue;
                         };
-                        self.inbox.put_back(Read::List {
+                        self.commands.put_back(Read::List {
                             space,
                             after,
                             found,
@@ -160,33 +158,21 @@ impl Worker {
         }
     }
 
-    /// Looks at what is committed. Only a process that opens or closes the file can be in the way.
-    fn look<T>(&mut self, see: impl Fn(&Connection, StoreTime) -> Result<T, Fault>) -> Result<T> {
-        let until = BootClock.now().after(self.patience);
-        let seen = self.link.get(until).and_then(|File { db, machine, .. }| {
-            busy::retry(until, || see(db, time::now(db, machine)?))
+    /// Reads committed data. It waits only for a process that opens or closes the file.
+    fn query<T>(
+        &mut self,
+        query: impl Fn(&Connection, StoreTime) -> Result<T, Fault>,
+    ) -> Result<T> {
+        let until = BootClock.now().after(self.wait_limit);
+        let result = self.link.get(until).and_then(|File { db, machine, .. }| {
+            busy::retry(until, || query(db, time::now(db, machine)?))
         });
-        seen.map_err(|fault| self.look_into(fault))
+        result.map_err(|fault| self.recover(fault))
     }
 
-    #[cfg(feature = "__bench")]
-    fn measure(&mut self) {
-        while let Some(bare) = self.inbox.take_bare() {
-            let until = BootClock.now().after(self.patience);
-            let done = match self.link.get(until) {
-                Ok(file) => bare.run(&file.db, &file.machine, until),
-                Err(fault) => Err(Failed::certain(fault)),
-            };
-            self.transactions.fetch_add(2, Ordering::Relaxed);
-            let done = done.map_err(|failed| self.look_into(failed.fault));
-            let _ = bare.reply.send(done);
-        }
-    }
-
-    /// Tells what a fault means to the one who asked, and makes the connection anew where that may
-    /// help the next one.
-    fn look_into(&mut self, fault: Fault) -> Error {
-        self.link.look_into(&fault);
+    /// Makes the error of a fault, and reopens the connection where that may help the next command.
+    fn recover(&mut self, fault: Fault) -> Error {
+        self.link.recover(&fault);
         fault.into()
     }
 }

@@ -52,11 +52,7 @@ fn renew(number: u64) -> Op {
 }
 
 async fn apply(store: &dyn Store, key: &Key, ops: &[Op]) -> Vec<Outcome> {
-    let batch = ops.iter().map(|op| Request {
-        key: key.clone(),
-        op: *op,
-        durability: leasehold::Durability::None,
-    });
+    let batch = ops.iter().map(|op| Request::new(key.clone(), *op));
     let replies = store.apply(batch.collect()).await;
     assert_eq!(replies.len(), ops.len());
     let mut times = Vec::new();
@@ -121,11 +117,8 @@ pub(super) async fn a_batch_is_answered_in_its_order(fixture: Fixture) {
     let store = fixture.store().await;
     let keys: Vec<_> = (0..300).map(|_| key()).collect();
     let batch = keys.iter().flat_map(|key| {
-        [acquire(1, 1), acquire(2, 1), release(1, 0), Op::Revoke].map(|op| Request {
-            key: key.clone(),
-            op,
-            durability: leasehold::Durability::None,
-        })
+        [acquire(1, 1), acquire(2, 1), release(1, 0), Op::Revoke]
+            .map(|op| Request::new(key.clone(), op))
     });
     let replies = store.apply(batch.collect()).await;
     assert_eq!(replies.len(), 1_200);

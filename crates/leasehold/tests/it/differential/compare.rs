@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::{Entry, Key, Keyspace, Reply, Request, Store, WakeupMode};
+use leasehold::store::{Key, Keyspace, Reply, Request, Store, WakeupMode};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl};
 use leasehold_sim::history::{Histories, Shape};
@@ -179,11 +179,7 @@ impl<'a> Player<'a> {
             },
             ttl: Ttl::USER_MIN,
         };
-        let request = Request {
-            key: self.names[0].key.clone(),
-            op: nobody,
-            durability: leasehold::Durability::None,
-        };
+        let request = Request::new(self.names[0].key.clone(), nobody);
         let replies = self.subject.store.apply(vec![request]).await;
         if let [Reply::Applied { now, .. }] = replies[..]
             && self.subject.shape != Shape::Standing
@@ -217,11 +213,9 @@ impl<'a> Player<'a> {
 
     /// Plays one batch and compares its answers and what it told.
     async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
-        let requests = batch.iter().map(|(name, op)| Request {
-            key: self.names[*name].key.clone(),
-            op: *op,
-            durability: leasehold::Durability::None,
-        });
+        let requests = batch
+            .iter()
+            .map(|(name, op)| Request::new(self.names[*name].key.clone(), *op));
         let replies = self.subject.store.apply(requests.collect()).await;
         if replies.len() != batch.len() {
             let what = format!("{} replies to {batch:?}", replies.len());
@@ -238,7 +232,7 @@ impl<'a> Player<'a> {
         for ((name, op), reply) in played {
             self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
-        let wakes = self.subject.store.wakeup_mode();
+        let wakes = self.subject.store.capabilities().wakeup;
         if wakes != WakeupMode::Grants {
             return Err((batch[0].0, format!("those who wait: {wakes}")));
         }
@@ -286,22 +280,35 @@ impl<'a> Player<'a> {
             Err(error) => return Err(error.to_string()),
         };
         let record = &played.record;
-        let expected = record.holder(now).map(|hold| Entry {
-            key: played.key.clone(),
-            lease: hold.lease,
-            count: hold.count.get(),
-            left: now.until(hold.expires_at),
-            token: record.last_token,
-            client: None,
-        });
         let running = self.subject.shape != Shape::Standing;
-        let comparable = |entry: &Entry| Entry {
-            // The clock runs on until somebody looks.
-            left: if running { Duration::ZERO } else { entry.left },
-            ..entry.clone()
-        };
-        if shown.as_ref().map(comparable) != expected.as_ref().map(comparable) {
-            return Err(format!("the store shows {shown:?}, not {expected:?}"));
+        // The clock runs on until the store is inspected.
+        let time_left = |time| if running { Duration::ZERO } else { time };
+        let expected = record.holder(now).map(|hold| {
+            let time_left = time_left(now.until(hold.expires_at));
+            let (lease, count) = (hold.lease, hold.count.get());
+            (
+                &played.key,
+                lease,
+                count,
+                time_left,
+                record.last_token,
+                None,
+            )
+        });
+        let compared = shown.as_ref().map(|entry| {
+            let time_left = time_left(entry.time_left);
+            let client = entry.client.as_ref();
+            (
+                &entry.key,
+                entry.lease,
+                entry.count,
+                time_left,
+                entry.token,
+                client,
+            )
+        });
+        if compared != expected {
+            return Err(format!("the store shows {compared:?}, not {expected:?}"));
         }
         let shown = shown.map(|entry| (entry.lease, entry.count));
         let judged = played.judge.look(shown, now);

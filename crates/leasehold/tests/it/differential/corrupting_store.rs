@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::store::{
-    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, MemoryStore, Reply, Request, Store,
-    WakeupMode,
+    BoxFuture, Entry, Event, ForwardingStore, Key, Keyspace, Listener, MemoryStore, Reply, Request,
+    Store,
 };
 use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
 
@@ -172,7 +172,11 @@ impl CorruptingStore {
     }
 }
 
-impl Store for CorruptingStore {
+impl ForwardingStore for CorruptingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move {
             let lie = self.lie;
@@ -205,14 +209,6 @@ impl Store for CorruptingStore {
         self.store.listen(space, client, told);
     }
 
-    fn forget(&self, client: ClientId) {
-        self.store.forget(client);
-    }
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.store.wakeup_mode()
-    }
-
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
             let mut entry = self.store.inspect(key).await?;
@@ -221,20 +217,6 @@ impl Store for CorruptingStore {
             }
             Ok(entry)
         })
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.store.list(space)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        about: &'a About,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.store.announce(space, client, about, ttl)
     }
 }
 

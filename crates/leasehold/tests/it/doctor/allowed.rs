@@ -76,7 +76,7 @@ async fn the_rights_for_a_cluster_are_enough() {
     let line = line(&cluster.url());
     allow_line(cluster.nodes(), &line);
     let url = cluster.url_of("leasehold", PASSWORD);
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let rights = found(&report, "rights").severity;
     assert_eq!(rights, Severity::Ok, "{report:#?}");
     let hidden = found(&report, "cluster");
@@ -85,7 +85,7 @@ async fn the_rights_for_a_cluster_are_enough() {
     for right in ["cluster|myid", "asking"] {
         for (sign, severity) in [("-", Severity::Danger), ("+", Severity::Ok)] {
             cluster.nodes()[0].cli(&["ACL", "SETUSER", "leasehold", &format!("{sign}{right}")]);
-            let report = examine(&url).await;
+            let report = diagnose(&url).await;
             assert_eq!(found(&report, "rights").severity, severity, "{sign}{right}");
         }
     }
@@ -128,7 +128,7 @@ async fn the_rights_for_a_set_are_enough() {
     let set = SentinelSet::options().servers(healthy()).start();
     allow_line(set.servers(), &line(&set.url()));
     let url = set.url_of("leasehold", PASSWORD);
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let rights = found(&report, "rights").severity;
     assert_eq!(rights, Severity::Ok, "{report:#?}");
     allow_line(set.servers(), &line(&set.url()));

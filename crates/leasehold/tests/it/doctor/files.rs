@@ -7,13 +7,13 @@ use leasehold::Client;
 use leasehold::doctor::Severity;
 use rusqlite::Connection;
 
-use super::{examine, found, only};
+use super::{diagnose, found, only};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_missing_is_not_made() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}/a/b/locks.db", folder.path().display());
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     assert!(report.severity() <= Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "file").severity, Severity::Note);
     assert_eq!(report.store, url);
@@ -28,11 +28,11 @@ async fn a_file_is_looked_at_as_it_is() {
     let url = format!("sqlite:{}", path.display());
     let client = Client::connect(&url).await.unwrap();
     let guard = client.mutex("held").unwrap().lock().await.unwrap();
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     assert_eq!(found(&report, "file").severity, Severity::Ok);
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
     fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let finding = found(&report, "rights");
     assert_eq!(finding.severity, Severity::Warning);
     assert!(finding.fix.as_deref().unwrap().starts_with("chmod o-w "));
@@ -40,7 +40,7 @@ async fn a_file_is_looked_at_as_it_is() {
 
     let other = folder.path().join("other.db");
     fs::write(&other, "what somebody else has written").unwrap();
-    let report = examine(&format!("sqlite:{}", other.display())).await;
+    let report = diagnose(&format!("sqlite:{}", other.display())).await;
     assert_eq!(found(&report, "file").severity, Severity::Danger);
     assert_eq!(fs::read(&other).unwrap(), b"what somebody else has written");
 }
@@ -49,7 +49,7 @@ async fn a_file_is_looked_at_as_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_in_memory_is_noted() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let report = examine(&format!("sqlite:{}/locks.db", folder.path().display())).await;
+    let report = diagnose(&format!("sqlite:{}/locks.db", folder.path().display())).await;
     let finding = found(&report, "place");
     assert_eq!(finding.severity, Severity::Note);
     assert!(finding.seen.contains("tmpfs"), "{}", finding.seen);
@@ -62,7 +62,7 @@ async fn a_file_with_two_names_is_a_danger() {
     let url = format!("sqlite:{}", path.display());
     drop(Client::connect(&url).await.unwrap());
     fs::hard_link(&path, folder.path().join("link.db")).unwrap();
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let finding = found(&report, "file");
     assert_eq!(finding.severity, Severity::Danger);
     assert!(finding.seen.contains("hard links"), "{}", finding.seen);
@@ -88,7 +88,7 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
         let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
         writer.execute_batch(fill).unwrap();
     }
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let finding = found(&report, "log");
     assert_eq!(finding.severity, Severity::Warning);
     let fix = finding.fix.as_deref().unwrap();
@@ -97,6 +97,6 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_for_one_client() {
-    let report = examine("memory:").await;
+    let report = diagnose("memory:").await;
     only(&report, "store", Severity::Warning);
 }

@@ -6,7 +6,7 @@ use leasehold::doctor::{Report, Severity};
 use leasehold::{Client, Durability, ErrorKind, ReplicaCount};
 use leasehold_testkit::{RedisOptions, RedisServer};
 
-use super::{examine, found, healthy};
+use super::{diagnose, found, healthy};
 
 /// The password of the user in the line.
 pub(crate) const PASSWORD: &str = "no-more-than-need-be";
@@ -33,15 +33,15 @@ pub(super) fn line(url: &str) -> String {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
             let runtime = tokio::runtime::Runtime::new().unwrap();
-            let report = runtime.block_on(examine(url));
+            let report = runtime.block_on(diagnose(url));
             report.acl.unwrap()
         });
         asked.join().unwrap()
     })
 }
 
-async fn examine_allowed(server: &RedisServer) -> Report {
-    examine(&server.url_of("leasehold", PASSWORD)).await
+async fn diagnose_allowed(server: &RedisServer) -> Report {
+    diagnose(&server.url_of("leasehold", PASSWORD)).await
 }
 
 /// What it does not see is a note with the right that shows it.
@@ -49,7 +49,7 @@ async fn examine_allowed(server: &RedisServer) -> Report {
 async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let server = healthy().start();
     allow(&server, "");
-    let report = examine_allowed(&server).await;
+    let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
     for (check, right) in [("version", "+info"), ("persistence", "+config|get")] {
@@ -65,7 +65,7 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
         "+config|get",
         "+acl|whoami",
     ]);
-    let report = examine_allowed(&server).await;
+    let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     let seen = &found(&report, "rights").seen;
     assert!(seen.contains("user leasehold"), "{seen}");
@@ -83,7 +83,7 @@ async fn one_right_less_is_found_and_is_needed() {
         allow(&server, right);
         // Whoever finds the script there need not bring it.
         server.cli(&["SCRIPT", "FLUSH"]);
-        let report = examine_allowed(&server).await;
+        let report = diagnose_allowed(&server).await;
         let finding = found(&report, "rights");
         assert!(finding.severity > Severity::Ok, "{right}: {report:#?}");
         let fix = finding.fix.as_deref().unwrap();
@@ -95,7 +95,7 @@ async fn one_right_less_is_found_and_is_needed() {
         allow(&server, "");
         let words: Vec<_> = fix.split(' ').collect();
         server.cli(&words);
-        let finding = found(&examine_allowed(&server).await, "rights").severity;
+        let finding = found(&diagnose_allowed(&server).await, "rights").severity;
         assert_eq!(finding, Severity::Ok, "{fix}");
         assert!(is_granted(&server).await, "{right}");
         server.cli(&["FLUSHALL"]);
@@ -144,14 +144,14 @@ async fn who_wants_replicas_to_acknowledge_needs_another_right() {
         })
     };
     let plain = line(&server.url());
-    let line = replicated().examine(&server.url()).await.unwrap();
+    let line = replicated().diagnose(&server.url()).await.unwrap();
     let line = line.acl.unwrap();
     assert_eq!(line, format!("{plain} +wait"));
 
     let url = server.url_of("leasehold", PASSWORD);
     for (line, severity) in [(&plain, Severity::Danger), (&line, Severity::Ok)] {
         allow_line([&server], line);
-        let report = replicated().examine(&url).await.unwrap();
+        let report = replicated().diagnose(&url).await.unwrap();
         let finding = found(&report, "rights");
         assert_eq!(finding.severity, severity, "{report:#?}");
         let fix = finding.fix.as_deref();
@@ -160,7 +160,7 @@ async fn who_wants_replicas_to_acknowledge_needs_another_right() {
             line == &plain
         );
         // Whoever wants none does not need it.
-        let report = examine_allowed(&server).await;
+        let report = diagnose_allowed(&server).await;
         assert_eq!(found(&report, "rights").severity, Severity::Ok);
     }
     let mut client = replicated().connect(&url).await;

@@ -4,13 +4,13 @@ use leasehold::doctor::Severity;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
-use super::{SOON, examine, found, healthy, in_step, only};
+use super::{SOON, diagnose, found, healthy, in_step, only};
 use crate::fixture::fresh_name;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_server_is_healthy_and_nothing_is_left() {
     let server = healthy().start();
-    let report = examine(&server.url()).await;
+    let report = diagnose(&server.url()).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     for check in [
         "version",
@@ -35,7 +35,7 @@ async fn locks_that_are_held_stay_held() {
     let client = Client::connect(&server.url()).await.unwrap();
     let mutex = client.mutex(fresh_name("held")).unwrap();
     let guard = mutex.lock().await.unwrap();
-    examine(&server.url()).await;
+    diagnose(&server.url()).await;
     assert_eq!(client.locks().await.unwrap().len(), 1);
     guard.release().await.unwrap();
 }
@@ -75,7 +75,7 @@ async fn settings_that_lose_locks() {
     let server = healthy().start();
     for (settings, check, severity, fix) in CASES {
         let before = set(&server, settings);
-        let report = examine(&server.url()).await;
+        let report = diagnose(&server.url()).await;
         let helps = only(&report, check, severity).fix.as_deref().unwrap();
         assert!(helps.contains(fix), "{helps}");
         for ((name, _), value) in settings.iter().zip(before) {
@@ -87,7 +87,7 @@ async fn settings_that_lose_locks() {
             info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
         });
     }
-    assert_eq!(examine(&server.url()).await.severity(), Severity::Ok);
+    assert_eq!(diagnose(&server.url()).await.severity(), Severity::Ok);
 }
 
 /// Two that also keep the server from writing.
@@ -99,7 +99,7 @@ async fn settings_that_refuse_writes() {
     ] {
         let server = healthy().start();
         set(&server, &[setting]);
-        let report = examine(&server.url()).await;
+        let report = diagnose(&server.url()).await;
         assert_eq!(found(&report, "writes").severity, Severity::Danger);
         let finding = found(&report, check);
         assert_eq!(finding.severity, severity, "{report:#?}");
@@ -125,7 +125,7 @@ fn value(server: &RedisServer, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_grants_nothing() {
     let server = healthy().maxmemory(1_000_000).start();
-    let report = examine(&server.url()).await;
+    let report = diagnose(&server.url()).await;
     let writes = found(&report, "writes");
     assert_eq!(writes.severity, Severity::Danger);
     assert!(writes.seen.contains("OOM"), "{}", writes.seen);
@@ -136,11 +136,11 @@ async fn a_master_with_replicas_and_its_replica() {
     let master = healthy().start();
     let replica = healthy().replica_of(&master).start();
     in_step(&master, 1);
-    let report = examine(&master.url()).await;
+    let report = diagnose(&master.url()).await;
     let finding = only(&report, "replicas", Severity::Warning);
     assert!(finding.seen.contains("1 replica"), "{}", finding.seen);
 
-    let report = examine(&replica.url()).await;
+    let report = diagnose(&replica.url()).await;
     let finding = only(&report, "role", Severity::Danger);
     let place = format!("127.0.0.1:{}", master.port());
     assert!(finding.seen.contains(&place), "{}", finding.seen);
@@ -157,7 +157,7 @@ async fn a_replica_that_is_stopped_lags() {
         let (_, lag) = info.split_once("lag=").unwrap();
         lag.lines().next().unwrap().trim().parse::<u32>().unwrap() >= 2
     });
-    let report = examine(&master.url()).await;
+    let report = diagnose(&master.url()).await;
     replica.cont();
     let words: Vec<_> = report.findings.iter().map(|f| f.seen.as_str()).collect();
     let named = format!("127.0.0.1:{} was last heard of", replica.port());
@@ -170,7 +170,7 @@ async fn a_replica_that_is_stopped_lags() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_a_cluster() {
     let server = healthy().config("cluster-enabled yes").start();
-    let report = examine(&server.url()).await;
+    let report = diagnose(&server.url()).await;
     let finding = only(&report, "mode", Severity::Danger);
     assert!(finding.fix.as_deref().unwrap().contains("redis+cluster://"));
 }
@@ -180,7 +180,7 @@ async fn a_clock_that_is_off() {
     let server = healthy().clock_shim().start();
     for (delta, severity) in [(5_000, Severity::Note), (300_000, Severity::Warning)] {
         server.step_clock(delta);
-        let report = examine(&server.url()).await;
+        let report = diagnose(&server.url()).await;
         let finding = only(&report, "clock", severity);
         assert!(finding.seen.contains("ahead of ours"), "{}", finding.seen);
     }
@@ -195,12 +195,12 @@ async fn who_is_not_let_in_or_answered_has_an_error() {
         ("redis://", ErrorKind::InvalidConfig),
         ("nothing:", ErrorKind::InvalidConfig),
     ] {
-        let error = Client::builder().examine(url).await.unwrap_err();
+        let error = Client::builder().diagnose(url).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!error.to_string().contains("wrong"), "{error}");
     }
     server.kill9();
-    let error = Client::builder().examine(&server.url()).await.unwrap_err();
+    let error = Client::builder().diagnose(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
 }
 
@@ -208,7 +208,7 @@ async fn who_is_not_let_in_or_answered_has_an_error() {
 async fn over_tls_and_a_socket() {
     for options in [healthy().tls(), healthy().unix_socket()] {
         let server = options.start();
-        let report = examine(&server.url()).await;
+        let report = diagnose(&server.url()).await;
         assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
         assert!(!report.store.contains("secret"));
     }

@@ -6,7 +6,7 @@ use leasehold::doctor::{Finding, Report, Severity};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 
-use super::{examine, found, healthy, in_step, only};
+use super::{diagnose, found, healthy, in_step, only};
 
 /// All that is not as it should be.
 fn wrong(report: &Report) -> Vec<&Finding> {
@@ -28,7 +28,7 @@ async fn a_sentinel_set() {
         .down_after(Duration::from_secs(5))
         .start();
     in_step(&set.servers()[set.master()], 2);
-    let report = examine(&set.url()).await;
+    let report = diagnose(&set.url()).await;
     // That replication is asynchronous is all that is left to say.
     let finding = only(&report, "replicas", Severity::Warning);
     let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
@@ -38,7 +38,7 @@ async fn a_sentinel_set() {
 
     // With a shorter ttl the same failover takes too long.
     let short = Client::builder().ttl(Duration::from_secs(12));
-    let report = short.examine(&set.url()).await.unwrap();
+    let report = short.diagnose(&set.url()).await.unwrap();
     let failover = found(&report, "failover");
     assert_eq!(failover.severity, Severity::Warning);
     let fix = failover.fix.as_deref().unwrap();
@@ -48,14 +48,14 @@ async fn a_sentinel_set() {
     let (_, rest) = all.split_once("://").unwrap();
     let (first, _) = rest.split_once(',').unwrap();
     let (_, path) = rest.split_once('/').unwrap();
-    let report = examine(&format!("redis+sentinel://{first}/{path}")).await;
+    let report = diagnose(&format!("redis+sentinel://{first}/{path}")).await;
     assert!(
         says(&report, "sentinels", Severity::Note, "1 of 3"),
         "{report:#?}"
     );
 
     set.sentinel_mut(2).kill9();
-    let report = examine(&all).await;
+    let report = diagnose(&all).await;
     assert!(
         says(&report, "sentinels", Severity::Warning, "nobody listens"),
         "{report:#?}"
@@ -63,7 +63,7 @@ async fn a_sentinel_set() {
 
     let master = set.master();
     set.server_mut((master + 1) % 3).kill9();
-    let report = examine(&all).await;
+    let report = diagnose(&all).await;
     assert!(
         says(&report, "node", Severity::Warning, "nobody listens"),
         "{report:#?}"
@@ -76,7 +76,7 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
         .down_after(Duration::from_secs(60))
         .start();
     let sentinel = &set.sentinels()[0];
-    let report = examine(&sentinel.url()).await;
+    let report = diagnose(&sentinel.url()).await;
     let finding = only(&report, "mode", Severity::Danger);
     assert!(
         finding
@@ -88,10 +88,10 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
 
     let port = set.servers()[0].port();
     let url = format!("redis+sentinel://127.0.0.1:{port}/mymaster");
-    let error = Client::builder().examine(&url).await.unwrap_err();
+    let error = Client::builder().diagnose(&url).await.unwrap_err();
     assert!(error.to_string().contains("no sentinels"), "{error}");
     let url = set.url().replace("mymaster", "other");
-    let error = Client::builder().examine(&url).await.unwrap_err();
+    let error = Client::builder().diagnose(&url).await.unwrap_err();
     assert!(
         error.to_string().contains("no master of the name"),
         "{error}"
@@ -105,7 +105,7 @@ async fn a_cluster() {
     let masters = cluster.nodes().iter();
     let masters = masters.filter(|node| node.cli(&["ROLE"]).starts_with("master"));
     masters.for_each(|master| in_step(master, 1));
-    let report = examine(&cluster.url()).await;
+    let report = diagnose(&cluster.url()).await;
     let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
     assert_eq!(ended, ["replicas"], "{report:#?}");
     let seen = &found(&report, "cluster").seen;
@@ -116,7 +116,7 @@ async fn a_cluster() {
     for node in cluster.nodes() {
         node.cli(&["CONFIG", "SET", "cluster-node-timeout", "15000"]);
     }
-    let report = examine(&cluster.url()).await;
+    let report = diagnose(&cluster.url()).await;
     let failover = found(&report, "failover");
     assert_eq!(failover.severity, Severity::Warning);
     let fix = failover.fix.as_deref().unwrap();
@@ -124,7 +124,7 @@ async fn a_cluster() {
 
     let single = RedisServer::start();
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     assert!(
         says(&report, "cluster", Severity::Danger, "single server"),
         "{report:#?}"
@@ -139,7 +139,7 @@ async fn many_masters() {
         panic!("three nodes")
     };
     let url = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
     // What they have in common is told once.
@@ -147,23 +147,23 @@ async fn many_masters() {
     assert_eq!(told.count(), 1);
 
     nodes[1].cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
-    let report = examine(&url).await;
+    let report = diagnose(&url).await;
     let finding = only(&report, "persistence", Severity::Warning);
     assert_eq!(finding.node, Some(format!("127.0.0.1:{b}")));
 
     let away = "127.0.0.1:1,127.0.0.1:2";
-    let report = examine(&format!("redlock://127.0.0.1:{a},{away}")).await;
+    let report = diagnose(&format!("redlock://127.0.0.1:{a},{away}")).await;
     assert!(
         says(&report, "masters", Severity::Danger, "1 of 3 nodes answer"),
         "{report:#?}"
     );
     let error = Client::builder()
-        .examine(&format!("redlock://{away},127.0.0.1:3"))
+        .diagnose(&format!("redlock://{away},127.0.0.1:3"))
         .await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Unreachable);
 
     let twice = format!("redlock://127.0.0.1:{a},127.0.0.1:{b},localhost:{a}");
-    let report = examine(&twice).await;
+    let report = diagnose(&twice).await;
     assert!(
         says(&report, "masters", Severity::Danger, "one server"),
         "{report:#?}"
@@ -180,7 +180,7 @@ async fn clocks_that_differ() {
     let url = format!("redlock://{}", hosts.join(","));
     for (delta, severity) in [(800, Severity::Warning), (15_000, Severity::Danger)] {
         nodes[2].step_clock(delta);
-        let report = examine(&url).await;
+        let report = diagnose(&url).await;
         assert!(says(&report, "clock", severity, "apart"), "{report:#?}");
     }
 }

@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{
-    About, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard, Store,
-    WakeupMode,
+    BoxFuture, ForwardingStore, Key, MemoryStore, Reply, Request, Shard, Store,
 };
-use leasehold::{Error, ErrorKind, Result};
-use leasehold_core::{ClientId, Instant, LeaseId, Loss, Op, Outcome, Token};
+use leasehold::{Error, ErrorKind};
+use leasehold_core::{Instant, LeaseId, Loss, Op, Outcome, Token};
 
 /// How long [`Manners::Slow`] takes.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
@@ -145,7 +144,11 @@ fn is_bad(key: &Key) -> bool {
     key.name.as_str().starts_with("bad")
 }
 
-impl Store for Shards {
+impl ForwardingStore for Shards {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         let renews = |request: &Request| matches!(request.op, Op::Renew { .. });
         let manners = *lock(&self.manners);
@@ -161,36 +164,6 @@ impl Store for Shards {
         let nowhere = *lock(&self.manners) == Manners::Nowhere;
         assert!(!(nowhere && is_bad(key)), "no shard");
         Shard(u32::from(is_bad(key)))
-    }
-
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.inner.listen(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.inner.forget(client);
-    }
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.inner.wakeup_mode()
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner.inspect(key)
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner.list(space)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        about: &'a About,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(space, client, about, ttl)
     }
 }
 

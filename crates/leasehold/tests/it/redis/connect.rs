@@ -119,18 +119,13 @@ async fn to_a_server_that_does_not_know_hello() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_timeouts_of_any_length() {
     let server = RedisServer::start();
-    let options = OpenOptions {
-        connect_timeout: Duration::MAX,
-        response_timeout: Duration::MAX,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default()
+        .with_connect_timeout(Duration::MAX)
+        .with_response_timeout(Duration::MAX);
     works(&*store::open(&server.url(), &options).await.unwrap()).await;
 }
 
 async fn open_with(url: &str, password: &str) -> Arc<dyn Store> {
-    let options = OpenOptions {
-        password: Some(password.to_owned()),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_password(password);
     store::open(url, &options).await.unwrap()
 }

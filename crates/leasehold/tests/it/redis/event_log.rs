@@ -40,10 +40,15 @@ impl Asker {
 
     /// A client that shares the connection of a store.
     pub(crate) fn on(store: &Arc<dyn Store>, client: u8) -> Self {
+        Self::in_space(store, &space(), client)
+    }
+
+    /// The same, in another namespace or tenant.
+    pub(crate) fn in_space(store: &Arc<dyn Store>, space: &Keyspace, client: u8) -> Self {
         let event_log = Arc::new(EventLog::default());
         let client = ClientId::from_random([client; 16]);
         let listener = Arc::downgrade(&event_log) as std::sync::Weak<dyn Listener>;
-        store.listen(&space(), client, listener);
+        store.listen(space, client, listener);
         Self {
             store: Arc::clone(store),
             event_log,
@@ -167,6 +172,40 @@ pub(crate) fn lasting(mut request: Request, millis: u64) -> Request {
         Op::SetToken { .. } | Op::Revoke => {}
     }
     request
+}
+
+/// Puts leases of clients into a queue that never were there.
+pub(crate) fn queue_dead(server: &RedisServer, name: &str, numbers: std::ops::Range<u64>) {
+    let queue = format!("app:{{t:{name}}}:queue");
+    for numbers in numbers.collect::<Vec<_>>().chunks(500) {
+        let mut push = vec!["RPUSH".to_owned(), queue.clone()];
+        for number in numbers {
+            let lease = format!("{:032x}:{number}", number + 1_000);
+            push.push(format!("{lease} 30000 {}", dead_tokens(*number)));
+            push.push(lease);
+        }
+        let push: Vec<_> = push.iter().map(String::as_str).collect();
+        server.cli(&push);
+    }
+    server.cli(&["PEXPIRE", &queue, "60000"]);
+}
+
+/// For how many tokens such a lease asks.
+pub(crate) fn dead_tokens(number: u64) -> u64 {
+    number % 7 + 1
+}
+
+/// How often a command was called, also in scripts.
+pub(crate) fn calls_of(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// How many scripts were called.
+pub(crate) fn script_calls(server: &RedisServer) -> u64 {
+    calls_of(server, "evalsha") + calls_of(server, "eval")
 }
 
 /// How many keys the server watches, for how many connections each.

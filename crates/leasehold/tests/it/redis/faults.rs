@@ -70,11 +70,9 @@ async fn a_server_that_is_gone_rejects_and_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let server = RedisServer::start();
-    let options = OpenOptions {
-        connect_timeout: Duration::from_millis(400),
-        response_timeout: Duration::from_millis(400),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default()
+        .with_connect_timeout(Duration::from_millis(400))
+        .with_response_timeout(Duration::from_millis(400));
     let store = store::open(&server.url(), &options).await.unwrap();
     works(&*store).await;
     server.stop();
@@ -121,10 +119,7 @@ async fn all_callers_share_one_new_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_callers_share_one_failed_attempt() {
     let server = RedisServer::start();
-    let options = OpenOptions {
-        connect_timeout: Duration::from_millis(300),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(300));
     let store = store::open(&server.url(), &options).await.unwrap();
     let before = connections(&server);
     cut(&server);

@@ -4,7 +4,7 @@ use leasehold::store::Event;
 use leasehold_core::Notice;
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::event_log::{Asker, lasting, wait};
+use super::event_log::{Asker, calls_of, dead_tokens, lasting, queue_dead, script_calls, wait};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,6 +286,76 @@ async fn if_all_are_gone_the_lock_is_free() {
     a.release("a", 1).await;
     assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
     a.take("a", 2).await;
+}
+
+/// While a script runs, the server does nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
+    let server = RedisServer::start();
+    let [a, b, c] = askers(&server).await;
+    a.take("a", 1).await;
+    queue_dead(&server, "a", 0..3_000);
+    assert_eq!(b.wait("a", 1).await, 3_000);
+    queue_dead(&server, "a", 3_000..5_000);
+    assert_eq!(c.wait("a", 1).await, 5_001);
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    a.release("a", 1).await;
+    b.granted("a", 1).await;
+    eventually_async(SOON, async || {
+        let next = |event: &Event| matches!(event, Event::Notice(_, Notice::Next { .. }));
+        c.event_log.take().iter().any(next)
+    })
+    .await;
+    assert_eq!(c.wait("a", 1).await, 0);
+    let calls = script_calls(&server);
+    assert!((5..20).contains(&calls), "{calls}");
+    for command in ["set", "hset", "publish", "pubsub|numsub"] {
+        let calls = calls_of(&server, command);
+        assert!(calls < 300, "{command}: {calls}");
+    }
+    b.release("a", 1).await;
+    c.granted("a", 1).await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_a_free_lock_behind_many_dead_waiters_is_granted_it() {
+    let server = RedisServer::start();
+    let [a, b, _] = askers(&server).await;
+    for name in ["a", "b"] {
+        queue_dead(&server, name, 0..3_000);
+    }
+    // Somebody alive may wait behind those that are left, so this one joins the queue.
+    a.wait("a", 1).await;
+    a.granted("a", 1).await;
+    a.take("a", 1).await;
+    let refused = b.ask(acquire("b", 1)).await;
+    assert!(
+        matches!(refused, Outcome::Refused { place: None, left } if left.is_zero()),
+        "{refused:?}"
+    );
+    b.take("b", 1).await;
+    assert_eq!(
+        server.cli(&["EXISTS", "app:{t:a}:queue", "app:{t:b}:queue"]),
+        "0"
+    );
+}
+
+/// What was passed over in one call takes as many tokens as the rule says.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_dead_waiters_are_passed_over_by_the_rule() {
+    let server = RedisServer::start();
+    let [a, b, _] = askers(&server).await;
+    let token = a.take("a", 1).await;
+    let dead = 0..900;
+    queue_dead(&server, "a", dead.clone());
+    b.wait("a", 1).await;
+    // Ahead of the clock, so that only what is reserved moves it.
+    let counter = token + 3_600_000_000;
+    server.cli(&["SET", "app:{t:a}:token", &counter.to_string()]);
+    a.release("a", 1).await;
+    let reserved: u64 = dead.map(dead_tokens).sum();
+    assert_eq!(b.granted("a", 1).await.first.get(), counter + reserved + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

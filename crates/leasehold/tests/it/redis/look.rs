@@ -1,9 +1,9 @@
 //! What people see: inspect, list and announce.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold::ErrorKind;
-use leasehold::store::{About, Keyspace};
+use leasehold::store::{ClientInfo, Keyspace};
 use leasehold_core::{ClientId, ScopeName};
 use leasehold_testkit::{RedisServer, eventually_async};
 
@@ -20,34 +20,34 @@ async fn a_held_lock_is_shown_with_all_that_is_known() {
     assert_eq!(entry.key, key("a"));
     assert_eq!((entry.lease, entry.count), (lease(1), 3));
     assert_eq!(entry.token.map(|token| token.get()), Some(token));
-    assert!(entry.left > Duration::from_secs(29) && entry.left <= Duration::from_secs(30));
+    assert!(
+        entry.time_left > Duration::from_secs(29) && entry.time_left <= Duration::from_secs(30)
+    );
     assert_eq!(entry.client, None);
 
-    let about = About {
-        host: "böx".to_owned(),
-        pid: 4_711,
-        program: "/usr/bin/worker".to_owned(),
-        label: String::new(),
-        since_ms: 1_800_000_000_000,
-    };
+    let mut info = ClientInfo::default();
+    info.host = "böx".to_owned();
+    info.pid = 4_711;
+    info.program = "/usr/bin/worker".to_owned();
+    info.since = UNIX_EPOCH + Duration::from_millis(1_800_000_000_123);
     let ttl = Duration::from_millis(60_000);
     store
-        .announce(&space(), lease(1).client, &about, ttl)
+        .register_client(&space(), lease(1).client, &info, ttl)
         .await
         .unwrap();
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
-    assert_eq!(entry.client, Some(about.clone()));
+    assert_eq!(entry.client, Some(info.clone()));
     let place = format!("app:client:{}", lease(1).client);
     let left: u64 = server.cli(&["PTTL", &place]).parse().unwrap();
     assert!((59_000..=60_000).contains(&left));
 
     // Announced again it lasts longer; not announced any more it is forgotten.
     store
-        .announce(&space(), lease(1).client, &about, Duration::MAX)
+        .register_client(&space(), lease(1).client, &info, Duration::MAX)
         .await
         .unwrap();
     store
-        .announce(&space(), lease(1).client, &about, Duration::ZERO)
+        .register_client(&space(), lease(1).client, &info, Duration::ZERO)
         .await
         .unwrap();
     eventually_async(SOON, async || {
@@ -59,7 +59,10 @@ async fn a_held_lock_is_shown_with_all_that_is_known() {
     server.cli(&["DEL", "app:{t:a}:token"]);
     server.cli(&["PERSIST", "app:{t:a}"]);
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
-    assert_eq!((entry.token, entry.left), (None, Ttl::MAX.as_duration()));
+    assert_eq!(
+        (entry.token, entry.time_left),
+        (None, Ttl::MAX.as_duration())
+    );
     server.cli(&["HSET", "app:{t:a}", "somebody", "1"]);
     let error = store.inspect(&key("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store);
@@ -85,10 +88,8 @@ async fn a_space_is_listed_by_name_and_without_what_is_not_ours() {
     for scope in ["u", "tt"] {
         let tenant = ScopeName::parse(scope).unwrap();
         let other = Keyspace::new(space().namespace().clone(), tenant);
-        batch.push(Request {
-            key: other.key(Name::parse("elsewhere").unwrap()),
-            ..acquire("a", 1)
-        });
+        let key = other.key(Name::parse("elsewhere").unwrap());
+        batch.push(Request::new(key, acquire("a", 1).op));
     }
     store.apply(batch).await;
     server.cli(&["SET", "app:{t:string}", "1"]);
@@ -121,12 +122,10 @@ async fn a_long_list_is_whole_and_knows_its_clients() {
     store.apply(batch.collect()).await;
     server.cli(&["DEBUG", "POPULATE", "3000"]);
     for number in 0..2 {
-        let about = About {
-            pid: u32::from(number),
-            ..About::default()
-        };
+        let mut info = ClientInfo::default();
+        info.pid = u32::from(number);
         store
-            .announce(&space(), client(number), &about, SOON)
+            .register_client(&space(), client(number), &info, SOON)
             .await
             .unwrap();
     }
@@ -136,7 +135,7 @@ async fn a_long_list_is_whole_and_knows_its_clients() {
     assert_eq!(listed.len(), 2_500);
     for (n, entry) in (0..2_500_u64).zip(listed) {
         assert_eq!(entry.lease.number, n);
-        let pid = entry.client.map(|about| u64::from(about.pid));
+        let pid = entry.client.map(|info| u64::from(info.pid));
         assert_eq!(pid, Some(n % 3).filter(|client| *client < 2));
     }
 }

@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::event_log::{Asker, wait};
+use super::event_log::{Asker, queue_dead, script_calls, wait};
 use super::*;
 
 /// What the head of the script says it needs.
@@ -125,6 +125,27 @@ async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
             applied(&*store, release(name, 1, 0)).await;
         }
     }
+}
+
+/// A call of the rule takes the server three times as long for each of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_rights_for_less_cost_renewals_are_split_into_short_calls() {
+    let server = RedisServer::start();
+    allow(&server, "hexists");
+    let store = open(&server.url_of("alice", "pw")).await;
+    let names: Vec<_> = (0..1_024).map(|nth| format!("lock {nth}")).collect();
+    store
+        .apply(names.iter().map(|name| acquire(name, 1)).collect())
+        .await;
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let renewals = names.iter().map(|name| renew(name, 1));
+    for reply in store.apply(renewals.collect()).await {
+        let renewed =
+            matches!(reply, Reply::Applied { outcome, .. } if outcome == Outcome::Renewed);
+        assert!(renewed, "{reply:?}");
+    }
+    // Of the short script and of the rule, each for 256.
+    assert_eq!(script_calls(&server), 4 + 4);
 }
 
 /// A free lock is granted without it: that would be one command more for everybody.
@@ -269,6 +290,42 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
     }
 }
 
+/// Namespaces share a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
+    let scope = |text| ScopeName::parse(text).unwrap();
+    let other = Keyspace::new(scope("other"), scope("t"));
+    let old_protocol = RedisServer::options().config("rename-command HELLO \"\"");
+    for options in [RedisServer::options(), old_protocol] {
+        let server = options
+            .acl("alice", "pw", "~app:* ~other:* &app:* +@all")
+            .start();
+        let store = open(&server.url_of("alice", "pw")).await;
+        let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
+        let c = Asker::in_space(&store, &other, 3);
+        let elsewhere = |request: Request| Request {
+            key: other.key(request.key.name.clone()),
+            ..c.own(request)
+        };
+        let replies = store
+            .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
+            .await;
+        let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
+            panic!("{replies:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert_eq!(b.wait("a", 1).await, 0);
+        // Nobody asks again for rights that only the other needs.
+        server.cli(&["ACL", "LOG", "RESET"]);
+        a.release("a", 1).await;
+        b.granted("a", 1).await;
+        assert_eq!(server.cli(&["ACL", "LOG"]), "");
+        rejected(&*store, elsewhere(wait("a", 1))).await;
+        server.cli(&["ACL", "SETUSER", "alice", "&other:*"]);
+        granted(&*store, elsewhere(acquire("a", 1))).await;
+    }
+}
+
 /// The others ask again when the time comes that they were told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_may_not_publish_any_more_grants_to_nobody_and_frees_the_lock() {
@@ -303,6 +360,21 @@ async fn without_the_right_to_count_subscribers_messages_are_counted() {
     .await;
     alice.release("a", 1).await;
     bob.granted("a", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_count_subscribers_many_dead_waiters_are_passed_over_too() {
+    let server = RedisServer::start();
+    allow(&server, "pubsub|numsub");
+    let url = server.url_of("alice", "pw");
+    let [alice, bob] = [1, 2].map(|client| Asker::connect(&url, client));
+    let (alice, bob) = tokio::join!(alice, bob);
+    alice.take("a", 1).await;
+    queue_dead(&server, "a", 0..1_000);
+    assert_eq!(bob.wait("a", 1).await, 1_000);
+    alice.release("a", 1).await;
+    bob.granted("a", 1).await;
+    assert_eq!(server.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -348,9 +420,9 @@ async fn who_may_not_announce_leaves_nothing() {
 }
 
 async fn announce(store: &dyn Store) -> Result<(), leasehold::Error> {
-    let about = leasehold::store::About::default();
+    let info = leasehold::store::ClientInfo::default();
     store
-        .announce(&space(), lease(1).client, &about, SOON)
+        .register_client(&space(), lease(1).client, &info, SOON)
         .await
 }
 

@@ -235,11 +235,7 @@ impl Random {
             _ => Op::Revoke,
         };
         let name = format!("{seed}/{}", self.below(2));
-        Request {
-            key: key(&name),
-            op,
-            durability: leasehold::Durability::None,
-        }
+        Request::new(key(&name), op)
     }
 }
 

@@ -31,7 +31,7 @@ async fn alice(server: &RedisServer, client: u8) -> Asker {
 /// Two who want one lock: the queue serves them.
 async fn check_grants(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(b.store.capabilities().wakeup, WakeupMode::Grants);
     a.take("a", 1).await;
     assert_eq!(b.wait("a", 1).await, 0);
     a.release("a", 1).await;
@@ -42,7 +42,7 @@ async fn check_grants(server: &RedisServer) {
 /// Who is refused does not stand in the queue, and is told when the lock is free.
 async fn check_changes(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakeup_mode(), WakeupMode::Changes);
+    assert_eq!(b.store.capabilities().wakeup, WakeupMode::Changes);
     a.take("a", 1).await;
     assert_not_queued(&b).await;
     a.release("a", 1).await;
@@ -67,7 +67,7 @@ async fn check_changes(server: &RedisServer) {
 /// Who is refused hears nothing.
 async fn check_nothing(server: &RedisServer) {
     let [a, b] = [alice(server, 1).await, alice(server, 2).await];
-    assert_eq!(b.store.wakeup_mode(), WakeupMode::Nothing);
+    assert_eq!(b.store.capabilities().wakeup, WakeupMode::Nothing);
     a.take("a", 1).await;
     assert_not_queued(&b).await;
     a.release("a", 1).await;
@@ -212,16 +212,16 @@ async fn the_old_protocol_forgets_clients_too() {
 async fn rights_that_are_taken_away_and_given_back_are_noticed() {
     let server = server(RedisServer::options(), EVERYTHING);
     let a = alice(&server, 1).await;
-    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(a.store.capabilities().wakeup, WakeupMode::Grants);
     // The server cuts those who listen to what they may not.
     server.cli(&["ACL", "SETUSER", "alice", "resetchannels"]);
     a.hears_of_interruption().await;
     a.settle().await;
-    assert_eq!(a.store.wakeup_mode(), WakeupMode::Changes);
+    assert_eq!(a.store.capabilities().wakeup, WakeupMode::Changes);
     // What was refused for want of a right is tried again with each batch.
     server.cli(&["ACL", "SETUSER", "alice", "&app:*"]);
     works(&*a.store).await;
-    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(a.store.capabilities().wakeup, WakeupMode::Grants);
     check_grants(&server).await;
 }
 
@@ -251,7 +251,7 @@ async fn a_server_that_is_busy_is_asked_again() {
         server.cli(&["SCRIPT", "KILL"]);
     });
     works(&*a.store).await;
-    assert_eq!(a.store.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(a.store.capabilities().wakeup, WakeupMode::Grants);
     check_grants(&server).await;
     check_losses(&server, true).await;
 }

@@ -280,7 +280,7 @@ async fn a_link_in_the_place_of_the_folder_is_refused() {
     let elsewhere = TempDir::new().unwrap();
     symlink(elsewhere.path(), folder(&place)).unwrap();
     let poor = Asker::on(&store, 11).await;
-    assert_eq!(store.wakeup_mode(), WakeupMode::Nothing);
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     poor.take("a", 1).await;
     assert_eq!(poor.wait("a", 2).await, None);
@@ -371,7 +371,7 @@ async fn the_path_of_the_file_may_be_long() {
     let open = async || store::open(&url, &OpenOptions::default()).await.unwrap();
     let (one, other) = (open().await, open().await);
     let (holder, waiter) = (Asker::on(&one, 11).await, Asker::on(&other, 12).await);
-    assert_eq!(other.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(other.capabilities().wakeup, WakeupMode::Grants);
     holder.take("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, Some(0));
     holder.release("a", 1).await;
@@ -386,7 +386,7 @@ async fn without_sockets_nobody_waits_in_the_queue() {
     let store = place.open().await;
     fs::write(folder(&place), "").unwrap();
     let poor = Asker::on(&store, 11).await;
-    assert_eq!(store.wakeup_mode(), WakeupMode::Nothing);
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
     poor.take("a", 1).await;
     assert_eq!(poor.wait("a", 2).await, None);
     assert_eq!(place.count("waiters"), 0);
@@ -394,7 +394,7 @@ async fn without_sockets_nobody_waits_in_the_queue() {
     // It is tried again when somebody else comes.
     fs::remove_file(folder(&place)).unwrap();
     let rich = Asker::on(&store, 12).await;
-    assert_eq!(store.wakeup_mode(), WakeupMode::Grants);
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Grants);
     assert_eq!(poor.wait("a", 2).await, Some(0));
     assert_eq!(rich.wait("a", 1).await, Some(1));
     poor.release("a", 1).await;

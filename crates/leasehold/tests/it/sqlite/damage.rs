@@ -52,11 +52,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         assert!(list.to_string().starts_with(&start), "{value}: {list}");
 
         // An operator frees it, and that fixes it.
-        let revoke = Request {
-            key: key("bad"),
-            op: Op::Revoke,
-            durability: leasehold::Durability::None,
-        };
+        let revoke = Request::new(key("bad"), Op::Revoke);
         let (revoked, _) = outcome(&*store, revoke).await;
         assert_eq!(revoked, Outcome::Revoked { cut_off: None });
         token(&*store, acquire("bad", lease(2), LONG)).await;
@@ -104,11 +100,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         }
         asker.hears(1).await;
 
-        let revoke = Request {
-            key: key("bad"),
-            op: Op::Revoke,
-            durability: leasehold::Durability::None,
-        };
+        let revoke = Request::new(key("bad"), Op::Revoke);
         let (revoked, _) = outcome(&*store, revoke).await;
         assert_eq!(revoked, Outcome::Revoked { cut_off: None });
         assert_eq!(place.count("waiters"), 0, "{damage}");

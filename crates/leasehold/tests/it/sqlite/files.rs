@@ -33,12 +33,12 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
     refusal(
         place.folder.path(),
         kind,
-        "it is a folder; name a file in it",
+        "it is a directory; name a file in it",
     )
     .await;
     refusal(Path::new("/dev/null"), kind, "not a regular file").await;
     let below = file.join("below/locks.db");
-    refusal(&below, kind, "its folder cannot be created").await;
+    refusal(&below, kind, "its directory cannot be created").await;
     refusal(
         Path::new("/proc/locks.db"),
         kind,
@@ -184,10 +184,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     refusal(&place.path(), ErrorKind::Unreachable, words).await;
     other.execute_batch("COMMIT").unwrap();
 
-    let options = OpenOptions {
-        response_timeout: Duration::from_millis(300),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_response_timeout(Duration::from_millis(300));
     let store = store::open(&place.url(), &options).await.unwrap();
     let other = place.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -204,10 +201,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
 #[tokio::test]
 async fn each_request_waits_its_own_time_for_a_locked_file() {
     let place = Place::new();
-    let options = OpenOptions {
-        response_timeout: Duration::from_millis(1_600),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_response_timeout(Duration::from_millis(1_600));
     let store = store::open(&place.url(), &options).await.unwrap();
     let other = place.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

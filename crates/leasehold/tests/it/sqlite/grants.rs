@@ -24,7 +24,7 @@ async fn pairs(place: &Place) -> [[Asker; 2]; 2] {
 async fn a_release_grants_the_lock_to_the_head_and_tells_the_next() {
     let place = Place::new();
     for [holder, waiter] in pairs(&place).await {
-        assert_eq!(holder.store.wakeup_mode(), WakeupMode::Grants);
+        assert_eq!(holder.store.capabilities().wakeup, WakeupMode::Grants);
         let first = holder.take("a", 1).await;
         assert_eq!(waiter.wait("a", 1).await, Some(0));
         assert_eq!(waiter.wait("a", 1).await, Some(0), "asked again");
@@ -46,7 +46,7 @@ async fn a_release_grants_the_lock_to_the_head_and_tells_the_next() {
         let entry = holder.store.inspect(&key("a")).await.unwrap().unwrap();
         assert_eq!((entry.lease, entry.count), (waiter.lease(1), 1));
         assert_eq!(entry.token, Some(grant.first));
-        assert!(entry.left <= ACCEPTANCE && grant.first.get() > first);
+        assert!(entry.time_left <= ACCEPTANCE && grant.first.get() > first);
 
         // It is the holder as any other is.
         let renewed = outcome(&*waiter.store, renew("a", waiter.lease(1), LONG)).await;
@@ -126,11 +126,7 @@ async fn a_revocation_tells_whom_it_cut_off_and_the_next() {
         for (holder, waiter) in [(&holder, &waiter), (&waiter, &holder)] {
             holder.take("a", 1).await;
             assert_eq!(waiter.wait("a", 1).await, Some(0));
-            let revoke = Request {
-                key: key("a"),
-                op: Op::Revoke,
-                durability: leasehold::Durability::None,
-            };
+            let revoke = Request::new(key("a"), Op::Revoke);
             let cut_off = Some(holder.lease(1));
             let (revoked, _) = outcome(&*waiter.store, revoke).await;
             assert_eq!(revoked, Outcome::Revoked { cut_off });

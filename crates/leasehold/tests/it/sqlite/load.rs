@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::About;
+use leasehold::store::ClientInfo;
 
 use super::*;
 
@@ -159,9 +159,9 @@ async fn names_that_are_used_once_leave_no_litter() {
         .step_by(2)
         .map(|name| release(&name, lease(1)));
     store.apply(free.collect()).await;
-    let about = About::default();
+    let info = ClientInfo::default();
     store
-        .announce(&space("main"), client(1), &about, LONG)
+        .register_client(&space("main"), client(1), &info, LONG)
         .await
         .unwrap();
     clock.advance(2 * LONG);
@@ -203,17 +203,4 @@ async fn short_lived_stores_leave_no_litter_together() {
     }
     let records = place.count("records");
     assert!(records < 2_000, "{records} of 3000 records are left");
-}
-
-#[cfg(feature = "__bench")]
-#[tokio::test]
-async fn a_bare_pair_takes_two_transactions_and_leaves_the_lock_free() {
-    let place = Place::new();
-    let store = open_for_tests(&place).await;
-    for number in 0..10 {
-        store.bare_pair(&key("a"), lease(number)).await.unwrap();
-    }
-    assert_eq!(store.transactions(), 20);
-    assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
-    assert_eq!(place.count("records WHERE last_token IS NOT NULL"), 1);
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::{About, Event};
+use leasehold::store::{ClientInfo, Event};
 use leasehold_core::{Record, mutex};
 
 use super::event_log::Asker;
@@ -90,7 +91,7 @@ async fn a_random_history_follows_the_rule() {
         }
         for (key, record) in &model {
             let entry = store.inspect(key).await.unwrap();
-            let found = entry.map(|entry| (entry.lease, entry.count, entry.left, entry.token));
+            let found = entry.map(|entry| (entry.lease, entry.count, entry.time_left, entry.token));
             let expected = record.holder(time).map(|hold| {
                 let left = time.until(hold.expires_at);
                 (hold.lease, hold.count.get(), left, record.last_token)
@@ -130,27 +131,22 @@ fn any_request(random: &mut fastrand::Rng) -> Request {
         },
         _ => Op::Revoke,
     };
-    Request {
-        key: key(["a", "b", "c"][random.usize(0..3)]),
-        op,
-        durability: leasehold::Durability::None,
-    }
+    Request::new(key(["a", "b", "c"][random.usize(0..3)]), op)
 }
 
 #[tokio::test]
 async fn a_list_is_ordered_whatever_its_length_and_joined_with_the_clients() {
     let place = Place::new();
     let store = place.open().await;
-    let about = About {
-        host: "db-1".into(),
-        pid: 4_294_967_295,
-        program: "backup".into(),
-        label: "nightly \"run\"".into(),
-        since_ms: 1_700_000_000_000,
-    };
+    let mut info = ClientInfo::default();
+    info.host = "db-1".into();
+    info.pid = 4_294_967_295;
+    info.program = "backup".into();
+    info.label = "nightly \"run\"".into();
+    info.since = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
     let space = space("main");
     store
-        .announce(&space, client(1), &about, LONG)
+        .register_client(&space, client(1), &info, LONG)
         .await
         .unwrap();
     // More than two pages, in no order, every third one free again.
@@ -163,11 +159,10 @@ async fn a_list_is_ordered_whatever_its_length_and_joined_with_the_clients() {
     store
         .apply(names.iter().step_by(3).map(free).collect())
         .await;
-    let elsewhere = Request {
-        key: super::space("other").key(Name::parse("n0001").unwrap()),
-        op: acquire("n0001", lease(8), LONG).op,
-        durability: leasehold::Durability::None,
-    };
+    let elsewhere = Request::new(
+        super::space("other").key(Name::parse("n0001").unwrap()),
+        acquire("n0001", lease(8), LONG).op,
+    );
     token(&*store, elsewhere).await;
 
     let entries = store.list(&space).await.unwrap();
@@ -181,7 +176,7 @@ async fn a_list_is_ordered_whatever_its_length_and_joined_with_the_clients() {
     assert!(
         entries
             .iter()
-            .all(|entry| entry.client.as_ref() == Some(&about))
+            .all(|entry| entry.client.as_ref() == Some(&info))
     );
     assert!(entries.iter().all(|entry| entry.lease == lease(7)));
     let other = store.list(&super::space("other")).await.unwrap();
@@ -195,16 +190,16 @@ async fn a_client_that_announces_no_more_is_forgotten() {
     let store = SqliteStore::open_with_clock(place.path(), Arc::new(clock.clone()))
         .await
         .unwrap();
-    let about = About::default();
+    let info = ClientInfo::default();
     let ttl = Duration::from_secs(60);
     store
-        .announce(&space("main"), client(1), &about, ttl)
+        .register_client(&space("main"), client(1), &info, ttl)
         .await
         .unwrap();
     token(&store, acquire("a", lease(1), LONG)).await;
     clock.advance(Duration::from_secs(59));
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
-    assert_eq!(entry.client, Some(about));
+    assert_eq!(entry.client, Some(info));
     clock.advance(Duration::from_secs(1));
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.client, None);

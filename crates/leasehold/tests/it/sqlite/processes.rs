@@ -212,9 +212,9 @@ fn nothing_outlives_its_ttl(place: &Place, holds: &[Held]) {
         let deadline = Instant::now() + SOON;
         for name in NAMES {
             while let Some(entry) = store.inspect(&key(name)).await.unwrap() {
-                assert!(entry.left <= TTL, "{entry:?}");
+                assert!(entry.time_left <= TTL, "{entry:?}");
                 assert!(Instant::now() < deadline, "{entry:?}");
-                tokio::time::sleep(entry.left).await;
+                tokio::time::sleep(entry.time_left).await;
             }
             let last = holds.iter().filter(|held| held.name == name);
             let last = last.map(|held| held.token).max().unwrap();

@@ -62,7 +62,7 @@ impl Lab {
 
 async fn left(store: &SqliteStore, name: &str) -> Option<Duration> {
     let entry = store.inspect(&key(name)).await.unwrap();
-    entry.map(|entry| entry.left)
+    entry.map(|entry| entry.time_left)
 }
 
 #[tokio::test]
@@ -254,10 +254,7 @@ async fn a_lock_of_another_program_keeps_the_file_from_being_opened() {
     let file = std::fs::File::open(place.path()).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
     let after = Lab::new(Some("two"), TODAY + HOUR);
-    let options = OpenOptions {
-        connect_timeout: Duration::from_millis(500),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(500));
     let refused = SqliteStore::open_on(place.path(), after.machine(), &options).await;
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

@@ -167,7 +167,7 @@ fn a_stopped_waiter_costs_the_acceptance_ttl() {
         holder.release("a", 1).await;
         let entry = store.inspect(&key("a")).await.unwrap().unwrap();
         assert_eq!(entry.lease.client, client(10));
-        assert!(entry.left <= ACCEPTANCE, "{entry:?}");
+        assert!(entry.time_left <= ACCEPTANCE, "{entry:?}");
         // The next is told how long to wait before it looks.
         let Event::Notice(_, Notice::Next { ttl, .. }) = next.hears(1).await.remove(0) else {
             panic!("not told");

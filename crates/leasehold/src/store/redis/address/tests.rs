@@ -28,11 +28,11 @@ fn user_and_password_are_decoded() {
     let address = parse("redis://al%69ce:p%40ss%2Fw:rd%25@db:7000/3");
     assert_eq!(address.endpoint, tcp("db", 7000));
     assert_eq!(address.user.as_deref(), Some("alice"));
-    assert_eq!(address.password, Some(Secret("p@ss/w:rd%".to_owned())));
+    assert_eq!(address.password, Some(Secret::new("p@ss/w:rd%")));
     assert_eq!(address.db, 3);
     let default = parse("redis://:secret@db/");
     assert_eq!(default.user, None);
-    assert_eq!(default.password, Some(Secret("secret".to_owned())));
+    assert_eq!(default.password, Some(Secret::new("secret")));
 }
 
 #[test]
@@ -165,6 +165,6 @@ proptest! {
         let encoded = utf8_percent_encode(&password, NON_ALPHANUMERIC).to_string();
         let address = parse(&format!("redis://u:{encoded}@h:1/2"));
         prop_assert_eq!(address.to_string(), "redis://u@h:1/2");
-        prop_assert_eq!(address.password, Some(Secret(password)));
+        prop_assert_eq!(address.password, Some(Secret::new(password)));
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::{Op, Outcome, Ttl};
+use leasehold_core::{Op, Outcome, ScopeName, Ttl};
 use redis::{Cmd, Value};
 
 use super::super::codec::{self, REQUESTS_MAX, text};
 use super::super::renew_script;
 use super::node::ClusterNode;
 use super::slots;
-use crate::store::{Key, Reply, Request};
+use crate::store::api::{Key, Reply, Request};
 
 /// One call. All its keys are in one slot.
 #[derive(Clone, Debug)]
@@ -75,16 +75,18 @@ impl Call {
         }
     }
 
-    /// Calls of the rule: those of a slot in the order of the requests.
+    /// Calls of the rule: those of a slot in the order of the requests. One namespace may have rights that
+    /// another has not.
     pub(super) fn by_rule(placed: Placed) -> Vec<Self> {
-        let mut slots = BTreeMap::<u16, Placed>::new();
+        let mut groups = BTreeMap::<(u16, ScopeName), Placed>::new();
         for (addr, request) in placed {
-            let slot = slots::of(&request.key);
-            slots.entry(slot).or_default().push((addr, request));
+            let namespace = request.key.space.namespace().clone();
+            let group = groups.entry((slots::of(&request.key), namespace));
+            group.or_default().push((addr, request));
         }
-        let slots = slots.into_iter();
-        slots
-            .map(|(slot, placed)| Self::new(slot, placed, Work::Rule))
+        let groups = groups.into_iter();
+        groups
+            .map(|((slot, _), placed)| Self::new(slot, placed, Work::Rule))
             .collect()
     }
 

@@ -10,6 +10,7 @@
 
 mod call;
 mod node;
+mod node_addr;
 mod router;
 mod slot_map;
 mod slots;
@@ -28,17 +29,18 @@ use tokio::time::Instant;
 use self::call::{Call, Work};
 use self::router::CallResult;
 use self::topology::Topology;
-use super::address::Address;
-use super::client_info::{ANNOUNCE, announced, client_info};
+use super::client_info::{REGISTER, register_cmd, registered};
 use super::codec::{REQUESTS_MAX, text};
 use super::deployment::Deployment;
 use super::errors;
-use super::inspect::{self, Question, Reader};
+use super::inspect::{self, Query, Reader};
 use super::keys::ClientKey;
-use crate::store::{
-    About, BoxFuture, Entry, Event, Key, Keyspace, Listener, OpenOptions, Reply, Request, Shard,
-    Store, WakeupMode, refuse_replicated,
+use crate::store::api::private::Sealed;
+use crate::store::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
+    Shard, Store, refuse_replicated,
 };
+use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
 
 /// The pause between two looks at a cluster that is not ready.
@@ -52,11 +54,7 @@ const MOVE_PAUSE: Duration = Duration::from_millis(5);
 /// It connects to its masters when it is opened, and again, on the next call, whenever a connection
 /// broke. It never sends anything twice that may have been applied.
 #[derive(Debug)]
-#[cfg_attr(
-    not(feature = "__bench"),
-    expect(unreachable_pub, reason = "only the bench names it")
-)]
-pub struct ClusterStore {
+pub(in crate::store) struct ClusterStore {
     seeds: Deployment,
     topology: Topology,
     /// Whether a server does not know the short way to renew.
@@ -64,7 +62,13 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    pub(super) async fn connect(seeds: Vec<Address>, options: &OpenOptions) -> Result<Self> {
+    /// Connects to the cluster that a URL names.
+    pub(in crate::store) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+        let Deployment::Cluster(seeds) = Deployment::of(url, options)? else {
+            let message =
+                "the URL of a cluster must start with redis+cluster:// or rediss+cluster://";
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        };
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
             topology: Topology::new(seeds, options.clone()),
@@ -74,22 +78,6 @@ impl ClusterStore {
         store.topology.discover().await.map_err(named)?;
         store.greet().await.map_err(named)?;
         Ok(store)
-    }
-
-    /// Connects to the cluster that a URL names.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
-        match super::deployment(url, options)? {
-            Deployment::Cluster(seeds) => Self::connect(seeds, options).await,
-            other => Err(super::not_yet(&other)),
-        }
-    }
-
-    /// How many script calls were sent to the nodes that are there.
-    #[cfg(feature = "__bench")]
-    pub(in crate::store) fn calls(&self) -> u64 {
-        let map = self.topology.map();
-        map.nodes().iter().map(|node| node.calls()).sum()
     }
 
     /// Proves that all slots are served and that all masters let us in. One that just dies may be replaced
@@ -191,7 +179,7 @@ impl ClusterStore {
                         && let Some(Value::BulkString(_)) = words.first()
                         && !self.no_short_way.swap(true, Ordering::Relaxed)
                     {
-                        tracing::debug!(?answer, "renewals go the long way");
+                        tracing::debug!(?answer, "renewals use the rule");
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {
@@ -236,11 +224,11 @@ impl ClusterStore {
         inspect::list(self, servers, space).await
     }
 
-    async fn announce_client(
+    async fn write_client_info(
         &self,
         space: &Keyspace,
         client: ClientId,
-        about: &About,
+        info: &ClientInfo,
         ttl: Duration,
     ) -> Result<()> {
         // A good moment to see to it that all nodes can tell us things, also those that have come.
@@ -249,10 +237,10 @@ impl ClusterStore {
         let settled = map.nodes().iter().map(|node| node.manager.settled());
         drop(join_all(settled).await);
         let key = ClientKey(space, client).to_string();
-        let cmd = client_info("EVAL", ANNOUNCE, &key, about, ttl);
+        let cmd = register_cmd("EVAL", REGISTER, &key, info, ttl);
         let answers = self.read(vec![(key.clone(), cmd)]).await?;
         let answered = answers.into_iter().next();
-        let answered = announced(&key, answered.unwrap_or(Value::Nil));
+        let answered = registered(&key, answered.unwrap_or(Value::Nil));
         answered.map_err(|error| error.at_store(self))
     }
 }
@@ -270,9 +258,9 @@ pub(super) fn is_node(hello: &Value) -> bool {
 }
 
 impl Reader for ClusterStore {
-    async fn read(&self, questions: Vec<Question>) -> Result<Vec<Value>> {
-        let mut answers = vec![Value::Nil; questions.len()];
-        let calls = questions.into_iter().enumerate();
+    async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
+        let mut answers = vec![Value::Nil; queries.len()];
+        let calls = queries.into_iter().enumerate();
         let calls = calls.map(|(addr, (key, cmd))| Call::plain(&key, cmd, addr));
         for (call, end) in router::make(&self.topology, calls.collect()).await {
             match end {
@@ -300,6 +288,8 @@ impl fmt::Display for ClusterStore {
     }
 }
 
+impl Sealed for ClusterStore {}
+
 impl Store for ClusterStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_batch(batch))
@@ -317,8 +307,8 @@ impl Store for ClusterStore {
         self.topology.forget(client);
     }
 
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.topology.wakeup_mode()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(self.topology.wakeup_mode())
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
@@ -329,13 +319,13 @@ impl Store for ClusterStore {
         Box::pin(self.list_all(space))
     }
 
-    fn announce<'a>(
+    fn register_client<'a>(
         &'a self,
         space: &'a Keyspace,
         client: ClientId,
-        about: &'a About,
+        info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.announce_client(space, client, about, ttl))
+        Box::pin(self.write_client_info(space, client, info, ttl))
     }
 }

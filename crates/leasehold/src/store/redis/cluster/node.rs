@@ -9,14 +9,17 @@ use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use super::super::address::Address;
 use super::super::codec::{self, CallOptions};
 use super::super::connection_manager::ConnectionManager;
+use super::super::continuation::{continue_passing, unfinished};
 use super::super::notifications::Notifications;
 use super::super::renew_script::{self, RENEW};
+use super::super::rule::{self, MUTEX};
 use super::super::script::Script;
 use super::super::session::Session;
-use super::super::{MUTEX, Result};
 use super::call::{Call, Work};
-use super::slot_map::NodeAddr;
-use crate::store::{OpenOptions, Shard, WakeupMode};
+use super::node_addr::NodeAddr;
+use crate::Result;
+use crate::store::api::{Shard, WakeupMode};
+use crate::store::options::OpenOptions;
 
 /// How often calls are sent again to a node that does not know their script. The first time tells it
 /// the script; the second is for one that forgot it meanwhile.
@@ -74,15 +77,9 @@ impl ClusterNode {
         self.doubtful.store(doubtful, Ordering::Relaxed);
     }
 
-    /// How many script calls were sent to it.
-    #[cfg(feature = "__bench")]
-    pub(super) fn calls(&self) -> u64 {
-        self.mutex.calls() + self.renew.calls()
-    }
-
     /// Proves that it is there, lets us in and knows the script.
     pub(super) async fn greet(&self) -> Result<()> {
-        let greeted = super::super::greet(&self.manager, &self.mutex).await;
+        let greeted = rule::greet(&self.manager, &self.mutex).await;
         self.doubt(greeted.is_err());
         greeted
     }
@@ -91,16 +88,19 @@ impl ClusterNode {
     ///
     /// One that was refused because the node does not know its script is made once more, behind one that
     /// tells it.
-    pub(super) async fn make(&self, session: &Session, calls: &[Call]) -> RedisResult<Vec<Value>> {
+    pub(super) async fn make(&self, session: &Session, calls: &[&Call]) -> RedisResult<Vec<Value>> {
         let queued = self.manager.notifications().wakeup_mode() == WakeupMode::Grants;
         let mut answers: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
         let mut open: Vec<usize> = (0..calls.len()).collect();
         for pass in 0..PASSES {
+            if open.is_empty() {
+                break;
+            }
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut addrs = Vec::with_capacity(open.len());
             let mut told = [false; 2];
             for nth in &open {
-                let call = &calls[*nth];
+                let call = calls[*nth];
                 if call.asked.is_some() {
                     pipeline.add_command(cmd("ASKING"));
                 }
@@ -121,11 +121,19 @@ impl ClusterNode {
                 }
             }
             open.retain(|nth| is_unknown_script(&answers[*nth]));
-            if open.is_empty() {
-                break;
-            }
         }
         Ok(answers)
+    }
+
+    /// Has the waiters passed over that these calls have left.
+    pub(super) async fn continue_passing(&self, calls: &[&Call], answers: &[Value]) {
+        for (call, answer) in calls.iter().zip(answers) {
+            // While a slot moves, keys that are gone cannot be named here.
+            if let (Work::Rule(requests), None) = (&call.work, &call.asked) {
+                let keys = unfinished(answer, requests.iter().map(|request| &request.key));
+                continue_passing(&self.manager, &self.mutex, keys).await;
+            }
+        }
     }
 
     fn command(&self, call: &Call, queued: bool, whole: bool) -> Cmd {

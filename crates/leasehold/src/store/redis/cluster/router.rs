@@ -15,10 +15,10 @@ use super::super::errors;
 use super::super::session::Session;
 use super::call::Call;
 use super::node::ClusterNode;
-use super::slot_map::{NodeAddr, Redirect};
+use super::node_addr::NodeAddr;
+use super::slot_map::Redirect;
 use super::topology::Topology;
 use crate::Error;
-use crate::store::Request;
 
 /// The pause before a call is sent again to a node that could not serve it, at first.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -194,6 +194,10 @@ async fn visit(
     deadline: Instant,
 ) -> Vec<RouteError> {
     let all = |stop: &dyn Fn() -> RouteError| calls.iter().map(|_| stop()).collect();
+    let notifications = node.manager.notifications();
+    for call in calls {
+        notifications.retry_denied(call.work.requests());
+    }
     let session = match reach(topology, node, &calls[0]).await {
         Ok(session) => session,
         Err(None) => return all(&|| RouteError::Elsewhere),
@@ -201,26 +205,52 @@ async fn visit(
             return all(&|| RouteError::CallResult(CallResult::NotApplied(error.clone())));
         }
     };
-    // Nobody acquires anything who cannot be notified. What is rejected beside that is repeated.
-    let acquires = |call: &Call| call.work.requests().iter().any(Request::acquires);
-    if let Some(error) = node.manager.notifications().denied()
-        && calls.iter().any(acquires)
-    {
-        return all(&|| RouteError::CallResult(CallResult::NotApplied(error.clone())));
-    }
+    // Nobody acquires anything who cannot be notified. What is rejected beside that in its call is repeated.
+    let denied = |call: &Call| {
+        let mut requests = call.work.requests().iter();
+        requests.find_map(|request| notifications.denied(request))
+    };
+    let denied: Vec<_> = calls.iter().map(denied).collect();
+    let allowed = calls.iter().zip(&denied);
+    let allowed: Vec<_> = allowed
+        .filter(|(_, error)| error.is_none())
+        .map(|(call, _)| call)
+        .collect();
+    let mut stops = send(topology, node, &session, &allowed, deadline)
+        .await
+        .into_iter();
+    denied
+        .into_iter()
+        .filter_map(|error| match error {
+            Some(error) => Some(RouteError::CallResult(CallResult::NotApplied(error))),
+            None => stops.next(),
+        })
+        .collect()
+}
+
+/// Makes calls of one node on a connection.
+async fn send(
+    topology: &Topology,
+    node: &ClusterNode,
+    session: &Arc<Session>,
+    calls: &[&Call],
+    deadline: Instant,
+) -> Vec<RouteError> {
     let sent_late = Instant::now() + topology.options().response_timeout / 2;
-    let made = node.make(&session, calls);
+    let made = node.make(session, calls);
     match node
         .manager
-        .answer(&session, deadline.max(sent_late), made)
+        .answer(session, deadline.max(sent_late), made)
         .await
     {
         Err(error) => {
             node.doubt(true);
-            all(&|| RouteError::CallResult(CallResult::Unanswered(error.clone())))
+            let unanswered = |_| RouteError::CallResult(CallResult::Unanswered(error.clone()));
+            calls.iter().map(unanswered).collect()
         }
         Ok(answers) => {
             node.doubt(false);
+            node.continue_passing(calls, &answers).await;
             let stop = |answer: Value| {
                 let redirect = match &answer {
                     Value::ServerError(error) => Redirect::parse(error, &node.addr),
@@ -229,7 +259,7 @@ async fn visit(
                 match redirect {
                     Some(redirect) => RouteError::Redirected(redirect, answer),
                     None => {
-                        RouteError::CallResult(CallResult::Answered(answer, Arc::clone(&session)))
+                        RouteError::CallResult(CallResult::Answered(answer, Arc::clone(session)))
                     }
                 }
             };

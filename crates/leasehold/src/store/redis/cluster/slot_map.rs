@@ -1,20 +1,13 @@
 //! Which node has which slot.
 
-use std::fmt;
 use std::sync::Arc;
 
 use redis::{ServerError, Value};
 
 use super::super::codec::text;
 use super::node::ClusterNode;
+use super::node_addr::NodeAddr;
 use super::slots::SLOTS;
-
-/// Where a node is, as the cluster says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct NodeAddr {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
 
 /// What a node says of the cluster.
 #[derive(Debug, Default)]
@@ -157,33 +150,6 @@ impl Redirect {
             "CLUSTERDOWN" => Some(Self::Down),
             _ => None,
         }
-    }
-}
-
-impl NodeAddr {
-    /// `host:port`. Without a host it is that of the node that was asked.
-    fn parse(text: &str, asked: &Self) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self::new(host, port.parse().ok()?, asked)
-    }
-
-    /// `?` is what nodes say that were told to give a name and have none.
-    fn new(host: &str, port: u16, asked: &Self) -> Option<Self> {
-        let host = match host {
-            "" | "?" => &asked.host,
-            host => host,
-        };
-        (port != 0).then(|| Self {
-            host: host.to_owned(),
-            port,
-        })
-    }
-}
-
-impl fmt::Display for NodeAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which of the 16,384 slots of a cluster a key is in.
 
-use crate::store::Key;
+use crate::store::api::Key;
 
 /// How many slots there are in every cluster.
 pub(super) const SLOTS: u16 = 16_384;
@@ -60,7 +60,7 @@ mod tests {
 
     use super::super::super::keys::{CounterKey, QueueKey, RecordKey};
     use super::*;
-    use crate::store::Keyspace;
+    use crate::store::api::Keyspace;
 
     /// The first from the specification of Redis Cluster, the others from a server.
     #[test]

@@ -13,12 +13,14 @@ use tokio::time::{Instant, timeout};
 
 use super::super::address::{Address, Endpoint};
 use super::super::codec::text;
-use super::super::connection_manager::{ConnectionManager, Trouble};
+use super::super::connection_manager::{ConnectionManager, ExchangeError};
 use super::super::errors;
 use super::node::ClusterNode;
-use super::slot_map::{NodeAddr, SlotMap, SlotsReply};
+use super::node_addr::NodeAddr;
+use super::slot_map::{SlotMap, SlotsReply};
 use super::slots;
-use crate::store::{Event, EventScope, Key, Keyspace, Listener, OpenOptions, Shard, WakeupMode};
+use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
+use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
 /// How long a node may take to say who has which slot before another is asked.
@@ -428,7 +430,7 @@ async fn tell(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     match manager.exchange(asked).await {
         Ok(Value::ServerError(error)) => Err(errors::of_cluster(&error)),
         Ok(answer) => Ok(answer),
-        Err(Trouble::NotSent(error) | Trouble::Unanswered(error)) => Err(error),
+        Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
     }
 }
 

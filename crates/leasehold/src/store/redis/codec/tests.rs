@@ -6,16 +6,12 @@ use leasehold_core::{ClientId, Name, ScopeName, TokenCount};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Keyspace;
+use crate::store::api::Keyspace;
 
 fn request(op: Op) -> Request {
     let scope = |text| ScopeName::parse(text).unwrap();
     let space = Keyspace::new(scope("app"), scope("t"));
-    Request {
-        key: space.key(Name::parse("n").unwrap()),
-        op,
-        durability: crate::Durability::None,
-    }
+    Request::new(space.key(Name::parse("n").unwrap()), op)
 }
 
 fn lease() -> LeaseId {

@@ -85,7 +85,7 @@ fn a_password_comes_from_elsewhere() {
         "redlock://a,b,c",
     ] {
         let mut deployment = parse(text);
-        deployment.set_password("hush");
+        deployment.set_password(&Secret::new("hush"));
         assert!(!format!("{deployment} {deployment:?}").contains("hush"));
     }
 }

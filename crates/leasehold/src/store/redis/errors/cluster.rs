@@ -1,4 +1,4 @@
-//! What keeps a cluster from serving a lock.
+//! Failures of a cluster.
 
 use redis::{ServerError, Value};
 
@@ -6,12 +6,12 @@ use super::known::CLUSTER;
 use super::{call, quote};
 use crate::{Error, ErrorKind};
 
-/// A URL of one server names a node of a cluster.
+/// The URL of a single server names a node of a cluster.
 pub(in crate::store::redis) fn cluster_without_its_name() -> Error {
     Error::new(ErrorKind::InvalidConfig, CLUSTER)
 }
 
-/// What a server answers that is asked about its cluster.
+/// The error of a command about the cluster.
 pub(in crate::store::redis) fn of_cluster(error: &ServerError) -> Error {
     let words = error.details().unwrap_or_default();
     if words.contains("cluster support disabled") {
@@ -30,13 +30,13 @@ pub(in crate::store::redis) fn slots_without_node(slots: usize) -> Error {
     Error::new(ErrorKind::Store, message)
 }
 
-/// No node serves the slot of a lock, as far as anybody knows.
+/// No known node serves the slot of a lock.
 pub(in crate::store::redis) fn no_node_for_slot() -> Error {
     let message = "no node of the cluster serves the slot of this lock; look at CLUSTER INFO";
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// A cluster serves nothing, or not this slot.
+/// The cluster does not serve this slot.
 pub(in crate::store::redis) fn cluster_down(answer: &Value) -> Error {
     let words = match answer {
         Value::ServerError(error) => error.details().unwrap_or_default(),
@@ -49,14 +49,14 @@ pub(in crate::store::redis) fn cluster_down(answer: &Value) -> Error {
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// Some keys of a lock are in one node and some in another.
+/// The slot of a lock is being migrated, and its keys are on two nodes.
 pub(in crate::store::redis) fn slot_is_moving() -> Error {
     let message = "the slot of this lock is on its way to another node; it works again when its keys \
                    have moved, if nobody moves them use redis-cli --cluster fix";
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// Nodes send whoever asks to each other.
+/// The nodes redirect to each other.
 pub(in crate::store::redis) fn nodes_disagree() -> Error {
     let message = "the nodes of the cluster do not agree who serves the slot of this lock";
     Error::new(ErrorKind::Unreachable, message)

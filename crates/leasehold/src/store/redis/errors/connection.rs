@@ -1,4 +1,4 @@
-//! Why there is no connection, or none any more.
+//! Failed and broken connections.
 
 use std::error::Error as _;
 use std::io;
@@ -12,7 +12,7 @@ use super::known::find;
 use super::quote;
 use crate::{Error, ErrorKind};
 
-/// Why there is no connection.
+/// A connection could not be opened.
 pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Address) -> Error {
     let words = quote(&match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -39,11 +39,11 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
     error_found.with_source(error.clone())
 }
 
-/// There was no connection in time.
+/// A connection attempt timed out.
 pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: &Address) -> Error {
     let check = match address.endpoint {
         Endpoint::Tcp { .. } => "check host, port and firewall",
-        // A server without TLS waits for the end of what it takes for a line.
+        // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
         Endpoint::Tls { .. } => "check host, port and firewall, and that it speaks TLS there",
         Endpoint::Unix { .. } => "the server is stopped or busy",
     };
@@ -51,7 +51,7 @@ pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: 
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// No master was found, or none answered, in time.
+/// No master was found, or it did not reply, in time.
 pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error {
     let message = format!(
         "no connection to the master within {timeout:?}; check hosts, ports and firewall of the \
@@ -60,7 +60,7 @@ pub(in crate::store::redis) fn nothing_found_within(timeout: Duration) -> Error 
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// The server is a sentinel, which keeps no locks.
+/// The server is a sentinel, which cannot keep locks.
 pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
     let masters = quote(&masters.join(", "));
     let message = format!(
@@ -70,13 +70,13 @@ pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
-/// Another server is the master.
+/// Another server has become the master.
 pub(in crate::store::redis) fn replaced() -> Error {
     let message = "the sentinels name another master; what the old one does is forgotten";
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// The server was made a replica while we were connected.
+/// The server has become a replica during the connection.
 pub(in crate::store::redis) fn demoted(error: &Error) -> Error {
     let message = "the server is no master any more; the sentinels are asked for the new one";
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
@@ -97,7 +97,7 @@ pub(in crate::store::redis) fn no_answer(error: &RedisError) -> Error {
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
 }
 
-/// Why nothing that speaks Redis was reached. `words` is what the error says.
+/// The kind and the advice for a server that was not reached. `words` is the text of the error.
 fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKind, &'static str) {
     let tls = matches!(endpoint, Endpoint::Tls { .. });
     let unix = matches!(endpoint, Endpoint::Unix { .. });

@@ -1,5 +1,6 @@
 //! The one table of what a server's errors mean.
 
+use crate::error::Retry;
 use crate::{Error, ErrorKind};
 
 /// What is known of an error.
@@ -10,13 +11,13 @@ pub(super) struct Known {
     pub(super) words: &'static str,
     pub(super) kind: ErrorKind,
     /// Whether the server ends it by itself, so that asking again later may help.
-    pub(super) transient: bool,
+    pub(super) retry: Retry,
     pub(super) advice: &'static str,
 }
 
 impl Known {
     pub(super) fn error(&self, message: String) -> Error {
-        Error::new(self.kind, message).with_transient(self.transient)
+        Error::new(self.kind, message).with_retry(self.retry)
     }
 }
 
@@ -30,7 +31,7 @@ const fn known(
         code,
         words,
         kind,
-        transient: false,
+        retry: Retry::Never,
         advice,
     }
 }
@@ -38,7 +39,7 @@ const fn known(
 /// A refusal that passes.
 const fn transient(code: &'static str, words: &'static str, advice: &'static str) -> Known {
     Known {
-        transient: true,
+        retry: Retry::Refused { after: None },
         ..known(code, words, ErrorKind::Store, advice)
     }
 }
@@ -74,9 +75,9 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", UNARMED,
-        "new or started not long ago, so it may have forgotten locks; it is kept out until the leases from \
-         before have ended, which takes as long as the longest ttl, and until all masters answer, or a \
-         majority that is admitted"),
+        "new, or started or replicated not long ago, so it may have forgotten locks; it is kept out until \
+         the leases from before have ended, which takes as long as the longest ttl, and until all masters \
+         answer, or a majority that is admitted"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,

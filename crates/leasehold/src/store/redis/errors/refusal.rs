@@ -1,4 +1,4 @@
-//! What a server does not do, and why.
+//! Refusals of single commands.
 
 use redis::Value;
 
@@ -6,21 +6,21 @@ use super::known::{NO_CHANNEL, NO_KEY, find, is_code};
 use super::quote;
 use crate::ErrorKind;
 
-/// That the server does not do something.
+/// The refusal of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Refusal {
-    /// What it says.
+    /// The words of the server.
     pub(in crate::store::redis) words: String,
-    /// Whether it is for want of a right or of the command, not of the moment.
+    /// Whether a permission or the command is missing, so that a retry cannot help.
     pub(in crate::store::redis) lasting: bool,
-    /// Whether it is for want of a right: others may have it.
+    /// Whether a permission is missing, which other users may have.
     pub(in crate::store::redis) denied: bool,
 }
 
-/// The code of what a user lacks the right for.
+/// The error code of a missing permission.
 pub(in crate::store::redis) const DENIED: &str = "NOPERM";
 
-/// The refusal that an answer is, if it is one.
+/// The refusal in an answer, if it is one.
 pub(in crate::store::redis) fn refusal(answer: &Value) -> Option<Refusal> {
     let Value::ServerError(error) = answer else {
         return None;
@@ -34,34 +34,34 @@ pub(in crate::store::redis) fn refusal(answer: &Value) -> Option<Refusal> {
     })
 }
 
-/// What a server does not let us do.
+/// What a server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Refused {
-    /// The command is not for this user, or the server does not have it.
+    /// The command, for this user or altogether.
     Command,
-    /// The key is not for this user.
+    /// The key, for this user.
     Keys,
-    /// The channel is not for this user.
+    /// The channel, for this user.
     Channels,
-    /// It does it for nobody at this moment.
+    /// Everything, at this moment.
     Moment,
 }
 
-/// What a server says to a command that it does not have.
+/// The words of a server for a command that it does not have.
 const UNKNOWN: [&str; 3] = [
     "unknown command",
     "unknown redis command",
     "unknown subcommand",
 ];
 
-/// What the words of an error refuse. `None` if they are about something else, such as what a key
-/// holds: then the command was allowed.
+/// What an error refuses, by its words. `None` if it has another cause, such as the type of a value: then the
+/// command was allowed.
 pub(in crate::store::redis) fn refused_words(text: &str) -> Option<Refused> {
     let (code, words) = match text.split_once(' ') {
         Some((code, words)) if is_code(code) => (code, words),
         _ => ("", text),
     };
-    // Scripts say it in other words.
+    // The words differ in scripts.
     let lower = words.to_lowercase();
     if UNKNOWN.iter().any(|unknown| lower.contains(unknown)) {
         return Some(Refused::Command);

@@ -1,10 +1,15 @@
 -- One of many masters: its inspection and its admission. By crates/leasehold-core/src/quorum/admission.rs
 -- and master.rs.
 --
--- KEYS: the admission record, a hash: `run` is the run of the process for which it is admitted, `floor`
---       the token up to which it gives out none, `high` the largest that it knows; as long as it is not
---       admitted, `candidate` is the run that was inspected, and `since` when it was inspected first, by
---       this server's clock.
+-- A run is told by the replication id of a master. The server draws it anew when its process is started,
+-- and when it has been a replica, whose data came from elsewhere. (It also does when its first replica
+-- connects, and when it frees its backlog without one. Nothing is forgotten then, but nothing else shows
+-- that.) The run id of the process is not enough: data that was replaced in it has a record that names it.
+--
+-- KEYS: the admission record, a hash: `run` is the run for which it is admitted, `floor` the token up to
+--       which it gives out none, `high` the largest that it knows; as long as it is not admitted,
+--       `candidate` is the run that was inspected, and `since` when it was inspected first, by this
+--       server's clock.
 -- ARGV: nothing, to inspect; or the candidate to admit, its `since`, and the floor. A candidate that has
 --       lost its data or was started again since is not admitted.
 --
@@ -12,13 +17,15 @@
 -- '', since or ''}, all as text; or {command, error}.
 
 local record = KEYS[1]
-local info, time = redis.pcall('INFO', 'server'), redis.pcall('TIME')
-if type(info) == 'table' then
-    return {'INFO', info.err}
+local server, info, time = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication'), redis.pcall('TIME')
+if type(server) == 'table' or type(info) == 'table' then
+    return {'INFO', server.err or info.err}
 elseif time.err then
     return {'TIME', time.err}
+elseif not string.find(info, 'role:master', 1, true) then
+    return {'INFO', 'READONLY the server is a replica'}
 end
-local run, uptime = string.match(info, 'run_id:(%x+)'), string.match(info, 'uptime_in_seconds:(%d+)')
+local run, uptime = string.match(info, 'master_replid:(%x+)'), string.match(server, 'uptime_in_seconds:(%d+)')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 
 local kept = redis.pcall('HMGET', record, 'run', 'floor', 'high', 'candidate', 'since')

@@ -19,12 +19,13 @@
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
 -- The first living one behind it is told the same with 0 for the token: if the other cannot take its grant,
 -- nobody else would notice. A client is alive if its connection is subscribed to its very channel: `PUBLISH`
--- counts subscriptions to patterns as well, so `PUBSUB NUMSUB` is asked. A holder that is revoked is told the same with 0 for token and ttl.
+-- counts subscriptions to patterns as well, so `PUBSUB NUMSUB` is asked, of several waiters at once. A holder that is
+-- revoked is told the same with 0 for token and ttl.
 -- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
 -- there is said on the channel without it, too, for a client that has not heard of a failover.
 --
--- One of many masters also has its admission record, a hash with the run of its process for which it is
--- admitted, its floor and the largest token that it knows: <namespace>:master.
+-- One of many masters also has its admission record, a hash with the run for which it is admitted, its floor
+-- and the largest token that it knows: <namespace>:master.
 --
 -- KEYS: for each operation its record, its counter and its queue. Of one operation alone the record
 --       will do. For one of many masters its admission record at the end; it is answered
@@ -32,7 +33,8 @@
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
 --       to wait in the queue if it is refused, else 0.
 --       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
---       fence (with the first token in the place of the count, and how many they are), revoke.
+--       fence (with the first token in the place of the count, and how many they are), revoke,
+--       continue (of a queue in which waiters are left to pass over; no lease).
 --       Then, in a cluster, the id of this node.
 --
 -- Answers with a flat list: the server's time in microseconds, then for each operation a code and
@@ -49,6 +51,10 @@
 --   7  failed      {command, error}: the server refused that command, nothing was changed
 --   8  fenced      0
 --   9  outdated    0: a larger token was given out before
+--
+-- Then, for each operation that left waiters to pass over, its number from 1: the caller has to ask to
+-- continue, in another call, so that the server can do something else in between. Until then the lock is granted
+-- to the head alone.
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
@@ -71,34 +77,15 @@ local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 -- How long a waiter that was granted the lock has it until it says more.
 local ACCEPTANCE_MS = 3000
 
+-- About how many waiters one call passes over at most, of how many `PUBSUB NUMSUB` is asked at once, and as
+-- how many one counts to whom a message was sent.
+local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
+
 local run, find, match, format, type, tonumber =
     redis.pcall, string.find, string.match, string.format, type, tonumber
 
 local node = ARGV[6 * math.ceil(#KEYS / 3) + 1]
 node = node and ':' .. node or ''
-
--- Tells the client of a lease something about it, and answers whether that is alive.
-local function tell(record, lease, first, ttl, now)
-    local client, number = match(lease, '^(%x+):(%d+)')
-    if not client then
-        return false
-    end
-    local channel = match(record, '^[^:]*') .. ':client:' .. client
-    local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
-    local subscribed = run('PUBSUB', 'NUMSUB', channel .. node)[2]
-    if subscribed ~= 0 then
-        local heard = run('PUBLISH', channel .. node, words)
-        if type(heard) == 'number' and heard > 0 then
-            return true
-        end
-    end
-    if node ~= '' then
-        -- It may be listening at another node, as at the one whose place this one took. What it hears
-        -- there is no grant: it asks again, and so learns where the record is.
-        run('PUBLISH', channel, words)
-    end
-    return false
-end
 
 local time = run('TIME')
 if time.err then
@@ -106,17 +93,50 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
--- One of many masters does nothing in a run of its process for which it was not admitted: it may have
--- forgotten what it granted. And it gives out no token up to its floor. See
--- crates/leasehold-core/src/quorum/master.rs.
+-- How many waiters were passed over, and whether the operation leaves some to pass over.
+local passed, unfinished = 0, false
+
+-- What the channels of clients begin with.
+local function prefix(record)
+    return match(record, '^[^:]*') .. ':client:'
+end
+
+-- Tells the client of a lease something about it, and answers whether that is alive. `subscribers` is the number
+-- of its connections; nil: nobody knows, so the messages are counted.
+local function tell(record, lease, first, ttl, subscribers)
+    local client, number = match(lease, '^(%x+):(%d+)')
+    if not client then
+        return false
+    end
+    local to = prefix(record) .. client
+    local words = format('%s %.0f %.0f %.0f %s', number, first, ttl, now, record)
+    if subscribers ~= 0 then
+        local heard = run('PUBLISH', to .. node, words)
+        if type(heard) == 'number' and heard > 0 then
+            return true
+        end
+    end
+    if node ~= '' then
+        -- It may be listening at another node, as at the one whose place this one took. What it hears
+        -- there is no grant: it asks again, and so learns where the record is.
+        run('PUBLISH', to, words)
+    end
+    return false
+end
+
+-- One of many masters does nothing in a run for which it was not admitted: it may have forgotten what it
+-- granted. And it gives out no token up to its floor. See crates/leasehold-core/src/quorum/master.rs, and
+-- master.lua for what a run is.
 local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
 if mark then
-    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'server')
+    local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
     if kept.err then
         return {'HMGET', kept.err}
     elseif type(info) == 'table' then
         return {'INFO', info.err}
-    elseif not kept[1] or kept[1] ~= match(info, 'run_id:(%x+)') then
+    elseif not find(info, 'role:master', 1, true) then
+        return {'INFO', 'READONLY the server is a replica'}
+    elseif not kept[1] or kept[1] ~= match(info, 'master_replid:(%x+)') then
         return {'HMGET', 'UNARMED'}
     end
     floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
@@ -199,53 +219,127 @@ local function write(record, lease, count, ttl, before, left)
     end
 end
 
+-- Whether waiters are left to pass over, though this call passes over no more.
+local function is_unfinished(queue)
+    return passed >= PASS_MAX and type(run('LINDEX', queue, 0)) == 'string'
+end
+
+-- Removes the waiters from a queue that are not alive and come before the first that is, or is the `asker`.
+-- Answers that one, with the number of its subscribers. Else nil, and perhaps a code and a value that say why. If there
+-- is a `counter`, a grant is due, and each of them uses up its tokens.
+local function pass_over(record, counter, queue, asker)
+    local prefix, size = prefix(record), 1
+    repeat
+        local heads, channels, count = {}, {}, 0
+        repeat
+            local words = run('LINDEX', queue, 2 * count)
+            if not words then
+                break
+            elseif type(words) == 'table' then
+                return nil, FAILED, {'LINDEX', words.err}
+            end
+            local lease, client, ttl, tokens = match(words, '^((%x+):%d+) (%d+) (%d+)$')
+            if not lease and count > 0 then
+                break
+            elseif not lease then
+                return nil, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
+            elseif lease == asker and count == 0 then
+                return {lease = lease}
+            end
+            count = count + 1
+            heads[count] = {lease = lease, ttl = ttl, tokens = tokens}
+            channels[count] = prefix .. client .. node
+        until count == size or lease == asker
+        if count == 0 then
+            return nil
+        end
+        -- Without the right to ask, there is no number, and they are taken for alive.
+        local subscribers, dead, tokens = run('PUBSUB', 'NUMSUB', unpack(channels)), 0, 0
+        while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= asker do
+            dead = dead + 1
+            tokens = tokens + heads[dead].tokens
+        end
+        if dead > 0 then
+            if counter then
+                local _, code, value = reserve(counter, tokens)
+                if code then
+                    return nil, code, value
+                end
+            end
+            local trimmed = run('LTRIM', queue, 2 * dead, -1)
+            if trimmed.err then
+                return nil, FAILED, {'LTRIM', trimmed.err}
+            end
+            passed = passed + dead
+            if node ~= '' then
+                for i = 1, dead do
+                    tell(record, heads[i].lease, 0, heads[i].ttl, 0)
+                end
+                passed = passed + dead * (PASS_MESSAGE - 1)
+            end
+        end
+        local head = heads[dead + 1]
+        if head then
+            head.subscribers = subscribers[2 * dead + 2]
+            return head
+        end
+        size = math.min(2 * size, PASS_CHUNK)
+    until passed >= PASS_MAX
+    unfinished = is_unfinished(queue)
+end
+
+-- Notifies the first living waiter behind a grant for `ttl`, which looks after it.
+local function notify_next(record, queue, ttl)
+    repeat
+        local head = pass_over(record, nil, queue)
+        if not head or tell(record, head.lease, 0, ttl, head.subscribers) then
+            return
+        end
+        passed = passed + PASS_MESSAGE
+    until run('LTRIM', queue, 2, -1).err or passed >= PASS_MAX
+    unfinished = is_unfinished(queue)
+end
+
 -- Grants a free record to the first waiter that is alive, unless that is the asker: its answer
--- is its grant. `head` is the queue's. Answers who is the head then, or false if nobody is, and
--- what is left of the record; and, if a command was refused, a code and a value that say which.
+-- is its grant. Answers whether there is a head then, and what is left of the record; and, if a command was
+-- refused, a code and a value that say which.
 --
--- The counter comes first and the queue last, so what is refused leaves the queue as it was.
-local function pass_on(record, counter, queue, head, asker)
-    while head do
-        if type(head) == 'table' then
-            return false, -2, FAILED, {'LINDEX', head.err}
+-- The counter comes first and the queue last, so what is refused takes only the dead out of the queue.
+local function pass_on(record, counter, queue, asker)
+    repeat
+        local head, code, value = pass_over(record, counter, queue, asker)
+        if head and head.lease == asker or not head and not code then
+            return head ~= nil or unfinished, -2
         end
-        local lease, ttl, tokens = match(head, '^(%x+:%d+) (%d+) (%d+)$')
-        if not lease then
-            return false, -2, FAILED, {'LINDEX', 'WRONGTYPE this list is no queue'}
-        elseif lease == asker then
-            return head, -2
+        local first, ttl
+        if head then
+            first, code, value = reserve(counter, head.tokens)
         end
-        local first, code, value = reserve(counter, tokens)
         if code == EXHAUSTED then
             -- Nobody is granted anything. Whoever asks is told why.
-            return head, -2
+            return true, -2
         elseif first then
-            ttl = math.min(tonumber(ttl), ACCEPTANCE_MS)
-            code, value = write(record, lease, 1, ttl, false, -2)
+            ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
+            code, value = write(record, head.lease, 1, ttl, false, -2)
         end
         if code then
-            return head, -2, code, value
+            return true, -2, code, value
         end
         local trimmed = run('LTRIM', queue, 2, -1)
         if trimmed.err then
-            run('HDEL', record, lease)
-            return head, -2, FAILED, {'LTRIM', trimmed.err}
+            run('HDEL', record, head.lease)
+            return true, -2, FAILED, {'LTRIM', trimmed.err}
         end
-        if tell(record, lease, first, ttl, now) then
-            -- The first living one behind it looks after the grant. The dead are passed over.
-            repeat
-                local following = run('LINDEX', queue, 0)
-                if type(following) ~= 'string' or tell(record, following, 0, ttl, now) then
-                    break
-                end
-            until run('LTRIM', queue, 2, -1).err
-            return head, ttl
+        if tell(record, head.lease, first, ttl, head.subscribers) then
+            notify_next(record, queue, ttl)
+            return true, ttl
         end
-        -- Its connection is gone. The next one, then.
-        run('HDEL', record, lease)
-        head = run('LINDEX', queue, 0)
-    end
-    return false, -2
+        -- Its connection is gone, or nobody may tell it. The next one, then.
+        run('HDEL', record, head.lease)
+        passed = passed + PASS_MESSAGE
+    until passed >= PASS_MAX
+    unfinished = is_unfinished(queue)
+    return unfinished, -2
 end
 
 -- Puts a lease at the end of the queue, unless it is in it, and answers how many wait before it.
@@ -294,7 +388,7 @@ local function leave(queue, lease)
     end
 end
 
-local answer, place = {now}, 1
+local answer, place, continued = {now}, 1, {}
 for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
     local record, at = KEYS[i], 2 * i - 1
     local counter, queue = KEYS[i + 1] or record .. ':token', KEYS[i + 2] or record .. ':queue'
@@ -303,6 +397,7 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
     -- And its hold count, if the lease holds it.
     local left, before = nil, false
     local code, value, reply, head
+    unfinished = false
     repeat
         if verb == 'release' and count == '0' then
             -- The record goes with its only field.
@@ -325,8 +420,10 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
                 break
             end
             code, value, left = REVOKED, fields[1] or false, -2
-            if value then
-                tell(record, value, 0, 0, now)
+            local client = value and match(value, '^%x+')
+            if client then
+                local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. client .. node)
+                tell(record, value, 0, 0, subscribers[2])
             end
         else
             left = run('PTTL', record)
@@ -346,12 +443,13 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             local tokens, wait, first = ARGV[at + 4], ARGV[at + 5], nil
             head = left == -2 and run('LINDEX', queue, 0)
             if head then
-                head, left, code, value = pass_on(record, counter, queue, head, lease)
+                head, left, code, value = pass_on(record, counter, queue, lease)
                 if code then
                     break
                 end
             end
-            if left ~= -2 and not before then
+            if (left ~= -2 or unfinished) and not before then
+                left = left == -2 and 0 or left
                 code, value = REFUSED, left
                 if wait == '1' then
                     reply, code, value = join(queue, lease, ttl, tokens)
@@ -401,7 +499,7 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
         -- The lock is free or another's, and whoever finds it free passes it on.
         head = run('LINDEX', queue, 0)
         if not code then
-            if head then
+            if head and verb ~= 'continue' then
                 -- Whoever renews or releases what it does not hold waits for nothing any more.
                 code, value = leave(queue, lease)
                 if code then
@@ -417,7 +515,9 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
         end
         if head and left == -2 then
             -- Should that fail, it changes nothing of what was done before.
-            head, left = pass_on(record, counter, queue, head)
+            head, left = pass_on(record, counter, queue)
+        elseif head and verb == 'continue' and left > 0 then
+            notify_next(record, queue, left)
         end
         if not code then
             code, value = LOST, left == -2 and 0 or 1
@@ -425,5 +525,11 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
     until true
     answer[place + 1], answer[place + 2] = code, value
     place = place + 2
+    if unfinished then
+        continued[#continued + 1] = (i + 2) / 3
+    end
+end
+for i, operation in ipairs(continued) do
+    answer[place + i] = operation
 end
 return answer

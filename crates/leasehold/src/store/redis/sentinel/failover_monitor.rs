@@ -1,4 +1,4 @@
-//! Hearing from sentinels, as long as a connection stands, that the master is another.
+//! Detects that another server has become the master, by the messages of the sentinels.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,90 +11,80 @@ use tokio::task::JoinSet;
 
 use super::super::address::Address;
 use super::super::connect;
-use super::super::session::SessionState;
+use super::super::session_state::SessionState;
 use super::query::{View, ask};
 use crate::Result;
 
-/// Told by each sentinel once it knows: the name, the old and the new host and port.
+/// Published by each sentinel that knows a new master: the name, the old and the new host and port.
 const SWITCHED: &str = "+switch-master";
 
-/// Told by the sentinel that leads a failover, a moment before.
+/// Published a moment earlier by the sentinel that leads the failover.
 const PROMOTED: &str = "+promoted-slave";
 
-/// The pause before a sentinel that went away is listened to again.
+/// The pause before a subscription to a sentinel is renewed that has ended.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Listens to sentinels. It stops when this is dropped.
-#[derive(Debug)]
-pub(in super::super) struct FailoverMonitor {
-    _tasks: JoinSet<()>,
+/// Monitors the sentinels in tasks that end with the returned set: when one of them names another master
+/// than `found`, the connection of `state` is ended.
+pub(super) fn start(
+    sentinels: Vec<Address>,
+    name: &str,
+    found: &View,
+    state: &Arc<SessionState>,
+) -> JoinSet<()> {
+    let monitors = sentinels.into_iter().map(|sentinel| Monitor {
+        sentinel,
+        name: name.to_owned(),
+        found: found.clone(),
+        state: Arc::clone(state),
+    });
+    monitors.map(Monitor::run).collect()
 }
 
-/// What one of its tasks knows.
-struct Ear {
+/// The monitor of one sentinel.
+struct Monitor {
     sentinel: Address,
     name: String,
-    /// Where the connection goes.
+    /// The master to which the connection goes.
     found: View,
     state: Arc<SessionState>,
 }
 
-impl FailoverMonitor {
-    pub(super) fn start(
-        sentinels: Vec<Address>,
-        name: &str,
-        found: View,
-        state: Arc<SessionState>,
-    ) -> Self {
-        let mut tasks = JoinSet::new();
-        for sentinel in sentinels {
-            let ear = Ear {
-                sentinel,
-                name: name.to_owned(),
-                found: found.clone(),
-                state: Arc::clone(&state),
-            };
-            tasks.spawn(ear.run());
-        }
-        Self { _tasks: tasks }
-    }
-}
-
-impl Ear {
+impl Monitor {
     async fn run(self) {
         loop {
-            let ended = self.listen().await;
-            tracing::debug!(sentinel = %self.sentinel, ?ended, "not heard any more");
+            let ended = self.subscribe().await;
+            tracing::debug!(sentinel = %self.sentinel, ?ended, "the subscription has ended");
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Listens until the sentinel goes away.
-    async fn listen(&self) -> Result<RedisResult<()>> {
+    /// Reads messages until the subscription ends.
+    async fn subscribe(&self) -> Result<RedisResult<()>> {
         let pubsub = connect::pubsub(&self.sentinel).await?;
         let (mut sink, mut stream) = pubsub.split();
         if let Err(error) = sink.subscribe(&[SWITCHED, PROMOTED]).await {
             return Ok(Err(error));
         }
-        // What was told before somebody listened.
-        self.look().await;
+        // Messages before the subscription were missed.
+        self.query().await;
         let mut next = async || poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
         while let Some(message) = next().await {
             let payload = String::from_utf8_lossy(message.get_payload_bytes());
             match message.get_channel_name() {
                 SWITCHED => self.switched(&payload),
-                _ => self.look().await,
+                _ => self.query().await,
             }
         }
         Ok(Ok(()))
     }
 
-    /// Asks the sentinel.
-    async fn look(&self) {
+    /// Asks the sentinel for the master.
+    async fn query(&self) {
         if let Ok(view) = ask(&self.sentinel, &self.name).await
             && view.replaces(&self.found)
         {
-            self.over(&view.host, view.port);
+            self.replace(&view.host, view.port);
         }
     }
 
@@ -105,15 +95,15 @@ impl Ear {
             && let Ok(port) = port.parse()
             && (host, port) != (self.found.host.as_str(), self.found.port)
         {
-            self.over(host, port);
+            self.replace(host, port);
         }
     }
 
-    fn over(&self, host: &str, port: u16) {
+    fn replace(&self, host: &str, port: u16) {
         if !self.state.is_replaced() {
             let sentinel = &self.sentinel;
             tracing::info!(%sentinel, master = self.name, host, port, "another server is the master");
-            self.state.replaced();
+            self.state.replace();
         }
     }
 }

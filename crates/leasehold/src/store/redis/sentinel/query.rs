@@ -1,4 +1,4 @@
-//! Asking one sentinel.
+//! Queries one sentinel.
 
 use redis::{Pipeline, Value};
 
@@ -7,80 +7,80 @@ use super::super::codec::text;
 use super::super::{connect, errors};
 use crate::{Error, ErrorKind};
 
-/// Which server a sentinel takes for the master.
+/// The master, as a sentinel sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct View {
-    /// Grows with every failover.
+    /// Increases with every failover.
     pub(super) epoch: u64,
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-/// Why a sentinel names none.
+/// Why a sentinel does not name a master.
 #[derive(Clone, Debug)]
-pub(super) enum Nothing {
-    /// It watches none of this name.
+pub(super) enum QueryError {
+    /// It does not monitor a master of this name.
     NoSuchMaster,
-    /// It is none.
+    /// The server is not a sentinel.
     NoSentinel,
-    /// It does not tell us.
+    /// It refused.
     Refused(Error),
     Unreachable(Error),
 }
 
 impl View {
-    /// Whether it is of another server than this earlier one.
+    /// Whether it names another server than this earlier view.
     pub(super) fn replaces(&self, earlier: &Self) -> bool {
         let same = (&self.host, self.port) == (&earlier.host, earlier.port);
         !same && self.epoch >= earlier.epoch
     }
 }
 
-/// Asks a sentinel for the master of a name. Takes as long as it takes.
-pub(super) async fn ask(sentinel: &Address, name: &str) -> Result<View, Nothing> {
+/// Asks a sentinel for the master of a name. Has no timeout of its own.
+pub(super) async fn ask(sentinel: &Address, name: &str) -> Result<View, QueryError> {
     let connected = connect::plain(sentinel).await;
     let mut connection = connected.map_err(|error| match error.kind() {
-        ErrorKind::Unreachable => Nothing::Unreachable(error),
+        ErrorKind::Unreachable => QueryError::Unreachable(error),
         _ => refusal(&error),
     })?;
     let mut pipeline = Pipeline::new();
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-    // During a failover this is the promoted one already, and the other answer is not.
+    // During a failover this is already the promoted server, while the other answer is not.
     pipeline
         .cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(name);
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
-    let answers = answers.map_err(|error| Nothing::Unreachable(errors::no_answer(&error)))?;
+    let answers = answers.map_err(|error| QueryError::Unreachable(errors::no_answer(&error)))?;
     match answers.as_slice() {
         [about, address] => view(about, address),
-        _ => Err(Nothing::Refused(errors::strange_answer())),
+        _ => Err(QueryError::Refused(errors::strange_answer())),
     }
 }
 
-fn view(about: &Value, address: &Value) -> Result<View, Nothing> {
+fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
     for answer in [address, about] {
         if let Value::ServerError(error) = answer {
             let words = error.details().unwrap_or_default();
             return Err(if words.contains("unknown command") {
-                Nothing::NoSentinel
+                QueryError::NoSentinel
             } else if words.contains("No such master") {
-                Nothing::NoSuchMaster
+                QueryError::NoSuchMaster
             } else {
                 refusal(&errors::command_error("SENTINEL", "", error))
             });
         }
     }
-    let strange = || Nothing::Refused(errors::strange_answer());
+    let strange = || QueryError::Refused(errors::strange_answer());
     let (host, port) = match address {
-        Value::Nil => return Err(Nothing::NoSuchMaster),
+        Value::Nil => return Err(QueryError::NoSuchMaster),
         Value::Array(pair) => match pair.as_slice() {
             [host, port] => text(host).zip(text(port)).ok_or_else(strange)?,
             _ => return Err(strange()),
         },
         _ => return Err(strange()),
     };
-    let epoch = connect::told(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = connect::field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
     Ok(View {
         epoch: epoch.ok_or_else(strange)?,
         host,
@@ -88,7 +88,7 @@ fn view(about: &Value, address: &Value) -> Result<View, Nothing> {
     })
 }
 
-fn refusal(error: &Error) -> Nothing {
+fn refusal(error: &Error) -> QueryError {
     let advice = match error.kind() {
         ErrorKind::Unauthorized => {
             "; they have a password of their own, and ?sentinel-user=USER if they have users"
@@ -96,7 +96,7 @@ fn refusal(error: &Error) -> Nothing {
         _ => "",
     };
     let message = format!("{error}{advice}");
-    Nothing::Refused(Error::new(error.kind(), message).with_source(error.clone()))
+    QueryError::Refused(error.clone().reworded(message))
 }
 
 #[cfg(test)]
@@ -125,11 +125,11 @@ mod tests {
             (&flat(&["config-epoch", "-1"]), &address),
             (&Value::Nil, &address),
         ] {
-            assert!(matches!(view(about, address), Err(Nothing::Refused(_))));
+            assert!(matches!(view(about, address), Err(QueryError::Refused(_))));
         }
         assert!(matches!(
             view(&about, &Value::Nil),
-            Err(Nothing::NoSuchMaster)
+            Err(QueryError::NoSuchMaster)
         ));
     }
 

@@ -1,4 +1,4 @@
-//! Who listens to a store.
+//! The clients of a store that subscribed to events.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,36 +7,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
-use crate::store::{Event, EventScope, Listener, WakeupMode};
+use crate::store::api::{Event, EventScope, Listener, WakeupMode};
 
-/// The clients of a store that want to be told. Shared by the store and its thread.
+/// The listeners of a store. Shared by the store and its thread.
 #[derive(Debug, Default)]
 pub(in crate::store::sqlite) struct Listeners {
-    table: Mutex<HashMap<ClientId, Entry>>,
-    /// Somebody has come who has no notify_socket yet.
-    outbox: AtomicBool,
-    /// Bells cannot be hung at this moment.
-    deaf: AtomicBool,
+    table: Mutex<HashMap<ClientId, Subscription>>,
+    /// A client was added that has no notify socket yet.
+    added: AtomicBool,
+    /// Notify sockets cannot be bound at this moment.
+    unreachable: AtomicBool,
 }
 
-/// One of them, and how processes elsewhere tell it.
+/// A listener, and the socket on which other processes reach it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct Subscription {
     pub(super) listener: Weak<dyn Listener>,
-    pub(super) notify_socket: Option<Arc<NotifySocket>>,
+    pub(super) socket: Option<Arc<NotifySocket>>,
 }
 
 impl Listeners {
     pub(in crate::store::sqlite) fn add(&self, client: ClientId, listener: Weak<dyn Listener>) {
-        let notify_socket = None;
-        self.table().insert(
-            client,
-            Entry {
-                listener,
-                notify_socket,
-            },
-        );
-        self.outbox.store(true, Ordering::Release);
+        let subscription = Subscription {
+            listener,
+            socket: None,
+        };
+        self.table().insert(client, subscription);
+        self.added.store(true, Ordering::Release);
     }
 
     pub(in crate::store::sqlite) fn remove(&self, client: ClientId) {
@@ -49,82 +46,83 @@ impl Listeners {
         drop(removed);
     }
 
-    /// How they are woken who were refused. As long as nothing is known: as it should be.
+    /// How refused clients are woken. Optimistic until a socket could not be bound.
     pub(in crate::store::sqlite) fn wakeup_mode(&self) -> WakeupMode {
-        if self.is_deaf() {
+        if self.is_unreachable() {
             WakeupMode::Nothing
         } else {
             WakeupMode::Grants
         }
     }
 
-    /// Tells everybody that there may have been outbox that nobody heard.
+    /// Notifies all clients that events may have been missed.
     pub(in crate::store::sqlite) fn interrupted(&self) {
-        // Not under the lock: a listener may be the last to hold something that forgets a client.
-        for (_, Entry { listener, .. }) in self.all() {
+        // Not under the lock: a listener may hold the last reference to something that unsubscribes a client.
+        for (_, Subscription { listener, .. }) in self.all() {
             if let Some(listener) = listener.upgrade() {
                 listener.notify(Event::Interrupted(EventScope::Store));
             }
         }
     }
 
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Relaxed)
+    /// Whether other processes cannot reach the clients at this moment.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.unreachable.load(Ordering::Relaxed)
     }
 
-    /// Notes whether notify_sockets can be hung, and gives what was noted before.
-    pub(super) fn set_deaf(&self, deaf: bool) -> bool {
-        self.deaf.swap(deaf, Ordering::Relaxed)
+    /// Sets [`Listeners::is_unreachable`] and returns its old value.
+    pub(super) fn set_unreachable(&self, unreachable: bool) -> bool {
+        self.unreachable.swap(unreachable, Ordering::Relaxed)
     }
 
-    /// Whether somebody has come since the last question.
-    pub(super) fn take_news(&self) -> bool {
-        self.outbox.load(Ordering::Relaxed) && self.outbox.swap(false, Ordering::Acquire)
+    /// Whether a client was added since the last call.
+    pub(super) fn take_added(&self) -> bool {
+        self.added.load(Ordering::Relaxed) && self.added.swap(false, Ordering::Acquire)
     }
 
-    /// Everybody who listens.
-    pub(super) fn all(&self) -> Vec<(ClientId, Entry)> {
+    pub(super) fn all(&self) -> Vec<(ClientId, Subscription)> {
         let table = self.table();
-        let entries = table.iter();
-        entries
-            .map(|(client, entry)| (*client, entry.clone()))
+        let subscriptions = table.iter();
+        subscriptions
+            .map(|(client, subscription)| (*client, subscription.clone()))
             .collect()
     }
 
-    /// Gives a client its notify_socket. If it has left meanwhile, or listens with another ear, the notify_socket is
-    /// taken down again.
-    pub(super) fn hang(
+    /// Gives a client its notify socket, unless it has unsubscribed or replaced its listener meanwhile.
+    pub(super) fn set_socket(
         &self,
         client: ClientId,
         listener: &Weak<dyn Listener>,
-        notify_socket: NotifySocket,
+        socket: NotifySocket,
     ) {
-        let notify_socket = Arc::new(notify_socket);
+        let socket = Arc::new(socket);
         let old = match self.table().get_mut(&client) {
-            Some(entry) if Weak::ptr_eq(&entry.listener, listener) => {
-                entry.notify_socket.replace(Arc::clone(&notify_socket))
+            Some(subscription) if Weak::ptr_eq(&subscription.listener, listener) => {
+                subscription.socket.replace(Arc::clone(&socket))
             }
             _ => None,
         };
         drop(old);
     }
 
-    /// Takes all notify_sockets down.
-    pub(super) fn take_bells(&self) {
-        let entries = &mut *self.table();
-        let notify_sockets = entries.values_mut().map(|entry| entry.notify_socket.take());
-        let notify_sockets: Vec<_> = notify_sockets.collect();
-        drop(notify_sockets);
+    /// Closes all notify sockets.
+    pub(super) fn close_sockets(&self) {
+        let subscriptions = &mut *self.table();
+        let sockets = subscriptions.values_mut();
+        let sockets: Vec<_> = sockets
+            .map(|subscription| subscription.socket.take())
+            .collect();
+        drop(sockets);
     }
 
-    /// The listener of a client of this store. `None`: it is none of its clients. `Some(None)`: it
-    /// is gone.
+    /// The listener of a client of this store. `None`: the client is not one of this store. `Some(None)`: its
+    /// listener was dropped.
     pub(super) fn of(&self, client: ClientId) -> Option<Option<Arc<dyn Listener>>> {
         let table = self.table();
         Some(table.get(&client)?.listener.upgrade())
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<ClientId, Entry>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<ClientId, Subscription>> {
         // No panic can leave it half changed: each change is one call.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

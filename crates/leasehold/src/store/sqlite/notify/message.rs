@@ -1,18 +1,18 @@
-//! What is sent from process to process: some events for one client.
+//! The messages between processes: events for one client.
 //!
-//! A version, then the events. Each is its kind, its key as three strings with their lengths, and its
-//! numbers; all numbers are little-endian. What cannot be read is nobody's outbox: whoever waits has a
-//! timer.
+//! A message is a version and then the events. An event is its kind, its key as three strings with their
+//! lengths, and its numbers; all numbers are little-endian. An unreadable message is ignored: waiters have
+//! timers.
 
 use leasehold_core::{ClientId, Grant, LeaseId, Name, Notice, ScopeName, StoreTime, Token, Ttl};
 
-use crate::store::{Event, EventScope, Key, Keyspace};
+use crate::store::api::{Event, EventScope, Key, Keyspace};
 
-/// A message is never longer.
+/// The maximum length of a message.
 pub(super) const BYTES_MAX: usize = 32 * 1024;
 
-/// As many messages as a socket keeps under way, by Linux' default of 208 KiB.
-const LETTERS_MAX: usize = 5;
+/// The number of messages that fit into a socket, by the default of Linux of 208 KiB.
+const MESSAGES_MAX: usize = 5;
 
 const VERSION: u8 = 1;
 const GRANTED: u8 = 1;
@@ -20,30 +20,30 @@ const NEXT: u8 = 2;
 const REVOKED: u8 = 3;
 const INTERRUPTED: u8 = 4;
 
-/// Writes an event into the last message, or into a new one if that is full. What would be too much is
-/// told in two bytes: that there is more than can be told.
+/// Appends an event to the last message, or to a new one if that is full. Too many events become two bytes,
+/// which say that events were missed.
 pub(super) fn write(messages: &mut Vec<Vec<u8>>, event: &Event) {
-    const TOO_MUCH: [u8; 2] = [VERSION, INTERRUPTED];
+    const OVERFLOW: [u8; 2] = [VERSION, INTERRUPTED];
     let Some(event) = encode(event) else { return };
-    let full = messages.len() == LETTERS_MAX;
+    let full = messages.len() == MESSAGES_MAX;
     match messages.last_mut() {
-        Some(message) if *message == TOO_MUCH => {}
+        Some(message) if *message == OVERFLOW => {}
         Some(message) if message.len() + event.len() <= BYTES_MAX => message.extend(event),
-        _ if full => *messages = vec![TOO_MUCH.to_vec()],
+        _ if full => *messages = vec![OVERFLOW.to_vec()],
         _ => messages.push([vec![VERSION], event].concat()),
     }
 }
 
-/// The events of a message to a client, as far as it can be read.
+/// The events of a message to a client, as far as it is readable.
 pub(super) fn read(message: &[u8], client: ClientId) -> Vec<Event> {
     let mut events = Vec::new();
     let Some((&VERSION, mut rest)) = message.split_first() else {
-        tracing::debug!("a message of no known form");
+        tracing::debug!("a message of an unknown version");
         return events;
     };
     while !rest.is_empty() {
         let Some(event) = decode(&mut rest, client) else {
-            tracing::debug!("a message that cannot be read to its end");
+            tracing::debug!("a message that is unreadable");
             break;
         };
         events.push(event);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn many_events_take_several_letters_in_their_order_and_too_many_none() {
+    fn many_events_take_several_messages_in_their_order_and_too_many_none() {
         let event =
             |number: u32| Event::Notice(key(&format!("{number:0500}")), revoked(number.into()));
         let mut messages = Vec::new();
@@ -205,9 +205,9 @@ mod tests {
         assert_eq!(found, [[Event::Interrupted(EventScope::Store)]]);
     }
 
-    /// Whatever comes, it is no panic, and what was read before it holds.
+    /// No input causes a panic, and the events before the damage are read.
     #[test]
-    fn a_damaged_letter_is_read_as_far_as_it_goes() {
+    fn a_damaged_message_is_read_as_far_as_it_goes() {
         let mut messages = Vec::new();
         for event in events() {
             write(&mut messages, &event);

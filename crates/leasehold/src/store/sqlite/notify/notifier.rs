@@ -1,4 +1,4 @@
-//! The notify_sockets of a store's own clients, and the way to those of others.
+//! The notify sockets of the clients of a store, and the way to those of others.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -9,15 +9,14 @@ use leasehold_core::{ClientId, Instant};
 
 use super::directory::SocketDirectory;
 use super::listeners::Listeners;
-use super::outbox::Outbox;
-use super::send::Send;
+use super::send::Sender;
 use super::socket::NotifySocket;
 use crate::clock::{BootClock, Clock as _};
 
-/// When notify_sockets could not be hung, it is tried again after this time: room on a disk may come back.
+/// The retry interval after a notify socket could not be bound: the disk may have space again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What the thread of a store needs to tell clients.
+/// Sends the notifications of a store, from its thread.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Notifier {
     pub(super) listeners: Arc<Listeners>,
@@ -35,54 +34,50 @@ impl Notifier {
         }
     }
 
-    /// Starts to collect what a transaction has to tell. `file`: where it is.
-    pub(in crate::store::sqlite) fn outbox(&mut self, file: &Path) -> Outbox<'_> {
+    /// Binds the sockets that are due: the file is at another path, a client was added, or a retry is due.
+    pub(super) fn update(&mut self, file: &Path) {
         if !self.directory.is_beside(file) {
             self.directory = SocketDirectory::beside(file);
-            self.listeners.take_bells();
-            self.hang();
+            self.listeners.close_sockets();
+            self.bind_sockets();
         }
-        let came = self.listeners.take_news();
-        if came || (self.listeners.is_deaf() && self.retry_at.get() <= BootClock.now()) {
-            self.hang();
+        let added = self.listeners.take_added();
+        if added || (self.listeners.is_unreachable() && self.retry_at.get() <= BootClock.now()) {
+            self.bind_sockets();
         }
-        Outbox::new(self)
     }
 
-    /// Makes sure that the notify_sockets hang which others will look for. Somebody may have deleted them.
-    pub(super) fn hang(&self) {
-        let (mut hung, mut failed) = (false, None);
-        for (client, entry) in self.listeners.all() {
-            if entry
-                .notify_socket
-                .is_some_and(|notify_socket| notify_socket.is_heard())
-            {
+    /// Makes sure that every client has a socket that others can find. One may have been deleted.
+    pub(super) fn bind_sockets(&self) {
+        let (mut bound, mut failed) = (false, None);
+        for (client, subscription) in self.listeners.all() {
+            if subscription.socket.is_some_and(|socket| socket.is_open()) {
                 continue;
             }
-            match NotifySocket::hang(&self.directory, client, entry.listener.clone()) {
-                Ok(notify_socket) => self.listeners.hang(client, &entry.listener, notify_socket),
+            let listener = subscription.listener;
+            match NotifySocket::bind(&self.directory, client, listener.clone()) {
+                Ok(socket) => self.listeners.set_socket(client, &listener, socket),
                 Err(error) => failed = Some(error),
             }
-            hung = true;
+            bound = true;
         }
-        if hung {
-            self.directory.tidy();
+        if bound {
+            self.directory.remove_stale();
         }
-        let was_deaf = self.listeners.set_deaf(failed.is_some());
+        let was_unreachable = self.listeners.set_unreachable(failed.is_some());
         if let Some(error) = failed {
             self.retry_at.set(BootClock.now().after(RETRY));
-            if !was_deaf {
+            if !was_unreachable {
                 tracing::warn!(
                     %error,
-                    "no socket can be made beside the file of the locks; whoever waits asks again \
-                     after a pause"
+                    "no socket can be made beside the file of the locks; waiters poll instead"
                 );
             }
         }
     }
 
-    /// The way to a client of another store that listens.
-    pub(super) fn call(&self, client: ClientId) -> Option<Send> {
-        Send::to(&self.directory, client)
+    /// A connection to the socket of a client of another store, if it is open.
+    pub(super) fn sender(&self, client: ClientId) -> Option<Sender> {
+        Sender::connect(&self.directory, client)
     }
 }

@@ -1,98 +1,101 @@
-//! What one transaction has to tell, held back until it is committed.
+//! The notifications of one transaction, held back until it is committed.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use leasehold_core::{ClientId, Notice};
 
 use super::message;
 use super::notifier::Notifier;
-use super::send::Send;
-use crate::store::{Event, Key, Listener};
+use super::send::Sender;
+use crate::store::api::{Event, Key, Listener};
 
-/// The outbox of a transaction. Dropped without [`Outbox::send`], nobody is told.
+/// The notifications of a transaction. Nothing is sent unless [`Outbox::send`] is called.
 pub(in crate::store::sqlite) struct Outbox<'a> {
     notifier: &'a Notifier,
     /// For clients of this store.
-    near: Vec<(Arc<dyn Listener>, Event)>,
-    /// For those of others; `None`: it cannot be reached.
-    far: HashMap<ClientId, Option<Far>>,
-    waits: bool,
+    local: Vec<(Arc<dyn Listener>, Event)>,
+    /// For clients of others. `None`: unreachable.
+    remote: HashMap<ClientId, Option<Remote>>,
+    has_waiter: bool,
 }
 
-/// Letters to a client of another store, and the way to it.
-struct Far {
-    call: Send,
+/// The messages to a client of another store.
+struct Remote {
+    sender: Sender,
     messages: Vec<Vec<u8>>,
 }
 
 impl<'a> Outbox<'a> {
-    pub(super) fn new(notifier: &'a Notifier) -> Self {
+    /// The outbox of a transaction on the file, which is at this path.
+    pub(in crate::store::sqlite) fn new(notifier: &'a mut Notifier, file: &Path) -> Self {
+        notifier.update(file);
         Self {
             notifier,
-            near: Vec::new(),
-            far: HashMap::new(),
-            waits: false,
+            local: Vec::new(),
+            remote: HashMap::new(),
+            has_waiter: false,
         }
     }
 
-    /// Whether clients of this store cannot be told by others at this moment.
-    pub(in crate::store::sqlite) fn deaf(&self) -> bool {
-        self.notifier.listeners.is_deaf()
+    /// Whether others cannot reach the clients of this store at this moment.
+    pub(in crate::store::sqlite) fn is_unreachable(&self) -> bool {
+        self.notifier.listeners.is_unreachable()
     }
 
-    /// Takes a notice to a client, and answers whether that can be reached.
-    pub(in crate::store::sqlite) fn tell(&mut self, key: &Key, notice: &Notice) -> bool {
-        self.take(notice.lease().client, Event::Notice(key.clone(), *notice))
-    }
-
-    /// A client of this store waits from now on.
-    pub(in crate::store::sqlite) fn somebody_waits(&mut self) {
-        self.waits = true;
-    }
-
-    /// The last thing before the commit: from then on others look for the notify_sockets of those who wait.
-    pub(in crate::store::sqlite) fn prepare(&self) {
-        if self.waits {
-            self.notifier.hang();
-        }
-    }
-
-    /// Tells everybody. The transaction is committed.
-    pub(in crate::store::sqlite) fn send(self) {
-        for far in self.far.into_values().flatten() {
-            far.call.ring(&far.messages);
-        }
-        for (listener, event) in self.near {
-            listener.notify(event);
-        }
-    }
-
-    fn take(&mut self, client: ClientId, event: Event) -> bool {
+    /// Adds a notice to its client. Returns whether the client can be reached.
+    pub(in crate::store::sqlite) fn add(&mut self, key: &Key, notice: &Notice) -> bool {
+        let client = notice.lease().client;
+        let event = Event::Notice(key.clone(), *notice);
         if let Some(listener) = self.notifier.listeners.of(client) {
-            let here = listener.is_some();
-            self.near.extend(listener.map(|listener| (listener, event)));
-            return here;
+            let reachable = listener.is_some();
+            self.local
+                .extend(listener.map(|listener| (listener, event)));
+            return reachable;
         }
-        let far = self.far.entry(client).or_insert_with(|| {
-            let messages = Vec::new();
-            let call = self.notifier.call(client)?;
-            Some(Far { call, messages })
+        let remote = self.remote.entry(client).or_insert_with(|| {
+            Some(Remote {
+                sender: self.notifier.sender(client)?,
+                messages: Vec::new(),
+            })
         });
-        let Some(far) = far else {
+        let Some(remote) = remote else {
             return false;
         };
-        message::write(&mut far.messages, &event);
+        message::write(&mut remote.messages, &event);
         true
+    }
+
+    /// A client of this store has joined a queue.
+    pub(in crate::store::sqlite) fn add_waiter(&mut self) {
+        self.has_waiter = true;
+    }
+
+    /// Must be called last before the commit: after it, others look for the sockets of the waiters.
+    pub(in crate::store::sqlite) fn prepare(&self) {
+        if self.has_waiter {
+            self.notifier.bind_sockets();
+        }
+    }
+
+    /// Sends everything. The transaction is committed.
+    pub(in crate::store::sqlite) fn send(self) {
+        for remote in self.remote.into_values().flatten() {
+            remote.sender.send(&remote.messages);
+        }
+        for (listener, event) in self.local {
+            listener.notify(event);
+        }
     }
 }
 
 impl fmt::Debug for Outbox<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox")
-            .field("near", &self.near.len())
-            .field("far", &self.far.len())
+            .field("local", &self.local.len())
+            .field("remote", &self.remote.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,29 +1,25 @@
-//! Directories in which nobody else can replace what is being made.
+//! Directories that no other user can change.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, unlinkat};
 use rustix::process::geteuid;
 
-use super::directory::open_directory;
-
-/// What is made in a private directory. It has this name until it is moved to its place.
+/// The only entry of a private directory. It has this name until it is moved to its path.
 pub(super) const ENTRY: &str = "leasehold-new";
 
-/// How the names of private directories begin. No client id does.
+/// The prefix of their names, with which no client id begins.
 const PREFIX: &str = ".private-";
 
 /// A path up to this long fits into the address of a socket on every system.
 #[cfg(not(target_os = "linux"))]
 const ADDRESS_MAX: usize = 100;
 
-/// A new directory that only this user can change, in one that others may change. Dropping it removes
-/// it.
+/// A new directory that only this user can change, in one that others may change. Dropping it removes it.
 ///
-/// Others can rename it, and put another one in its place. The descriptor is checked, and everything
-/// goes through that.
+/// Others can rename and replace it. So its descriptor is checked, and everything goes through that.
 #[derive(Debug)]
 pub(super) struct PrivateDirectory<'a> {
     parent: &'a OwnedFd,
@@ -34,7 +30,7 @@ pub(super) struct PrivateDirectory<'a> {
 }
 
 impl<'a> PrivateDirectory<'a> {
-    /// Makes one in an open directory, which is at `path`.
+    /// Creates one in an open directory, which is at `path`.
     #[cfg_attr(
         target_os = "linux",
         expect(unused_variables, reason = "an address by way of /proc")
@@ -47,7 +43,7 @@ impl<'a> PrivateDirectory<'a> {
         if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "a directory that was just made is not one of this user",
+                "a directory that was just created does not belong to this user",
             ));
         }
         Ok(Self {
@@ -64,7 +60,7 @@ impl<'a> PrivateDirectory<'a> {
         name.starts_with(PREFIX)
     }
 
-    /// The directory itself, wherever it is by now.
+    /// The directory itself, wherever it was moved to.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
@@ -77,7 +73,7 @@ impl<'a> PrivateDirectory<'a> {
         Ok(format!("/proc/self/fd/{}/{ENTRY}", self.fd.as_raw_fd()).into())
     }
 
-    /// Nothing but what is in the directory itself is used later, so a path is good enough.
+    /// Only the entries of the directory are used later, so a path suffices.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn address(&self) -> io::Result<PathBuf> {
         let address = self.path.join(ENTRY);
@@ -97,7 +93,20 @@ impl Drop for PrivateDirectory<'_> {
     }
 }
 
-/// Removes a private directory and what was left in it. Nothing that was put in its place is followed.
+/// Opens a directory, to reach its entries.
+pub(super) fn open_directory(
+    at: impl AsFd,
+    path: impl rustix::path::Arg,
+    more: OFlags,
+) -> io::Result<OwnedFd> {
+    // It need not be readable for this.
+    #[cfg(target_os = "linux")]
+    let more = more | OFlags::PATH;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    Ok(openat(at, path, flags, Mode::empty())?)
+}
+
+/// Removes a private directory and its entry. Symbolic links are not followed.
 pub(super) fn remove(parent: &OwnedFd, name: &str) {
     if let Ok(directory) = open_directory(parent, name, OFlags::NOFOLLOW) {
         for flags in [AtFlags::empty(), AtFlags::REMOVEDIR] {

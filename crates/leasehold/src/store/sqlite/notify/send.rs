@@ -1,28 +1,28 @@
-//! Ringing the notify_sockets of clients elsewhere.
+//! Sends messages to the notify sockets of other clients.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 
 use leasehold_core::ClientId;
 
-use super::directory::{OpenFolder, SocketDirectory};
+use super::directory::SocketDirectory;
 
-/// A way to a notify_socket that somebody hears.
+/// A connection to an open notify socket.
 ///
-/// Each has a socket of its own: what one client has not taken yet counts against the socket that
-/// sent it, and must not keep others from being told.
+/// Each has a socket of its own: messages that one client has not read yet count against the sending socket,
+/// and must not block those to others.
 #[derive(Debug)]
-pub(super) struct Send {
+pub(super) struct Sender {
     client: ClientId,
     socket: UnixDatagram,
 }
 
-impl Send {
-    /// The way to the notify_socket of a client. `None`: nobody hears it, and then it is removed, or it cannot
-    /// be reached.
-    pub(super) fn to(directory: &SocketDirectory, client: ClientId) -> Option<Self> {
+impl Sender {
+    /// Connects to the socket of a client. `None` if it cannot be reached; a socket that is closed is
+    /// removed.
+    pub(super) fn connect(directory: &SocketDirectory, client: ClientId) -> Option<Self> {
         let connected = directory.open().and_then(|directory| {
-            connect(&directory, client).inspect_err(|error| {
+            directory.connect(client).inspect_err(|error| {
                 if error.kind() == ErrorKind::ConnectionRefused {
                     directory.remove(client);
                 }
@@ -31,30 +31,17 @@ impl Send {
         match connected {
             Ok(socket) => Some(Self { client, socket }),
             Err(error) => {
-                tracing::debug!(%client, %error, "a client cannot be told");
+                tracing::debug!(%client, %error, "a client cannot be notified");
                 None
             }
         }
     }
 
-    /// Rings. Whoever does not hear it, because it is stopped or was killed in this moment, is not
-    /// waited for.
-    pub(super) fn ring(&self, messages: &[Vec<u8>]) {
+    /// Sends without waiting for a client that is stopped or was just killed.
+    pub(super) fn send(&self, messages: &[Vec<u8>]) {
         let mut sent = messages.iter().map(|message| self.socket.send(message));
         if let Err(error) = sent.try_for_each(|bytes| bytes.map(drop)) {
-            tracing::debug!(client = %self.client, %error, "a client was not told");
+            tracing::debug!(client = %self.client, %error, "a client was not notified");
         }
     }
-}
-
-/// Whether it is certain that nobody hears the notify_socket of a client.
-pub(super) fn is_refused(directory: &OpenFolder, client: ClientId) -> bool {
-    connect(directory, client).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-}
-
-fn connect(directory: &OpenFolder, client: ClientId) -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    directory.connect(&socket, client)?;
-    Ok(socket)
 }

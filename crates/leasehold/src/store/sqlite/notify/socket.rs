@@ -1,4 +1,4 @@
-//! The notify_socket of one client: where it is told what concerns it.
+//! The notify socket of one client, on which other processes notify it.
 
 use std::io;
 use std::net::Shutdown;
@@ -14,81 +14,81 @@ use rustix::net::RecvFlags;
 
 use super::directory::SocketDirectory;
 use super::message;
+use crate::store::api::{Event, EventScope, Listener};
 use crate::store::sqlite::path;
-use crate::store::{Event, EventScope, Listener};
 
-/// A socket, and the thread that waits at it. The thread owns the socket: while it is there, somebody
-/// hears.
+/// A socket, and the thread that reads it. The thread owns the socket, so it is open as long as the thread
+/// runs.
 ///
 /// Dropping it ends the thread and does not wait for it.
 #[derive(Debug)]
 pub(super) struct NotifySocket {
-    line: Weak<Line>,
-    place: PathBuf,
+    receiver: Weak<Receiver>,
+    path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct Receiver {
     socket: UnixDatagram,
-    over: AtomicBool,
+    closed: AtomicBool,
 }
 
 impl NotifySocket {
-    /// Hangs the notify_socket of a client. Whatever hung in its place is gone then.
-    pub(super) fn hang(
+    /// Binds the socket of a client, and replaces what was at its path.
+    pub(super) fn bind(
         directory: &SocketDirectory,
         client: ClientId,
         listener: Weak<dyn Listener>,
     ) -> io::Result<Self> {
         let (socket, identity) = directory.make()?.bind(client)?;
-        let (place, identity) = (directory.place(client), Some(identity));
-        let line = Arc::new(Line {
+        let (path, identity) = (directory.socket_path(client), Some(identity));
+        let receiver = Arc::new(Receiver {
             socket,
-            over: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         });
-        let notify_socket = Self {
-            line: Arc::downgrade(&line),
+        let socket = Self {
+            receiver: Arc::downgrade(&receiver),
             identity,
-            place: place.clone(),
+            path: path.clone(),
         };
         thread::Builder::new()
             .name("leasehold-wake".into())
             .spawn(move || {
-                line.listen(client, &listener);
-                take_down(&place, identity);
+                receiver.run(client, &listener);
+                remove(&path, identity);
             })?;
-        Ok(notify_socket)
+        Ok(socket)
     }
 
-    /// Whether it hangs where others look for it, and somebody hears it.
-    pub(super) fn is_heard(&self) -> bool {
-        self.line.strong_count() > 0 && self.identity == path::identity(&self.place)
+    /// Whether it is open, and still at its path.
+    pub(super) fn is_open(&self) -> bool {
+        self.receiver.strong_count() > 0 && self.identity == path::identity(&self.path)
     }
 }
 
 impl Drop for NotifySocket {
     fn drop(&mut self) {
         // Here and not in the thread: the process may be about to end.
-        take_down(&self.place, self.identity);
-        if let Some(line) = self.line.upgrade() {
-            line.over.store(true, Ordering::Release);
-            let _ = line.socket.shutdown(Shutdown::Both);
+        remove(&self.path, self.identity);
+        if let Some(receiver) = self.receiver.upgrade() {
+            receiver.closed.store(true, Ordering::Release);
+            let _ = receiver.socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-impl Line {
-    /// Hears until the notify_socket is dropped, or nobody wants to hear any more.
+impl Receiver {
+    /// Passes messages on until the socket or the listener is dropped.
     ///
-    /// A message that finds the socket full is lost, and who sent it does not wait. But then at least
-    /// `waiting_max` others wait to be read; so whoever reads that many without a pause says that
-    /// there may have been more.
-    fn listen(&self, client: ClientId, listener: &Weak<dyn Listener>) {
+    /// A message to a full socket is lost, and its sender does not wait. But then at least `queue_max`
+    /// messages are in the socket; so after that many without a pause the client is notified that events may
+    /// have been missed.
+    fn run(&self, client: ClientId, listener: &Weak<dyn Listener>) {
         let mut buffer = vec![0; message::BYTES_MAX];
-        let (waiting_max, mut read_on) = (waiting_max(), 0);
+        let (queue_max, mut in_a_row) = (queue_max(), 0);
         loop {
-            let flags = if read_on == 0 {
+            let flags = if in_a_row == 0 {
                 RecvFlags::empty()
             } else {
                 RecvFlags::DONTWAIT
@@ -98,21 +98,21 @@ impl Line {
                 return;
             };
             match read {
-                _ if self.over.load(Ordering::Acquire) => return,
+                _ if self.closed.load(Ordering::Acquire) => return,
                 Ok((_, bytes)) => {
                     for event in message::read(&buffer[..bytes], client) {
                         listener.notify(event);
                     }
-                    read_on += 1;
-                    if read_on >= waiting_max {
+                    in_a_row += 1;
+                    if in_a_row >= queue_max {
                         listener.notify(Event::Interrupted(EventScope::Store));
-                        read_on = 1;
+                        in_a_row = 1;
                     }
                 }
-                Err(Errno::AGAIN) => read_on = 0,
+                Err(Errno::AGAIN) => in_a_row = 0,
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a notify_socket of the store cannot be heard any more");
+                    tracing::warn!(%error, "a notify socket cannot be read any more");
                     return;
                 }
             }
@@ -120,17 +120,17 @@ impl Line {
     }
 }
 
-/// How many messages wait at a socket when it takes no more: one more than Linux calls the most.
-fn waiting_max() -> u32 {
+/// The number of messages in a full socket: one more than the limit of Linux.
+fn queue_max() -> u32 {
     const LINUX: &str = "/proc/sys/net/unix/max_dgram_qlen";
     let limit = fs::read_to_string(LINUX).ok();
     let limit = limit.and_then(|limit| limit.trim().parse::<u32>().ok());
     limit.unwrap_or(10).saturating_add(1)
 }
 
-/// Removes a notify_socket, unless another hangs there by now.
-fn take_down(place: &Path, identity: Option<(u64, u64)>) {
-    if path::identity(place) == identity {
-        let _ = fs::remove_file(place);
+/// Removes a socket, unless it was replaced.
+fn remove(path: &Path, identity: Option<(u64, u64)>) {
+    if path::identity(path) == identity {
+        let _ = fs::remove_file(path);
     }
 }

@@ -1,4 +1,4 @@
-//! Where there are no such sockets, nobody is told: whoever waits asks again after a pause.
+//! For systems without unix sockets: no client is notified, so waiters poll.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use leasehold_core::ClientId;
 
-use crate::store::Listener;
+use crate::store::api::Listener;
 
 /// No directory.
 #[derive(Debug)]
@@ -21,35 +21,35 @@ impl SocketDirectory {
         true
     }
 
-    pub(super) fn tidy(&self) {}
+    pub(super) fn remove_stale(&self) {}
 }
 
-/// No notify_socket.
+/// No socket.
 #[derive(Debug)]
 pub(super) struct NotifySocket;
 
 impl NotifySocket {
-    pub(super) fn hang(
-        _folder: &SocketDirectory,
+    pub(super) fn bind(
+        _directory: &SocketDirectory,
         _client: ClientId,
         _listener: Weak<dyn Listener>,
     ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         false
     }
 }
 
-/// No calls.
+/// No sender.
 #[derive(Debug)]
-pub(super) struct Send;
+pub(super) struct Sender;
 
-impl Send {
-    pub(super) fn to(_folder: &SocketDirectory, _client: ClientId) -> Option<Self> {
+impl Sender {
+    pub(super) fn connect(_directory: &SocketDirectory, _client: ClientId) -> Option<Self> {
         None
     }
 
-    pub(super) fn ring(&self, _letters: &[Vec<u8>]) {}
+    pub(super) fn send(&self, _messages: &[Vec<u8>]) {}
 }

@@ -1,10 +1,11 @@
 //! Those who wait are told, on every shard, and after everything that may happen to one.
 
+use leasehold::ErrorKind;
 use leasehold::store::Event;
 use leasehold_testkit::eventually_async;
 
 use super::*;
-use crate::redis::event_log::Asker;
+use crate::redis::event_log::{Asker, queue_dead, script_calls};
 use crate::waiters::{in_line, soon};
 
 /// So long that nobody is served because the time of a holder is over.
@@ -117,4 +118,53 @@ async fn who_waits_is_told_over_a_new_connection() {
         guard.release().await.unwrap();
         drop(soon(waiter).await);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
+    let cluster = Cluster::start();
+    let a = Asker::connect(&cluster.url(), 1).await;
+    let b = Asker::connect(&cluster.url(), 2).await;
+    let node = &cluster.nodes()[cluster.master_of(cluster.slot_of("app:{t:a}"))];
+    a.take("a", 1).await;
+    queue_dead(node, "a", 0..3_000);
+    assert_eq!(b.wait("a", 1).await, 3_000);
+    node.cli(&["CONFIG", "RESETSTAT"]);
+    a.release("a", 1).await;
+    b.granted("a", 1).await;
+    let calls = script_calls(node);
+    assert!((10..30).contains(&calls), "{calls}");
+    b.release("a", 1).await;
+    assert_eq!(node.cli(&["EXISTS", "app:{t:a}:queue"]), "0");
+}
+
+/// Namespaces share a connection to each node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
+    let cluster = Cluster::start();
+    let allow = |rights: &[&str]| {
+        for node in cluster.nodes() {
+            node.cli(&[&["ACL", "SETUSER", "alice", "on", ">pw"], rights].concat());
+        }
+    };
+    allow(&["~app:*", "~other:*", "&app:*", "+@all"]);
+    let store = open(&cluster.url_of("alice", "pw")).await;
+    let scope = |text| ScopeName::parse(text).unwrap();
+    let other = Keyspace::new(scope("other"), scope("t"));
+    let (a, b) = (Asker::on(&store, 1), Asker::in_space(&store, &other, 2));
+    // One slot, so that both go to one node, and all of it is one batch.
+    let elsewhere = |request: Request| Request {
+        key: other.key(request.key.name.clone()),
+        ..b.own(request)
+    };
+    let replies = store
+        .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
+        .await;
+    let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    a.release("a", 1).await;
+    allow(&["&other:*"]);
+    granted(&*store, elsewhere(acquire("a", 1))).await;
 }

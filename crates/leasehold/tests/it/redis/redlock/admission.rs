@@ -1,6 +1,6 @@
 //! What decides whether a master that may have forgotten is admitted at once.
 
-use leasehold_testkit::{Restart, free_port};
+use leasehold_testkit::{RedisServer, Restart, free_port};
 
 use super::forgotten::{asked, eventually_asked, is_admitted, lasting, works_again};
 use super::*;
@@ -94,5 +94,35 @@ async fn a_setting_of_now_says_nothing_about_what_was_kept() {
             .cli(&["HGET", "app:master", "run"])
             .is_empty()
     );
+    is_kept_out(&*store, &masters, held_since).await;
+}
+
+/// The record of its admission comes back with the copy, and its process was not started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
+    let masters = Masters::aged(3);
+    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
+    let store = open(&url(ports)).await;
+    works_again(&*store, LONGEST).await;
+    let first = masters.server(0);
+    let copy = RedisServer::options().replica_of(first).start();
+    works_again(&*store, LONGEST).await;
+    eventually_async(LONG, async || is_admitted(first)).await;
+    let record = first.cli(&["HGET", "app:master", "run"]);
+    eventually_async(LONG, async || {
+        copy.cli(&["HGET", "app:master", "run"]) == record
+    })
+    .await;
+    copy.cli(&["REPLICAOF", "NO", "ONE"]);
+    let held_since = hold_at_two(&masters).await;
+    first.cli(&["REPLICAOF", "127.0.0.1", &copy.port().to_string()]);
+    eventually_async(LONG, async || {
+        let info = first.cli(&["INFO", "replication"]);
+        info.contains("master_link_status:up")
+    })
+    .await;
+    first.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(records(&[first], "a"), 0);
+    assert_eq!(first.cli(&["HGET", "app:master", "run"]), record);
     is_kept_out(&*store, &masters, held_since).await;
 }

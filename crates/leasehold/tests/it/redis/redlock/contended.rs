@@ -116,9 +116,9 @@ fn settled(masters: &Masters, over: &AtomicBool) {
     leasehold_testkit::eventually(LONG, || {
         over.load(Ordering::Relaxed)
             || masters.servers().iter().all(|server| {
-                let info = server.cli(&["INFO", "server"]);
+                let info = server.cli(&["INFO", "replication"]);
                 let run = server.cli(&["HGET", "leasehold:master", "run"]);
-                !run.is_empty() && info.contains(&run)
+                !run.is_empty() && info.contains(&format!("master_replid:{run}"))
             })
     });
 }

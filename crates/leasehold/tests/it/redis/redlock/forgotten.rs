@@ -17,9 +17,9 @@ fn mark(server: &RedisServer, field: &str) -> String {
 }
 
 pub(super) fn is_admitted(server: &RedisServer) -> bool {
-    let info = server.cli(&["INFO", "server"]);
+    let info = server.cli(&["INFO", "replication"]);
     let run = mark(server, "run");
-    !run.is_empty() && info.contains(&format!("run_id:{run}"))
+    !run.is_empty() && info.contains(&format!("master_replid:{run}"))
 }
 
 pub(super) fn lasting(mut request: Request, longest: Duration) -> Request {
@@ -165,10 +165,7 @@ async fn new_masters_are_kept_out_until_what_they_may_have_granted_has_ended() {
     let store = open(&short(&masters)).await;
     let error = rejected_or_unknown(&*store, lasting(acquire("a", 1), LONGEST)).await;
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
-    assert!(
-        error.to_string().contains("started not long ago"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("not long ago"), "{error}");
     let (_, token) = eventually_asked(&*store, "a", LONGEST).await;
     assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
     assert!(token > 0);

@@ -80,10 +80,7 @@ async fn a_stray_grant_ends_with_its_ttl() {
     eventually_async(LONG, async || {
         number += 1;
         begun = Instant::now();
-        let request = |op: Request| Request {
-            key: key.clone(),
-            ..op
-        };
+        let request = |request: Request| Request::new(key.clone(), request.op);
         let mut acquire = request(acquire("a", number));
         if let Op::Acquire { ttl: asked, .. } = &mut acquire.op {
             *asked = ttl;

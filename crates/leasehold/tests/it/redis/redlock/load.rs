@@ -125,3 +125,39 @@ async fn of_many_contenders_is_bounded_for_each_grant() {
     assert!(each <= SCRIPTS_EACH_MAX, "{each} scripts for each grant");
     contenders.shutdown().await;
 }
+
+/// How many tasks of each of two clients want one lock, how long they hold it, and how often each client is
+/// to get it at least.
+const TASKS: usize = 3;
+const HOLD: Duration = Duration::from_millis(30);
+const GRANTS_EACH: u64 = 5;
+
+/// A release and the next acquisition of the same client leave a moment in which the other is granted the
+/// lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_many_tasks_leaves_the_lock_to_others() {
+    let masters = Masters::aged(3);
+    let url = masters.url();
+    let granted = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for granted in &granted {
+        let client = client(&url, Duration::from_secs(30)).await;
+        for _ in 0..TASKS {
+            let (client, granted) = (client.clone(), Arc::clone(granted));
+            tasks.spawn(async move {
+                loop {
+                    let guard = lock(&client, "a").await;
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(HOLD).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    let each = || {
+        let mut each = granted.iter();
+        each.all(|granted| granted.load(Ordering::Relaxed) >= GRANTS_EACH)
+    };
+    eventually_async(LONG, async || each()).await;
+    tasks.shutdown().await;
+}

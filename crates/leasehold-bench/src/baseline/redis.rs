@@ -1,0 +1,184 @@
+//! The library's scripts, called by hand over a connection of the Redis client.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use leasehold::store::Key;
+use leasehold_core::LeaseId;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, IntoConnectionInfo as _, Pipeline, Script,
+    TlsCertificates, Value, cmd,
+};
+use url::Url;
+
+use super::TTL;
+use crate::server_stats::ServerStats;
+use crate::{Failure, Result, failed};
+
+/// The scripts. The server knows them from the library's own calls, which come first.
+const MUTEX: &str = include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua");
+const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/renew.lua");
+
+/// The replies of the script to an acquisition and to a release.
+const GRANTED: i64 = 1;
+const RELEASED: i64 = 4;
+
+/// A connection and the hashes of the scripts.
+#[derive(Clone, Debug)]
+pub(super) struct RedisBaseline {
+    connection: MultiplexedConnection,
+    mutex: String,
+    renew: String,
+}
+
+/// The record of a lock: `<namespace>:{<tenant>:<name>}`.
+pub(super) fn record(key: &Key) -> String {
+    let (space, name) = (&key.space, &key.name);
+    format!("{}:{{{}:{name}}}", space.namespace(), space.tenant())
+}
+
+impl RedisBaseline {
+    pub(super) async fn connect(url: &str, password: Option<&str>) -> Result<Self> {
+        // Timeouts would be work that the baseline does not need.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let client = client(url, password)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        let hash = |script| Script::new(script).get_hash().to_owned();
+        Ok(Self {
+            connection: connection.await.map_err(failed("no bare connection"))?,
+            mutex: hash(MUTEX),
+            renew: hash(RENEW),
+        })
+    }
+
+    /// Acquires or releases in one call.
+    pub(super) async fn half(&self, record: &str, lease: &str, held: bool) -> Result<()> {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.mutex).arg(3).arg(record);
+        call.arg(format!("{record}:token"));
+        call.arg(format!("{record}:queue"));
+        let (verb, count, expected) = match held {
+            false => ("acquire", "1", GRANTED),
+            true => ("release", "0", RELEASED),
+        };
+        // Verb, lease, hold count, ttl, tokens to reserve (as many as holds), and not to wait.
+        call.arg(verb).arg(lease).arg(count);
+        call.arg(TTL.as_millis().to_string()).arg(count).arg("0");
+        let mut connection = self.connection.clone();
+        match connection.send_packed_command(&call).await? {
+            Value::Array(reply) if reply.get(1) == Some(&Value::Int(expected)) => Ok(()),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    pub(super) async fn ping(&self) -> Result<Duration> {
+        let mut connection = self.connection.clone();
+        let start = Instant::now();
+        match connection.send_packed_command(&cmd("PING")).await? {
+            Value::SimpleString(_) => Ok(start.elapsed()),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    pub(super) async fn server_stats(&self) -> Result<Option<ServerStats>> {
+        let mut connection = self.connection.clone();
+        let mut text = String::new();
+        // One section each: older servers reply to the first only.
+        for section in ["cpu", "commandstats"] {
+            let mut info = cmd("INFO");
+            let info = info.arg(section).query_async::<String>(&mut connection);
+            match info.await {
+                Ok(section) => text += &section,
+                Err(error) if error.code() == Some("NOPERM") => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(ServerStats::parse(text.lines())))
+    }
+
+    /// Renews each lease by a call of the short script. Servers before 7.0 refuse it: then none counts.
+    pub(super) async fn renew_each(&self, leases: &[(Key, LeaseId)], ttl: Duration) -> Result<u64> {
+        let mut pipeline = Pipeline::with_capacity(leases.len());
+        for (key, lease) in leases {
+            let mut call = cmd("EVALSHA");
+            call.arg(&self.renew).arg(1).arg(record(key));
+            call.arg(ttl.as_millis().to_string()).arg(lease.to_string());
+            pipeline.add_command(call);
+        }
+        let mut connection = self.connection.clone();
+        let replies = connection.send_packed_commands(&pipeline, 0, leases.len());
+        let mut renewals = 0;
+        for reply in replies.await? {
+            match &reply {
+                // The server's time, then what was not renewed: work for the server all the same.
+                Value::Array(items) => {
+                    renewals += u64::from(matches!(items.first(), Some(Value::Int(_))));
+                }
+                _ => return Err(unexpected(&reply)),
+            }
+        }
+        Ok(renewals)
+    }
+
+    pub(super) async fn remove_counters(&self, keys: &[Key]) -> Result<()> {
+        let mut unlink = cmd("UNLINK");
+        for key in keys {
+            unlink.arg(format!("{}:token", record(key)));
+        }
+        let mut connection = self.connection.clone();
+        // As far as the server allows it.
+        connection.send_packed_command(&unlink).await?;
+        Ok(())
+    }
+}
+
+fn client(url: &str, password: Option<&str>) -> Result<Client> {
+    let mut url = Url::parse(url).map_err(failed("the store URL"))?;
+    let mut certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: None,
+    };
+    if url.scheme() == "rediss" {
+        let files: Vec<_> = url.query_pairs().into_owned().collect();
+        let file = |wanted: &str| {
+            let file = files.iter().find(|(name, _)| name == wanted);
+            let file = file.map(|(_, path)| fs::read(path));
+            file.transpose()
+                .map_err(failed("a file named in the store URL"))
+        };
+        certificates.root_cert = file("ca")?;
+        let identity = file("cert")?.zip(file("key")?);
+        certificates.client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig {
+            client_cert,
+            client_key,
+        });
+        url.set_query(None);
+    }
+    let secure = url.scheme() == "rediss";
+    let info = url
+        .into_connection_info()
+        .map_err(failed("the store URL"))?;
+    let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    let info = info
+        .set_redis_settings(settings)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let client = match secure {
+        true => Client::build_with_tls(info, certificates),
+        false => Client::open(info),
+    };
+    client.map_err(failed("the store URL"))
+}
+
+fn unexpected(reply: &Value) -> Failure {
+    match reply {
+        Value::ServerError(error) => format!("a bare call failed: {error}").into(),
+        _ => "the server's reply to a bare call makes no sense".into(),
+    }
+}

@@ -1,0 +1,138 @@
+//! Durations: counted, merged, sent to another process.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::format::round;
+
+/// The longest duration that is distinguished from longer ones.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Three digits: ratios of quantiles are read to the second.
+const DIGITS: u8 = 3;
+
+/// A histogram of durations.
+///
+/// In JSON it is pairs of a duration in nanoseconds and its count; nothing is lost on the way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    #[expect(clippy::expect_used, reason = "the bounds are constants")]
+    pub(crate) fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, clock::nanos(LONGEST), DIGITS);
+        Self(histogram.expect("the bounds are in order"))
+    }
+
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.record_nanos(clock::nanos(duration), 1);
+    }
+
+    pub(crate) fn record_nanos(&mut self, nanos: u64, count: u64) {
+        self.0.saturating_record_n(nanos, count);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        // They all have the same bounds.
+        for (nanos, count) in other.pairs() {
+            self.record_nanos(nanos, count);
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// In microseconds; 0 if nothing was counted.
+    pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
+        micros(self.0.value_at_quantile(quantile))
+    }
+
+    /// Count, median, 99th percentile and longest. `None`: nothing was counted.
+    pub(crate) fn spread(&self) -> Option<Value> {
+        (self.count() > 0).then(|| {
+            json!({
+                "count": self.count(),
+                "p50_us": self.quantile_us(0.5),
+                "p99_us": self.quantile_us(0.99),
+                "max_us": micros(self.0.max()),
+            })
+        })
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let recorded = self.0.iter_recorded();
+        recorded.map(|value| (value.value_iterated_to(), value.count_at_value()))
+    }
+}
+
+impl Serialize for Latencies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.pairs())
+    }
+}
+
+impl<'de> Deserialize<'de> for Latencies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut latencies = Self::new();
+        for (nanos, count) in Vec::deserialize(deserializer)? {
+            latencies.record_nanos(nanos, count);
+        }
+        Ok(latencies)
+    }
+}
+
+/// Locks what tasks record in: no panic leaves it half changed.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn micros(nanos: u64) -> f64 {
+    round(nanos as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_beyond_the_longest_is_counted_as_the_longest() {
+        let mut latencies = Latencies::new();
+        latencies.record(Duration::from_secs(600));
+        let minute_us = 60e6;
+        assert!(latencies.quantile_us(0.99) >= minute_us);
+    }
+
+    #[test]
+    fn latencies_are_the_same_in_another_process() {
+        let mut latencies = Latencies::new();
+        for nanos in (0..10_000).map(|n| n * n) {
+            latencies.record_nanos(nanos, 1);
+        }
+        let line = serde_json::to_string(&latencies).unwrap();
+        let read: Latencies = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, latencies);
+
+        let mut both = read;
+        both.add(&latencies);
+        assert_eq!(both.count(), 20_000);
+        for quantile in [0.0, 0.5, 0.9, 0.99, 1.0] {
+            assert_eq!(both.quantile_us(quantile), latencies.quantile_us(quantile));
+        }
+    }
+
+    #[test]
+    fn no_latencies_are_zero() {
+        let latencies = Latencies::new();
+        assert_eq!(
+            (latencies.quantile_us(0.5), latencies.spread()),
+            (0.0, None)
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! The figures of contention.
+
+use serde_json::{Value, json};
+
+use super::Contention;
+use super::tasks::Share;
+use crate::format::{count, fine, number, per, percent, ratio, round, time, times};
+use crate::report::{Column, Report, SPREAD};
+
+impl Contention {
+    pub(super) fn report(&self, store: &str, shares: &[Share]) -> Report {
+        let seconds = self.duration.as_secs_f64();
+        let mut report = Report::new(self.scenario, &self.workload(), seconds, store);
+        let total = Share::total(shares);
+        report.add_all(total.figures(seconds));
+        let by_process = shares.iter().map(|share| {
+            let mut figures = share.figures(seconds);
+            figures["share"] = share.part_of(&total).into();
+            figures
+        });
+        report.add_all(json!({
+            "names": self.names,
+            "processes": self.processes,
+            "tasks": self.tasks,
+            "threads": self.threads,
+            "share": 1.0,
+            "by_process": by_process.collect::<Vec<_>>(),
+            "fairness": fairness(&total, shares, seconds),
+            "section": (!self.section.is_zero()).then(|| self.section(&total)),
+            "exclusion": {
+                "held": total.observations.exclusive(),
+                "acquisitions": total.counts.checked,
+                "overlaps": total.observations.overlaps,
+                "token_faults": total.observations.token_faults,
+            },
+        }));
+        self.add_text(&mut report);
+        if !total.observations.exclusive() {
+            report.fail(format!(
+                "mutual exclusion was broken: {} holders at once, {} tokens out of order",
+                total.observations.overlaps, total.observations.token_faults
+            ));
+        }
+        report
+    }
+
+    fn workload(&self) -> String {
+        let names = match self.names {
+            1 => "one name".to_owned(),
+            names => count(names, "name"),
+        };
+        format!(
+            "{names}, {} of {} on {}{}",
+            count(self.processes, "process"),
+            count(self.tasks, "task"),
+            count(self.threads, "thread"),
+            if self.processes == 1 { "" } else { " each" },
+        )
+    }
+
+    /// The critical sections.
+    fn section(&self, total: &Share) -> Value {
+        let counts = &total.counts;
+        let duration_ns = self.duration.as_secs_f64() * 1e9;
+        json!({
+            "asked_us": round(self.section.as_secs_f64() * 1e6),
+            "mean_us": round(per(counts.section_ns, counts.sections) / 1e3),
+            "in_use": fine(per(counts.in_section_ns, 1) / duration_ns),
+        })
+    }
+
+    fn add_text(&self, report: &mut Report) {
+        // All, then each process if there are several.
+        let mut rows = vec![("all".to_owned(), String::new())];
+        let mut columns: Vec<Column<'_>> = vec![("", "acquisitions_per_second", number)];
+        if self.processes > 1 {
+            columns.push(("share", "share", percent));
+            rows.extend((0..self.processes).map(|process| {
+                let name = format!("process {}", process + 1);
+                (name, format!("by_process.{process}"))
+            }));
+        }
+        report.table("acquisitions a second", &rows, &columns);
+        let tasks = [("busiest", "max"), ("median", "median"), ("idlest", "min")];
+        let tasks =
+            tasks.map(|(name, end)| (name.to_owned(), format!("fairness.task_per_second_{end}")));
+        report.table("those of one task", &tasks, &[("", "", number)]);
+        for (_, path) in &mut rows {
+            *path = format!("{path}.wait").trim_matches('.').to_owned();
+        }
+        report.table("the wait for a lock", &rows, &SPREAD);
+
+        let three = |figure: f64| format!("{figure:.3}");
+        report.line(
+            "store calls for each acquisition",
+            "commands_per_acquisition",
+            three,
+        );
+        report.line(
+            "hand-offs for each acquisition",
+            "handoffs_per_acquisition",
+            three,
+        );
+        report.line("a critical section was to take", "section.asked_us", time);
+        report.line("and took", "section.mean_us", time);
+        report.line("the lock was in use", "section.in_use", percent);
+        report.line(
+            "p99 of the waits / their median",
+            "fairness.wait_p99_per_p50",
+            times,
+        );
+        if self.processes > 1 {
+            let path = "fairness.process_departure";
+            report.line("a process departs from an equal share by", path, percent);
+        }
+        let path = "fairness.task_departure";
+        report.line("a task departs from an equal share by", path, percent);
+        let held = report.at("exclusion.held") == Some(&true.into());
+        let outcome = if held { "held" } else { "BROKEN" };
+        let name = "mutual exclusion and the order of tokens";
+        report.line(name, "exclusion.acquisitions", |checked| {
+            format!("{outcome}, {} acquisitions checked", number(checked))
+        });
+    }
+}
+
+impl Share {
+    fn part_of(&self, total: &Self) -> f64 {
+        fine(per(self.counts.acquisitions, total.counts.acquisitions))
+    }
+
+    fn figures(&self, seconds: f64) -> Value {
+        let acquisitions = self.counts.acquisitions;
+        json!({
+            "acquisitions": acquisitions,
+            "acquisitions_per_second": round(per(acquisitions, 1) / seconds),
+            "wait": self.waits.spread(),
+            "commands_per_acquisition": self.calls.map(|calls| fine(per(calls, acquisitions))),
+            "handoffs": self.handoffs,
+            "handoffs_per_acquisition": fine(per(self.handoffs, acquisitions)),
+        })
+    }
+}
+
+/// How equally processes and tasks were served.
+fn fairness(total: &Share, shares: &[Share], seconds: f64) -> Value {
+    let waits = &total.waits;
+    let parts = shares.iter().map(|share| share.part_of(total));
+    let by_process: Vec<_> = shares
+        .iter()
+        .map(|share| share.counts.acquisitions)
+        .collect();
+    let mut by_task = total.by_task.clone();
+    by_task.sort_unstable();
+    let task_rate = |at: usize| {
+        let count = by_task.get(at).copied();
+        round(per(count.unwrap_or(0), 1) / seconds)
+    };
+    json!({
+        "wait_p99_per_p50": ratio(waits.quantile_us(0.99), waits.quantile_us(0.5)),
+        "process_share_min": parts.clone().fold(1.0, f64::min),
+        "process_share_max": parts.fold(0.0, f64::max),
+        "process_departure": departure(&by_process),
+        "task_per_second_min": task_rate(0),
+        "task_per_second_median": task_rate(by_task.len() / 2),
+        "task_per_second_max": task_rate(by_task.len().saturating_sub(1)),
+        "task_departure": departure(&by_task),
+    })
+}
+
+/// The largest distance of a count from an equal share, as a part of an equal share.
+fn departure(counts: &[u64]) -> f64 {
+    let equal = per(counts.iter().sum(), counts.len() as u64);
+    let distances = counts.iter().map(|count| (per(*count, 1) - equal).abs());
+    fine(distances.fold(0.0, f64::max) / equal.max(f64::MIN_POSITIVE))
+}

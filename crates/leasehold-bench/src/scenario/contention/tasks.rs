@@ -1,0 +1,241 @@
+//! The tasks of one process.
+
+use std::mem;
+use std::ops::AddAssign;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use super::names::Names;
+use crate::clock::{Moment, Window};
+use crate::exclusion::{ExclusionCheck, Observations};
+use crate::latencies::{Latencies, lock};
+use crate::metrics_recorder::{self, HANDOFFS};
+use crate::scenario::LOCKS_IN_A_ROW;
+use crate::sleep::SleepTimer;
+use crate::target::{Session, Target};
+use crate::worker::{Orders, reply};
+use crate::{Result, failed};
+
+/// The number of waits that a task keeps before it records them: few locks, little memory.
+const WAITS_KEPT: usize = 256;
+
+/// The share of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Share {
+    pub(super) counts: Counts,
+    /// The acquisitions of each task.
+    pub(super) by_task: Vec<u64>,
+    pub(super) waits: Latencies,
+    /// `None`: the store has no calls to count.
+    pub(super) calls: Option<u64>,
+    pub(super) handoffs: u64,
+    pub(super) observations: Observations,
+}
+
+/// What tasks counted within the window.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) acquisitions: u64,
+    /// The time in critical sections.
+    pub(super) in_section_ns: u64,
+    /// The whole time of critical sections that ended in it, and their number.
+    pub(super) section_ns: u64,
+    pub(super) sections: u64,
+    /// The holders that were checked, also before the window and after it.
+    pub(super) checked: u64,
+}
+
+/// The tasks of one process, ready to run.
+pub(super) struct Tasks {
+    session: Session,
+    shared: Arc<Shared>,
+    tasks: Vec<Task>,
+}
+
+struct Shared {
+    names: Names,
+    locks: Vec<leasehold::Mutex>,
+    check: ExclusionCheck,
+    section: Duration,
+    waits: Mutex<Latencies>,
+}
+
+struct Task {
+    random: Rng,
+    timer: SleepTimer,
+    waits: Vec<u64>,
+    counts: Counts,
+}
+
+/// Takes part as a worker.
+pub(crate) async fn serve(target: &Target, role: &Role, orders: &mut Orders) -> Result<()> {
+    let tasks = Tasks::open(target, role).await?;
+    reply(&())?;
+    let Some(window) = orders.next().await? else {
+        return Ok(());
+    };
+    reply(&tasks.run(window).await?)?;
+    // The process stays until all have replied: to end is work, too.
+    orders.next::<()>().await.map(drop)
+}
+
+impl Tasks {
+    pub(super) async fn open(target: &Target, role: &Role) -> Result<Self> {
+        metrics_recorder::install();
+        let session = target.open().await?;
+        let locks: Result<Vec<_>> = (0..role.names).map(|name| session.mutex(name)).collect();
+        let tasks: Result<Vec<_>> = (0..role.tasks)
+            .map(|task| Task::new(u64::from(role.number) << 32 | u64::from(task)))
+            .collect();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                names: Names::new(role.names),
+                check: ExclusionCheck::new(role.names),
+                locks: locks?,
+                section: role.section,
+                waits: Mutex::new(Latencies::new()),
+            }),
+            tasks: tasks?,
+            session,
+        })
+    }
+
+    pub(super) fn store(&self) -> String {
+        self.session.store()
+    }
+
+    /// Lets all tasks run until the window closes and counts what they do in it.
+    pub(super) async fn run(self, window: Window) -> Result<Share> {
+        let start = |task: Task| tokio::spawn(task.run(Arc::clone(&self.shared), window));
+        let tasks: Vec<_> = self.tasks.into_iter().map(start).collect();
+        let totals = || (self.session.calls(), HANDOFFS.value());
+        window.from.wait().await;
+        let (calls, handoffs) = totals();
+        window.until.wait().await;
+        let (calls_after, handoffs_after) = totals();
+        let mut counts = Counts::default();
+        let mut by_task = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let counted = task.await.map_err(failed("a task of the bench"))??;
+            by_task.push(counted.acquisitions);
+            counts += counted;
+        }
+        Ok(Share {
+            counts,
+            by_task,
+            waits: mem::replace(&mut lock(&self.shared.waits), Latencies::new()),
+            calls: calls.zip(calls_after).map(|(before, after)| after - before),
+            handoffs: handoffs_after - handoffs,
+            observations: self.shared.check.observations(),
+        })
+    }
+}
+
+impl Task {
+    fn new(seed: u64) -> Result<Self> {
+        Ok(Self {
+            random: Rng::with_seed(seed),
+            timer: SleepTimer::new().map_err(failed("no timer"))?,
+            waits: Vec::with_capacity(WAITS_KEPT),
+            counts: Counts::default(),
+        })
+    }
+
+    async fn run(mut self, shared: Arc<Shared>, window: Window) -> Result<Counts> {
+        let mut requested = Moment::now();
+        while requested < window.until {
+            let name = shared.names.choose(&mut self.random);
+            let guard = shared.locks[name].lock().await?;
+            let granted = Moment::now();
+            let token = guard.token().get();
+            shared.check.acquired(name, token);
+            let left = self
+                .critical_section(shared.section, granted, &window)
+                .await?;
+            shared.check.releasing(name, token, granted, left);
+            guard.release().await?;
+            self.count(&shared, requested, granted, &window);
+            if self.counts.checked.is_multiple_of(LOCKS_IN_A_ROW) {
+                tokio::task::yield_now().await;
+            }
+            requested = Moment::now();
+        }
+        self.record_waits(&shared);
+        Ok(self.counts)
+    }
+
+    /// Sleeps in the critical section. Returns when it ended.
+    async fn critical_section(
+        &mut self,
+        section: Duration,
+        granted: Moment,
+        window: &Window,
+    ) -> Result<Moment> {
+        if section.is_zero() {
+            return Ok(granted);
+        }
+        self.timer.sleep(section).await?;
+        let left = Moment::now();
+        self.counts.in_section_ns += window.overlap(granted, left);
+        if window.contains(left) {
+            self.counts.section_ns += left.nanos_since(granted);
+            self.counts.sections += 1;
+        }
+        Ok(left)
+    }
+
+    /// An acquisition counts if it was granted in the window. A wait counts if any of it lay there: a
+    /// task that starved to the end must not be left out.
+    fn count(&mut self, shared: &Shared, requested: Moment, granted: Moment, window: &Window) {
+        self.counts.checked += 1;
+        if granted < window.from {
+            return;
+        }
+        self.counts.acquisitions += u64::from(window.contains(granted));
+        self.waits.push(granted.nanos_since(requested));
+        if self.waits.len() == WAITS_KEPT {
+            self.record_waits(shared);
+        }
+    }
+
+    fn record_waits(&mut self, shared: &Shared) {
+        let mut waits = lock(&shared.waits);
+        for nanos in self.waits.drain(..) {
+            waits.record_nanos(nanos, 1);
+        }
+    }
+}
+
+impl Share {
+    /// All shares as one.
+    pub(super) fn total(shares: &[Self]) -> Self {
+        let mut total = Self {
+            counts: Counts::default(),
+            by_task: Vec::new(),
+            waits: Latencies::new(),
+            calls: shares.iter().map(|share| share.calls).sum(),
+            handoffs: shares.iter().map(|share| share.handoffs).sum(),
+            observations: Observations::merge(shares.iter().map(|share| &share.observations)),
+        };
+        for share in shares {
+            total.counts += share.counts;
+            total.by_task.extend_from_slice(&share.by_task);
+            total.waits.add(&share.waits);
+        }
+        total
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.acquisitions += other.acquisitions;
+        self.in_section_ns += other.in_section_ns;
+        self.section_ns += other.section_ns;
+        self.sections += other.sections;
+        self.checked += other.checked;
+    }
+}

@@ -1,0 +1,136 @@
+//! The figures of contention, from counts that are known and from tasks of this process.
+
+use super::tasks::Counts;
+use super::*;
+use crate::exclusion::{ExclusionCheck, Observations};
+use crate::latencies::Latencies;
+
+fn contention(processes: u16) -> Contention {
+    Contention {
+        scenario: Scenario::Contended,
+        names: 1,
+        processes,
+        tasks: 2,
+        threads: 1,
+        section: Duration::from_millis(1),
+        duration: Duration::from_secs(2),
+    }
+}
+
+/// A process whose tasks acquired so often, after so many microseconds, with a call for every four.
+fn share(by_task: [u64; 2], wait_us: u64) -> Share {
+    let acquisitions = by_task.iter().sum();
+    let mut waits = Latencies::new();
+    waits.record_nanos(wait_us * 1_000, acquisitions);
+    Share {
+        counts: Counts {
+            acquisitions,
+            in_section_ns: acquisitions * 1_000_000,
+            section_ns: acquisitions * 1_000_000,
+            sections: acquisitions,
+            checked: acquisitions + 10,
+        },
+        by_task: by_task.into(),
+        waits,
+        calls: Some(acquisitions / 4),
+        handoffs: acquisitions / 2,
+        observations: Observations::default(),
+    }
+}
+
+#[test]
+fn figures_are_what_was_counted() {
+    let shares = [share([200, 280], 100), share([360, 360], 300)];
+    let report = contention(2).report("redis://host", &shares);
+    report.check(&[
+        ("acquisitions", 1_200.0),
+        ("acquisitions_per_second", 600.0),
+        ("handoffs", 600.0),
+        ("handoffs_per_acquisition", 0.5),
+        ("commands_per_acquisition", 0.25),
+        // 480 waits of 100 and 720 of 300.
+        ("wait.p50_us", 300.0),
+        ("wait.max_us", 300.0),
+        ("fairness.wait_p99_per_p50", 1.0),
+        ("fairness.process_share_min", 0.4),
+        ("fairness.process_share_max", 0.6),
+        // An equal share is 600 for a process and 300 for a task.
+        ("fairness.process_departure", 0.2),
+        ("fairness.task_departure", 0.333_33),
+        ("fairness.task_per_second_min", 100.0),
+        ("fairness.task_per_second_median", 180.0),
+        ("fairness.task_per_second_max", 180.0),
+        ("section.asked_us", 1_000.0),
+        ("section.mean_us", 1_000.0),
+        // 1,200 sections of a millisecond in 2 s.
+        ("section.in_use", 0.6),
+        ("exclusion.acquisitions", 1_220.0),
+        ("by_process.0.share", 0.4),
+        ("by_process.1.acquisitions_per_second", 360.0),
+    ]);
+    assert_eq!(report.at("exclusion.held"), Some(&true.into()));
+    assert_eq!(report.failure(), None);
+    report.check_bars(&["all", "process 1", "process 2", "busiest"]);
+    assert!(report.text().contains(" 60.0 %"));
+}
+
+#[test]
+fn figures_that_were_not_counted_are_null() {
+    let mut shares = [share([1, 2], 3), share([4, 5], 6)];
+    shares[1].calls = None;
+    let report = contention(2).report("memory:", &shares);
+    report.check_unknown(&["commands_per_acquisition"]);
+    assert!(
+        report
+            .number("by_process.0.commands_per_acquisition")
+            .is_some()
+    );
+}
+
+#[test]
+fn no_acquisition_is_not_a_division_by_zero() {
+    let report = contention(1).report("redis://host", &[share([0, 0], 0)]);
+    report.check(&[
+        ("acquisitions_per_second", 0.0),
+        ("fairness.task_departure", 0.0),
+    ]);
+    report.check_unknown(&["wait"]);
+    report.check_bars(&[]);
+}
+
+#[test]
+fn a_broken_lock_is_a_failure() {
+    let check = ExclusionCheck::new(1);
+    check.acquired(0, 1);
+    check.acquired(0, 2);
+    let mut shares = [share([1, 2], 3), share([4, 5], 6)];
+    shares[0].observations = check.observations();
+    let report = contention(2).report("redis://host", &shares);
+    assert_eq!(report.at("exclusion.held"), Some(&false.into()));
+    assert!(report.failure().unwrap().contains("1 holders at once"));
+    assert!(report.text().contains("BROKEN"));
+}
+
+/// Two threads, so that holders could overlap if the lock let them.
+#[test]
+fn tasks_of_one_process_exclude_each_other() {
+    let target = Target::new("memory:", None, "leasehold", "default");
+    let contention = Contention {
+        tasks: 8,
+        threads: 2,
+        section: Duration::from_micros(100),
+        duration: Duration::from_millis(300),
+        ..contention(1)
+    };
+    let report = contention.measure(&target).unwrap();
+    assert_eq!(report.failure(), None);
+    let acquisitions = report.number("acquisitions");
+    assert!(acquisitions > Some(0.0) && report.number("exclusion.acquisitions") >= acquisitions);
+    assert_eq!(report.number("by_process.0.acquisitions"), acquisitions);
+    assert!(
+        report.number("section.mean_us") >= Some(100.0),
+        "{report:?}"
+    );
+    let in_use = report.number("section.in_use").unwrap();
+    assert!(in_use > 0.0 && in_use <= 1.0, "{in_use}");
+}

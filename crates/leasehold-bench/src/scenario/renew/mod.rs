@@ -1,0 +1,213 @@
+//! `renew`: what it costs a process and its server to hold very many locks, and whether another lock
+//! becomes slower meanwhile.
+//!
+//! ```text
+//! pairs    take   observe renewals   slices: renewals, bare ones, pairs   release   pairs
+//! |-1/4-|  |---|  |-------1--------| |----------------1----------------| |-----|   |-1/4-|
+//! ```
+//!
+//! Nothing else is done while renewals are observed, so all that the process and the server use is for
+//! them. What is compared takes turns, or stands before and after what it is compared with.
+
+mod leases;
+mod report;
+mod slices;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use self::slices::Slices;
+use super::LOCKS_IN_A_ROW;
+use crate::clock::Moment;
+use crate::latencies::Latencies;
+use crate::metrics_recorder::{self, JEOPARDY, LOST, RENEWAL_BATCHES, RENEWALS};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::server_stats::ServerStats;
+use crate::target::{Session, Target};
+use crate::{Result, resources, runtime};
+
+/// The part of the duration for pairs, before the locks are taken and after they are released.
+const PAIRS: u32 = 4;
+
+/// The part of that in which the first pairs only warm up.
+const WARM_UP: u32 = 5;
+
+/// The name of another lock.
+const OTHER: &str = "other";
+
+/// Very many locks, held by one process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renew {
+    pub(crate) leases: u32,
+    pub(crate) ttl: Duration,
+    /// The number of tasks that take the locks.
+    pub(crate) tasks: u16,
+    pub(crate) threads: u16,
+    /// The time for which renewals are observed.
+    pub(crate) duration: Duration,
+}
+
+/// The findings of a run.
+#[derive(Debug)]
+struct Findings {
+    taking: Duration,
+    /// The bytes of the process: before, with all locks taken, and after they were renewed.
+    resident: [Option<u64>; 3],
+    observed: Usage,
+    lag: Latencies,
+    slices: Slices,
+    /// Pairs while no locks are held.
+    alone: Pairs,
+    /// From the first lock to its release.
+    jeopardy: u64,
+    lost: u64,
+    /// The leases that were not lost in the end.
+    held: usize,
+    releasing: Duration,
+    /// The locks of this run that are held after their release.
+    left: usize,
+}
+
+/// What was used and done between two moments, or until one.
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    duration: Duration,
+    /// The processor time of this process.
+    cpu: Duration,
+    /// `None`: the store has no calls to count.
+    calls: Option<u64>,
+    /// `None`: there is no server, or it refuses.
+    server: Option<ServerStats>,
+    renewals: u64,
+    batches: u64,
+}
+
+/// Another lock, which nobody else wants, taken and released over and over by one task.
+#[derive(Debug)]
+struct Pairs {
+    busy: Duration,
+    latencies: Latencies,
+}
+
+impl Renew {
+    /// Takes the locks, holds them and releases them.
+    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
+        runtime(self.threads)?.block_on(async {
+            metrics_recorder::install();
+            let session = target.open().await?;
+            let store = session.store();
+            let findings = self.findings(target, session).await?;
+            Ok(self.report(&store, &findings))
+        })
+    }
+
+    async fn findings(&self, target: &Target, session: Session) -> Result<Findings> {
+        let progress = Progress::start("measuring");
+        let warm_up = self.duration / PAIRS / WARM_UP;
+        Pairs::new().repeat(&session, warm_up).await?;
+        let mut alone = Pairs::new();
+        alone
+            .repeat(&session, self.duration / PAIRS - warm_up)
+            .await?;
+        drop(progress);
+
+        let before = resources::resident();
+        let totals = || [JEOPARDY.value(), LOST.value()];
+        let totals_before = totals();
+        let (guards, taking) = leases::take_all(self, &session).await?;
+        let taken = resources::resident();
+
+        let progress = Progress::start("measuring");
+        // The lags of the time before.
+        metrics_recorder::take_renewal_lags();
+        let start = Usage::now(&session).await?;
+        tokio::time::sleep(self.duration).await;
+        let observed = Usage::now(&session).await?.since(&start);
+        let lag = metrics_recorder::take_renewal_lags();
+        let renewed = resources::resident();
+        let slices = slices::run(&session, &guards, self.ttl, self.duration).await?;
+        drop(progress);
+        let [jeopardy, lost] = totals();
+        let held = guards.iter().filter(|guard| !guard.state().is_lost());
+        let held = held.count();
+
+        let (session, releasing) = leases::release_all(target, session, guards).await?;
+        let left = session.held().await?;
+        leases::remove_counters(&session, self.leases).await?;
+        alone.repeat(&session, self.duration / PAIRS).await?;
+        Ok(Findings {
+            taking,
+            resident: [before, taken, renewed],
+            observed,
+            lag,
+            slices,
+            alone,
+            jeopardy: jeopardy - totals_before[0],
+            lost: lost - totals_before[1],
+            held,
+            releasing,
+            left,
+        })
+    }
+}
+
+impl Usage {
+    async fn now(session: &Session) -> Result<Self> {
+        let server = session.baseline.server_stats().await?;
+        Ok(Self {
+            duration: Moment::now().since_boot(),
+            cpu: resources::cpu(),
+            calls: session.calls(),
+            server,
+            renewals: RENEWALS.value(),
+            batches: RENEWAL_BATCHES.value(),
+        })
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        let calls = self.calls.zip(earlier.calls);
+        let server = self.server.zip(earlier.server);
+        Self {
+            duration: self.duration.saturating_sub(earlier.duration),
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            calls: calls.map(|(after, before)| after - before),
+            server: server.map(|(after, before)| after.since(&before)),
+            renewals: self.renewals - earlier.renewals,
+            batches: self.batches - earlier.batches,
+        }
+    }
+}
+
+impl Pairs {
+    fn new() -> Self {
+        Self {
+            busy: Duration::ZERO,
+            latencies: Latencies::new(),
+        }
+    }
+
+    /// Locks and releases for a duration, and once at least.
+    async fn repeat(&mut self, session: &Session, duration: Duration) -> Result<()> {
+        let mutex = session.mutex(OTHER)?;
+        let begin = Instant::now();
+        let end = begin + duration;
+        let mut start = begin;
+        for pair in 1.. {
+            mutex.lock().await?.release().await?;
+            let done = Instant::now();
+            self.latencies.record(done - start);
+            start = done;
+            if start >= end {
+                break;
+            }
+            if pair % LOCKS_IN_A_ROW == 0 {
+                tokio::task::yield_now().await;
+                start = Instant::now();
+            }
+        }
+        self.busy += begin.elapsed();
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! The figures of renewals.
+
+use std::time::Duration;
+
+use leasehold::Guard;
+use serde_json::{Value, json};
+
+use super::slices::{Slices, Work};
+use super::{Findings, Pairs, Renew};
+use crate::format::{count, fine, number, per, ratio, round, time, times};
+use crate::options::Scenario;
+use crate::report::{Report, SPREAD};
+
+impl Renew {
+    pub(super) fn report(&self, store: &str, findings: &Findings) -> Report {
+        let leases = count(self.leases, "lease");
+        let workload = format!("{leases} with a ttl of {} s", self.ttl.as_secs_f64());
+        let seconds = round(findings.observed.duration.as_secs_f64());
+        let mut report = Report::new(Scenario::Renew, &workload, seconds, store);
+        let rate = |took: Duration| {
+            let seconds = took.as_secs_f64();
+            let per_second = round(f64::from(self.leases) / seconds.max(1e-9));
+            json!({"seconds": round(seconds), "per_second": per_second})
+        };
+        let Findings {
+            jeopardy,
+            lost,
+            held,
+            left,
+            ..
+        } = *findings;
+        report.add_all(json!({
+            "leases": self.leases,
+            "ttl_ms": self.ttl.as_secs_f64() * 1e3,
+            "tasks": self.tasks,
+            "threads": self.threads,
+            "taken": rate(findings.taking),
+            "held": self.held(findings),
+            "trouble": {"jeopardy": jeopardy, "lost": lost, "held": held},
+            "memory": self.memory(findings.resident),
+            "renewal": renewal(&findings.slices),
+            "pairs": pairs(&findings.alone, &findings.slices.pairs),
+            "released": rate(findings.releasing),
+            "left": left,
+        }));
+        add_text(&mut report);
+        let not_held = (self.leases as usize).saturating_sub(held) as u64;
+        if not_held > 0 || lost > 0 || left > 0 {
+            report.fail(format!(
+                "leases were not held to their end: {} lost, and {left} still there after their release",
+                not_held.max(lost)
+            ));
+        }
+        report
+    }
+
+    /// What was used and done while there was nothing to do but renewals.
+    fn held(&self, findings: &Findings) -> Value {
+        let used = &findings.observed;
+        let seconds = used.duration.as_secs_f64().max(1e-9);
+        let core = |cpu: Duration| fine(cpu.as_secs_f64() / seconds);
+        let each = per(used.renewals, self.leases.into());
+        // By the library's own count, else every call is one.
+        let batches = Some(used.batches).filter(|batches| *batches > 0);
+        let batches = batches.or(used.calls).filter(|batches| *batches > 0);
+        json!({
+            "process_cpu": core(used.cpu),
+            "server_cpu": used.server.map(|stats| core(stats.cpu)),
+            "renewals": used.renewals,
+            "renewed_every_s": (each > 0.0).then(|| round(seconds / each)),
+            "calls": used.calls,
+            "calls_per_10_s": used.calls.map(|calls| round(per(calls, 1) / seconds * 10.0)),
+            "renewals_per_batch": batches.map(|batches| round(per(used.renewals, batches))),
+            "lag": findings.lag.spread(),
+        })
+    }
+
+    /// The bytes of the process, and of each lease.
+    fn memory(&self, resident: [Option<u64>; 3]) -> Option<Value> {
+        let [before, taken, renewed] = resident;
+        let (before, taken, renewed) = (before?, taken?, renewed?);
+        let guard = size_of::<Guard>();
+        let beyond = |after: u64| {
+            let each = per(after.saturating_sub(before), self.leases.into());
+            round((each - per(guard as u64, 1)).max(0.0))
+        };
+        Some(json!({
+            "before": before,
+            "taken": taken,
+            "renewed": renewed,
+            "guard": guard,
+            "beyond_guard": beyond(renewed),
+            "beyond_guard_taken": beyond(taken),
+        }))
+    }
+}
+
+/// What a renewal costs the server, ours and bare.
+///
+/// While bare renewals are done, ours go on. Their cost is known from the slices without others.
+fn renewal(slices: &Slices) -> Option<Value> {
+    let cost = |work: &Work, renewals: u64, others: [f64; 2]| {
+        let stats = work.server.filter(|_| renewals > 0)?;
+        let each = |all: Duration, others: f64| {
+            let own = (all.as_secs_f64() * 1e6 - others).max(0.0);
+            round(own / per(renewals, 1))
+        };
+        Some([
+            each(stats.cpu, others[0]),
+            each(stats.script_time, others[1]),
+        ])
+    };
+    let ours = cost(&slices.ours, slices.ours.due, [0.0; 2])?;
+    let due = per(slices.bare.due, 1);
+    let bare = cost(&slices.bare, slices.bare.bare, ours.map(|us| us * due))?;
+    let figures = |cost: [f64; 2], renewals: u64| json!({"renewals": renewals, "server_cpu_us": cost[0], "script_us": cost[1]});
+    Some(json!({
+        "ours": figures(ours, slices.ours.due),
+        "bare": figures(bare, slices.bare.bare),
+        "ratio": {"server_cpu": ratio(ours[0], bare[0]), "script": ratio(ours[1], bare[1])},
+    }))
+}
+
+/// Another lock and its release, while no leases are held and beside their renewals.
+fn pairs(alone: &Pairs, beside: &Pairs) -> Value {
+    let ratio_of = |figure: &dyn Fn(&Pairs) -> f64| ratio(figure(beside), figure(alone));
+    json!({
+        "alone": alone.figures(),
+        "beside": beside.figures(),
+        "ratio": {
+            "throughput": ratio_of(&Pairs::per_second),
+            "p50": ratio_of(&|pairs| pairs.latencies.quantile_us(0.5)),
+            "p99": ratio_of(&|pairs| pairs.latencies.quantile_us(0.99)),
+        },
+    })
+}
+
+impl Pairs {
+    fn per_second(&self) -> f64 {
+        round(per(self.latencies.count(), 1) / self.busy.as_secs_f64().max(1e-9))
+    }
+
+    fn figures(&self) -> Value {
+        json!({
+            "count": self.latencies.count(),
+            "per_second": self.per_second(),
+            "p50_us": self.latencies.quantile_us(0.5),
+            "p99_us": self.latencies.quantile_us(0.99),
+        })
+    }
+}
+
+fn add_text(report: &mut Report) {
+    let cpu = [
+        ("process", "held.process_cpu"),
+        ("server", "held.server_cpu"),
+    ];
+    let percent = |part: f64| format!("{:.2} %", part * 100.0);
+    let heading = "processor time for renewals, of one core";
+    report.table(heading, &cpu, &[("", "", percent)]);
+    let heading = "renewals sent after they were due";
+    report.table(heading, &[("batches", "held.lag")], &SPREAD);
+    report.table(
+        "server time for each renewal",
+        &[
+            ("leasehold", "renewal.ours"),
+            ("bare calls", "renewal.bare"),
+        ],
+        &[
+            ("in all", "server_cpu_us", time),
+            ("in scripts", "script_us", time),
+            ("renewals", "renewals", number),
+        ],
+    );
+    report.table(
+        "another lock and its release",
+        &[
+            ("no leases", "pairs.alone"),
+            ("beside them", "pairs.beside"),
+        ],
+        &[
+            ("p50", "p50_us", time),
+            ("p99", "p99_us", time),
+            ("a second", "per_second", number),
+        ],
+    );
+    let seconds = |seconds: f64| format!("{seconds:.2} s");
+    let bytes = |bytes: f64| format!("{} bytes", number(bytes));
+    report.line("renewals", "held.renewals", number);
+    report.line("each lease every", "held.renewed_every_s", seconds);
+    report.line("store calls in 10 s", "held.calls_per_10_s", number);
+    report.line("renewals in a batch", "held.renewals_per_batch", number);
+    report.line(
+        "server time, a renewal / a bare one",
+        "renewal.ratio.server_cpu",
+        times,
+    );
+    report.line("in scripts", "renewal.ratio.script", times);
+    report.line(
+        "another lock, beside renewals / alone",
+        "pairs.ratio.p50",
+        times,
+    );
+    report.line("and in a second", "pairs.ratio.throughput", times);
+    report.line(
+        "memory of a lease in this process",
+        "memory.beyond_guard",
+        bytes,
+    );
+    report.line("and of its guard", "memory.guard", bytes);
+    report.line("leases that were in jeopardy", "trouble.jeopardy", number);
+    report.line("leases that were lost", "trouble.lost", number);
+    report.line("all taken in", "taken.seconds", seconds);
+    report.line("all released in", "released.seconds", seconds);
+    report.line("locks still held then", "left", number);
+}

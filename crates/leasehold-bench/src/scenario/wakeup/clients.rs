@@ -1,0 +1,239 @@
+//! The clients of one of the two processes.
+
+use std::time::Duration;
+
+use leasehold::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::holds::Hold;
+use super::{HELD, Role, TTL};
+use crate::baseline::BaselineLock;
+use crate::clock::{Moment, Window};
+use crate::latencies::Latencies;
+use crate::sleep::SleepTimer;
+use crate::target::{Session, Target};
+use crate::worker::{Orders, reply};
+use crate::{Result, failed};
+
+/// The lock that passes to and fro.
+const TO_AND_FRO: &str = "to-and-fro";
+
+/// The number of bare calls that show how long a round trip is: connections are warm by then.
+const TRIALS: u64 = 40;
+
+/// An order of the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Measure a round trip.
+    RoundTrip,
+    /// Pass the lock around.
+    Slice(Slice),
+    /// So many clients wait for the lock that the run holds, until the window closes.
+    Wait(u16, Window),
+    /// Release what is held.
+    Close,
+}
+
+/// Some time of acquisitions and releases.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Slice {
+    /// The number of clients that take part, in both processes.
+    pub(super) clients: u16,
+    /// Whether each holder also makes a bare call.
+    pub(super) calls: bool,
+    /// The time for which the lock is held; twice that with a bare call.
+    pub(super) hold: Duration,
+    pub(super) window: Window,
+}
+
+/// The result of a slice in one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SliceResult {
+    pub(super) holds: Vec<Hold>,
+    pub(super) round_trips: Latencies,
+    pub(super) pings: Latencies,
+    /// `None`: the store has no calls to count.
+    pub(super) calls: Option<u64>,
+}
+
+/// A client that takes part.
+struct Client {
+    session: Session,
+    mutex: Mutex,
+    bare: BaselineLock,
+    timer: SleepTimer,
+    /// Bare calls and pings in turn.
+    ping: bool,
+}
+
+/// Takes part as a worker.
+pub(crate) async fn serve(target: &Target, role: Role, orders: &mut Orders) -> Result<()> {
+    let first = target.open().await?;
+    let mut clients = Clients {
+        number: role.number,
+        clients: Vec::with_capacity(role.clients.into()),
+    };
+    for number in 0..role.clients {
+        let name = format!("bare/{}/{number}", role.number);
+        let session = match number {
+            0 => first.clone(),
+            _ => target.open_beside(&first).await?,
+        };
+        clients.clients.push(Client::new(session, &name)?);
+    }
+    drop(first);
+    reply(&())?;
+    while let Some(order) = orders.next().await? {
+        match order {
+            Order::RoundTrip => reply(&clients.round_trip().await?)?,
+            Order::Slice(slice) => reply(&clients.slice(slice).await?)?,
+            Order::Wait(waiters, window) => reply(&clients.wait(waiters, window).await?)?,
+            Order::Close => reply(&clients.close().await?)?,
+        }
+    }
+    Ok(())
+}
+
+struct Clients {
+    /// That of the process.
+    number: u16,
+    clients: Vec<Client>,
+}
+
+impl Clients {
+    /// The median of a few bare calls.
+    async fn round_trip(&mut self) -> Result<Duration> {
+        let mut times = Vec::new();
+        for client in self.clients.iter_mut().take(1) {
+            for _ in 0..TRIALS {
+                times.push(client.bare.half().await?);
+            }
+        }
+        times.sort_unstable();
+        Ok(times.get(times.len() / 2).copied().unwrap_or_default())
+    }
+
+    /// The number of clients of this process, of so many in both.
+    fn part_of(&self, clients: u16) -> usize {
+        let part = usize::from(Role::part_of(self.number, clients));
+        part.min(self.clients.len())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        self.clients.first()?.session.calls()
+    }
+
+    async fn slice(&mut self, slice: Slice) -> Result<SliceResult> {
+        let before = self.calls();
+        let mut tasks = JoinSet::new();
+        for client in self.clients.drain(..self.part_of(slice.clients)) {
+            tasks.spawn(client.repeat(slice));
+        }
+        let mut all = SliceResult::new();
+        while let Some(task) = tasks.join_next().await {
+            let (client, result) = task.map_err(failed("a task of the bench"))??;
+            self.clients.push(client);
+            all.holds.extend_from_slice(&result.holds);
+            all.round_trips.add(&result.round_trips);
+            all.pings.add(&result.pings);
+        }
+        all.calls = before
+            .zip(self.calls())
+            .map(|(before, after)| after - before);
+        Ok(all)
+    }
+
+    /// Waits for the lock that the run holds. Returns the calls within the window.
+    async fn wait(&mut self, waiters: u16, window: Window) -> Result<Option<u64>> {
+        let mut tasks = JoinSet::new();
+        for client in &self.clients[..self.part_of(waiters)] {
+            let mutex = client.session.mutex(HELD)?.ttl(TTL)?;
+            tasks.spawn(async move { mutex.lock().await.map(drop) });
+        }
+        window.from.wait().await;
+        let before = self.calls();
+        tokio::select! {
+            () = window.until.wait() => {}
+            Some(ended) = tasks.join_next() => {
+                ended.map_err(failed("a task of the bench"))??;
+                return Err("the holder's lease ended while others waited for it: the machine is too \
+                            busy to measure this".into());
+            }
+        }
+        let calls = before
+            .zip(self.calls())
+            .map(|(before, after)| after - before);
+        tasks.shutdown().await;
+        Ok(calls)
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        for mut client in self.clients.drain(..) {
+            client.bare.close().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    fn new(session: Session, bare: &str) -> Result<Self> {
+        Ok(Self {
+            mutex: session.mutex(TO_AND_FRO)?,
+            bare: session.baseline_lock(bare)?,
+            timer: SleepTimer::new().map_err(failed("no timer"))?,
+            ping: false,
+            session,
+        })
+    }
+
+    /// Acquires and releases until the window closes.
+    async fn repeat(mut self, slice: Slice) -> Result<(Self, SliceResult)> {
+        let mut result = SliceResult::new();
+        slice.window.from.wait().await;
+        loop {
+            let requested = Moment::now();
+            if requested >= slice.window.until {
+                return Ok((self, result));
+            }
+            let guard = self.mutex.lock().await?;
+            let acquired = Moment::now();
+            self.timer.sleep(slice.hold).await?;
+            if slice.calls {
+                self.call(&mut result).await?;
+                self.timer.sleep(slice.hold).await?;
+            }
+            let released = Moment::now();
+            guard.release().await?;
+            result.holds.push(Hold {
+                requested,
+                acquired,
+                released,
+            });
+        }
+    }
+
+    /// Makes a bare call, or a ping.
+    async fn call(&mut self, result: &mut SliceResult) -> Result<()> {
+        self.ping = !self.ping;
+        if self.ping
+            && let Some(time) = self.session.baseline.ping().await?
+        {
+            result.pings.record(time);
+        } else {
+            result.round_trips.record(self.bare.half().await?);
+        }
+        Ok(())
+    }
+}
+
+impl SliceResult {
+    fn new() -> Self {
+        Self {
+            holds: Vec::new(),
+            round_trips: Latencies::new(),
+            pings: Latencies::new(),
+            calls: None,
+        }
+    }
+}

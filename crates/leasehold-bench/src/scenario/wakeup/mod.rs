@@ -1,0 +1,254 @@
+//! `wakeup`: the time from a release in one process to the acquisition in another, what a release
+//! costs the server when many wait, and what it costs to wait.
+//!
+//! Two processes, whatever the number of waiters: each client in them has a connection of its own
+//! and competes for itself, so to the server and to each other they are as many processes.
+
+mod clients;
+mod holds;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::clients::serve;
+use self::clients::{Order, Slice, SliceResult};
+use crate::Result;
+use crate::clock::Window;
+use crate::latencies::Latencies;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::runtime;
+use crate::server_stats::ServerStats;
+use crate::target::{Session, Target};
+use crate::workers::{self, Workers};
+
+/// The rounds of a run, each of some slices.
+const ROUNDS: u32 = 4;
+const SLICES: u32 = 3;
+
+/// The time for an order to arrive.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// The shortest time for which a lock is held. The other must be asleep when it is released.
+const HOLD_MIN: Duration = Duration::from_micros(500);
+
+/// The number of round trips until the other is asleep at least: that of the release, that of the
+/// request, and as much again to be sure.
+const HOLD_ROUND_TRIPS: u32 = 4;
+
+/// The ttl while nothing is released: short, but no busy machine shall lose the lease.
+const TTL: Duration = Duration::from_secs(2);
+
+/// The number of them for which the requests of waiters are counted, after one to settle down.
+const TTLS: u32 = 2;
+
+/// The lock that is held while all others wait.
+const HELD: &str = "held";
+
+/// A lock that passes from client to client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wakeup {
+    pub(crate) waiters: u16,
+    pub(crate) duration: Duration,
+}
+
+/// The part of one of the two processes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Role {
+    /// 0 or 1.
+    number: u16,
+    clients: u16,
+}
+
+impl Role {
+    /// Its part of so many clients. If they are odd, the first process has one more.
+    fn part_of(number: u16, clients: u16) -> u16 {
+        (clients + 1 - number) / 2
+    }
+}
+
+/// The findings of a run.
+#[derive(Debug)]
+struct Findings {
+    /// The time for which the lock is held at least.
+    hold: Duration,
+    wake_ups: Latencies,
+    round_trips: Latencies,
+    pings: Latencies,
+    /// With one waiter, and with many.
+    one: Work,
+    many: Work,
+    /// The requests of waiters while nothing was released. `None`: not counted.
+    requests: Option<u64>,
+}
+
+/// The work for releases, each with the acquisition that follows it and the next request of the
+/// client that released.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    releases: u64,
+    /// `None`: not counted in every slice.
+    calls: Option<u64>,
+    server: Option<ServerStats>,
+}
+
+/// A run in progress.
+struct Run {
+    workers: Workers,
+    session: Session,
+    slice: Duration,
+    hold: Duration,
+}
+
+impl Wakeup {
+    /// Lets the lock pass to and fro.
+    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
+        // Beside holding one lock it only waits for the others.
+        runtime(1)?.block_on(async {
+            let session = target.open().await?;
+            let store = session.store();
+            let roles = [0, 1].map(|number| {
+                // One holds while all others wait.
+                let clients = Role::part_of(number, self.waiters + 1);
+                workers::Role::Wakeup(Role { number, clients })
+            });
+            let mut workers = Workers::start(target, 1, roles).await?;
+            let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
+            let slowest = round_trips.into_iter().max().unwrap_or_default();
+            let mut run = Run {
+                workers,
+                session,
+                slice: self.duration / (ROUNDS * SLICES),
+                hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
+            };
+            let progress = Progress::start("measuring");
+            let findings = run.findings(self.waiters).await?;
+            drop(progress);
+            run.workers.finish().await?;
+            self.report(&store, &findings)
+        })
+    }
+}
+
+impl Run {
+    async fn findings(&mut self, waiters: u16) -> Result<Findings> {
+        let mut findings = Findings {
+            hold: self.hold,
+            wake_ups: Latencies::new(),
+            round_trips: Latencies::new(),
+            pings: Latencies::new(),
+            one: Work::default(),
+            many: Work::default(),
+            requests: None,
+        };
+        // The first only warms up.
+        self.slice(2, true).await?;
+        for _ in 0..ROUNDS {
+            self.wake(&mut findings).await?;
+            self.work(2, &mut findings.one).await?;
+            if waiters > 1 {
+                self.work(waiters + 1, &mut findings.many).await?;
+            } else {
+                self.wake(&mut findings).await?;
+            }
+        }
+        findings.requests = self.wait(waiters).await?;
+        self.workers.ask::<()>(&Order::Close).await?;
+        Ok(findings)
+    }
+
+    /// Lets the lock pass to and fro between two clients, with bare calls in between.
+    async fn wake(&mut self, findings: &mut Findings) -> Result<()> {
+        let results = self.slice(2, true).await?;
+        let holds: Vec<_> = results.iter().map(|result| &result.holds[..]).collect();
+        for nanos in holds::wake_ups(&holds, self.hold) {
+            findings.wake_ups.record_nanos(nanos, 1);
+        }
+        for result in &results {
+            findings.round_trips.add(&result.round_trips);
+            findings.pings.add(&result.pings);
+        }
+        Ok(())
+    }
+
+    /// Lets the lock pass between several clients, and adds the work of the server.
+    async fn work(&mut self, clients: u16, work: &mut Work) -> Result<()> {
+        let before = self.session.baseline.server_stats().await?;
+        let results = self.slice(clients, false).await?;
+        let after = self.session.baseline.server_stats().await?;
+        work.add(&results, difference(before, after));
+        Ok(())
+    }
+
+    async fn slice(&mut self, clients: u16, calls: bool) -> Result<Vec<SliceResult>> {
+        let slice = Slice {
+            clients,
+            calls,
+            hold: self.hold,
+            window: Window::after(LEAD, self.slice),
+        };
+        self.workers.ask(&Order::Slice(slice)).await
+    }
+
+    /// Holds a lock and renews it, while all waiters wait for it. Returns their requests.
+    async fn wait(&mut self, waiters: u16) -> Result<Option<u64>> {
+        let guard = self.session.mutex(HELD)?.ttl(TTL)?.lock().await?;
+        let window = Window::after(TTL, TTL * TTLS);
+        let order = Order::Wait(waiters, window);
+        let session = &self.session;
+        let observe = async {
+            window.from.wait().await;
+            let before = (session.baseline.server_stats().await?, session.calls());
+            window.until.wait().await;
+            let after = (session.baseline.server_stats().await?, session.calls());
+            let of_holder = after.1.zip(before.1).map(|(after, before)| after - before);
+            Ok::<_, crate::Failure>((difference(before.0, after.0), of_holder))
+        };
+        let (of_waiters, observed) = tokio::join!(self.workers.ask(&order), observe);
+        let (server, of_holder) = observed?;
+        let requests = requests(&of_waiters?, server, of_holder);
+        guard.release().await?;
+        Ok(requests)
+    }
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            releases: 0,
+            calls: Some(0),
+            server: Some(ServerStats::default()),
+        }
+    }
+}
+
+impl Work {
+    /// Adds a slice. What was not counted once is not known at all.
+    fn add(&mut self, results: &[SliceResult], server: Option<ServerStats>) {
+        for result in results {
+            self.releases += result.holds.len() as u64;
+            self.calls = self.calls.zip(result.calls).map(|(sum, calls)| sum + calls);
+        }
+        self.server = self.server.zip(server).map(|(sum, stats)| sum + stats);
+    }
+}
+
+/// The requests of waiters, by the server's own count if there is one, else by that of the clients.
+fn requests(
+    of_waiters: &[Option<u64>],
+    server: Option<ServerStats>,
+    of_holder: Option<u64>,
+) -> Option<u64> {
+    let at_server = server.zip(of_holder);
+    let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
+    at_server.or(of_waiters.iter().copied().sum())
+}
+
+fn difference(before: Option<ServerStats>, after: Option<ServerStats>) -> Option<ServerStats> {
+    let (before, after) = before.zip(after)?;
+    Some(after.since(&before))
+}

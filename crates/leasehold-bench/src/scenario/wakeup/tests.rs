@@ -1,0 +1,115 @@
+//! The figures of waking up, from counts that are known.
+
+use super::holds::Hold;
+use super::*;
+use crate::clock::Moment;
+use crate::scenario::known::{latencies, stats};
+
+/// The result of so many releases with two calls each.
+fn result(releases: usize) -> SliceResult {
+    let hold = Hold {
+        requested: Moment::default(),
+        acquired: Moment::default(),
+        released: Moment::default(),
+    };
+    SliceResult {
+        holds: vec![hold; releases],
+        round_trips: latencies([]),
+        pings: latencies([]),
+        calls: Some(2 * releases as u64),
+    }
+}
+
+fn findings() -> Findings {
+    let mut one = Work::default();
+    one.add(&[result(40), result(60)], stats(10_000, 200, 4_000));
+    let mut many = Work::default();
+    many.add(&[result(30), result(20)], stats(6_000, 100, 2_500));
+    many.add(&[result(30), result(20)], stats(6_000, 100, 2_500));
+    Findings {
+        hold: Duration::from_micros(500),
+        wake_ups: latencies(60..=160),
+        round_trips: latencies([100; 10]),
+        pings: latencies([50; 10]),
+        one,
+        many,
+        requests: requests(&[Some(5), Some(6)], stats(1, 17, 1), Some(9)),
+    }
+}
+
+fn report(waiters: u16, findings: &Findings) -> Result<Report> {
+    let wakeup = Wakeup {
+        waiters,
+        duration: Duration::from_secs(5),
+    };
+    wakeup.report("redis://host", findings)
+}
+
+#[test]
+fn figures_are_what_was_counted() {
+    let report = report(4, &findings()).unwrap();
+    report.check(&[
+        ("wake_up.count", 101.0),
+        ("wake_up.p50_us", 110.0),
+        ("wake_up.max_us", 160.0),
+        ("ratio.p50", 1.1),
+        ("ping.p50_us", 50.0),
+        ("pause_us", 500.0),
+        ("one_waiter.waiters", 1.0),
+        ("one_waiter.releases", 100.0),
+        ("one_waiter.commands_per_release", 2.0),
+        ("one_waiter.server_cpu_us_per_release", 100.0),
+        ("one_waiter.script_us_per_release", 40.0),
+        ("many_waiters.waiters", 4.0),
+        ("many_waiters.releases", 100.0),
+        ("many_waiters.server_cpu_us_per_release", 120.0),
+        ("server_cpu_ratio", 1.2),
+        // The server ran 17 scripts, 9 of them for the holder.
+        ("asleep.requests", 8.0),
+        ("asleep.requests_per_waiter_and_ttl", 1.0),
+    ]);
+    report.check_bars(&["wake-up", "bare call", "ping", "1 waiter", "4 waiters"]);
+}
+
+#[test]
+fn figures_that_were_not_counted_are_null() {
+    let mut findings = findings();
+    findings.many.add(&[result(1)], None);
+    findings.requests = requests(&[Some(5), Some(3)], None, Some(9));
+    findings.pings = latencies([]);
+    let report = report(4, &findings).unwrap();
+    let unknown = [
+        "many_waiters.server_cpu_us_per_release",
+        "server_cpu_ratio",
+        "ping",
+    ];
+    report.check_unknown(&unknown);
+    report.check(&[
+        ("many_waiters.commands_per_release", 2.0),
+        // By the clients' own count.
+        ("asleep.requests_per_waiter_and_ttl", 1.0),
+    ]);
+}
+
+#[test]
+fn one_waiter_is_not_compared_with_many() {
+    let report = report(1, &findings()).unwrap();
+    report.check_unknown(&["many_waiters", "server_cpu_ratio"]);
+    assert!(!report.text().contains("many"));
+}
+
+#[test]
+fn a_run_without_a_wake_up_fails_with_advice() {
+    let mut findings = findings();
+    findings.wake_ups = latencies([]);
+    let failure = report(1, &findings).unwrap_err().to_string();
+    assert!(failure.contains("--seconds"), "{failure}");
+}
+
+#[test]
+fn clients_are_divided_between_two_processes() {
+    for (clients, first, second) in [(1, 1, 0), (2, 1, 1), (3, 2, 1), (101, 51, 50)] {
+        let parts = (Role::part_of(0, clients), Role::part_of(1, clients));
+        assert_eq!(parts, (first, second));
+    }
+}

@@ -1,0 +1,85 @@
+//! One of the processes of a run, from its own point of view.
+
+use std::io::{self, BufRead as _, Write as _};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::scenario::{contention, wakeup};
+use crate::workers::{Job, Reply, Role};
+use crate::{FAILED, Result, failed, runtime, with_sources};
+
+/// The orders of the run.
+#[derive(Debug)]
+pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
+
+/// Takes part in a run until it ends. Returns the exit code.
+pub(crate) fn serve() -> u8 {
+    match work() {
+        Ok(()) => 0,
+        Err(failure) => {
+            // The run may have ended.
+            let _ = send(&Reply::<()>::Err(with_sources(&*failure)));
+            FAILED
+        }
+    }
+}
+
+fn work() -> Result<()> {
+    let mut orders = Orders::receive();
+    let Some(job) = orders.0.blocking_recv() else {
+        return Ok(());
+    };
+    let Job {
+        target,
+        threads,
+        role,
+    } = parse(&job)?;
+    runtime(threads)?.block_on(async {
+        match role {
+            Role::Contention(role) => contention::serve(&target, &role, &mut orders).await,
+            Role::Wakeup(role) => wakeup::serve(&target, role, &mut orders).await,
+        }
+    })
+}
+
+impl Orders {
+    /// Receives from now on. The process ends when the run does, whatever it is doing.
+    fn receive() -> Self {
+        let (sender, orders) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+            // Leases that are still held expire: nobody else wants their names.
+            std::process::exit(0);
+        });
+        Self(orders)
+    }
+
+    /// The next order. `None`: there is none any more.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let line = self.0.recv().await;
+        line.map(|line| parse(&line)).transpose()
+    }
+}
+
+/// Replies to the run.
+pub(crate) fn reply(reply: &impl Serialize) -> Result<()> {
+    send(&Reply::Ok(reply)).map_err(failed("the run does not listen"))
+}
+
+fn send(reply: &Reply<impl Serialize>) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).map_err(failed("an order of the run makes no sense"))
+}

@@ -1,0 +1,394 @@
+//! Whole runs, with several processes. Speed depends on the machine; that the figures fit together
+//! does not.
+
+// In a test a panic is the answer, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold_testkit::{RedisServer, RunToEnd, eventually, finish, kill};
+use serde_json::Value;
+
+/// How long a test waits for what must happen.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The program without the variables of whoever runs the tests.
+fn bench(store: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-bench"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LEASEHOLD_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).env("LEASEHOLD_STORE", store);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The report of a run of one second.
+fn report(store: &str, args: &[&str]) -> Value {
+    let mut command = bench(store, &["--json", "--seconds", "1", "--scenario"]);
+    let output = command.args(args).run_to_end();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The number at a path such as `held.renewals`.
+#[track_caller]
+fn number(report: &Value, path: &str) -> f64 {
+    let value = path.split('.').fold(report, |value, name| &value[name]);
+    let number = value.as_f64();
+    number.unwrap_or_else(|| panic!("{path} is {value} in {report}"))
+}
+
+#[track_caller]
+fn assert_near(figure: f64, expected: f64, within: f64) {
+    let near = (figure - expected).abs() <= within;
+    assert!(near, "{figure}, not {expected}");
+}
+
+fn sqlite() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db", directory.path().display());
+    (directory, url)
+}
+
+/// Checks that the files of the baselines are removed.
+fn check_only_the_store_is_left(directory: &tempfile::TempDir) {
+    let entries = fs::read_dir(directory.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<_> = names.filter(|name| !name.starts_with("locks.db")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The names of the locks that are held.
+fn held(store: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let locks = runtime.block_on(async {
+        let client = Client::connect(store).await.unwrap();
+        client.locks().await.unwrap()
+    });
+    locks.into_iter().map(|lock| lock.name).collect()
+}
+
+/// A pair alone costs two calls on either side. With many tasks ours travel together and bare calls
+/// do not.
+#[test]
+fn calls_are_counted_and_ours_travel_together() {
+    let server = RedisServer::start();
+    let (_directory, file) = sqlite();
+    for store in [server.url(), file] {
+        let one = report(&store, &["uncontended"]);
+        assert_eq!(number(&one, "commands_per_acquisition"), 2.0, "{one}");
+        assert_eq!(number(&one, "raw.commands_per_acquisition"), 2.0, "{one}");
+        let ratio = number(&one, "p50_us") / number(&one, "raw.p50_us");
+        assert_near(number(&one, "ratio.p50"), ratio, 0.001);
+
+        let many = report(&store, &["independent", "--tasks", "32"]);
+        assert!(number(&many, "commands_per_acquisition") < 1.0, "{many}");
+        assert_eq!(number(&many, "raw.commands_per_acquisition"), 2.0, "{many}");
+    }
+}
+
+/// Checks a run with contention: the shares of processes, and mutual exclusion between them.
+fn check_contention(store: &str, args: &[&str], processes: usize) -> Value {
+    let report = report(store, args);
+    assert_eq!(report["scenario"], args[0]);
+    let parts = report["by_process"].as_array().unwrap();
+    assert_eq!(parts.len(), processes);
+    let sum = |path: &str| parts.iter().map(|part| number(part, path)).sum::<f64>();
+    let acquisitions = number(&report, "acquisitions");
+    assert!(acquisitions > 0.0);
+    assert_eq!(sum("acquisitions"), acquisitions);
+    assert_eq!(sum("handoffs"), number(&report, "handoffs"));
+    assert_near(sum("share"), 1.0, 0.001);
+    // It ran for a second.
+    assert_eq!(number(&report, "acquisitions_per_second"), acquisitions);
+    assert!(
+        number(&report, "wait.p99_us") > 0.0 && number(&report, "commands_per_acquisition") > 0.0
+    );
+    assert_eq!(report["exclusion"]["held"], true, "{report}");
+    assert!(number(&report, "exclusion.acquisitions") >= acquisitions);
+    report
+}
+
+#[test]
+fn tasks_of_several_processes_exclude_each_other() {
+    let server = RedisServer::start();
+    let (directory, file) = sqlite();
+    for store in [server.url(), file] {
+        let args = ["contended", "--tasks", "4", "--processes", "3"];
+        let report = check_contention(&store, &args, 3);
+        assert!(report["section"].is_null());
+        let args = ["many", "--names", "50", "--tasks", "8", "--processes", "2"];
+        assert_eq!(check_contention(&store, &args, 2)["names"], 50);
+    }
+    check_only_the_store_is_left(&directory);
+}
+
+#[test]
+fn the_critical_section_is_as_long_as_requested() {
+    let server = RedisServer::start();
+    let args = ["contended", "--tasks", "4", "--section", "2ms"];
+    let report = check_contention(&server.url(), &args, 1);
+    let section = |name: &str| number(&report["section"], name);
+    assert_eq!(section("asked_us"), 2_000.0);
+    assert!(section("mean_us") >= 2_000.0);
+    // At most the sections that the ends of the run cut are counted in the one and not the other.
+    let in_sections = number(&report, "acquisitions") * section("mean_us") / 1e6;
+    assert_near(section("in_use"), in_sections, 0.05);
+}
+
+#[test]
+fn wakeup_measures_the_server_and_leaves_no_lock() {
+    let server = RedisServer::start();
+    let report = report(&server.url(), &["wakeup", "--waiters", "3"]);
+    for name in ["wake_up", "round_trip", "ping"] {
+        assert!(number(&report[name], "count") > 0.0, "{name}");
+        assert!(number(&report[name], "p50_us") > 0.0, "{name}");
+    }
+    for (name, waiters) in [("one_waiter", 1), ("many_waiters", 3)] {
+        let work = &report[name];
+        assert_eq!(work["waiters"], waiters);
+        assert!(number(work, "releases") > 0.0);
+        assert!(number(work, "commands_per_release") >= 1.0);
+        assert!(number(work, "server_cpu_us_per_release") > 0.0);
+        assert!(number(work, "script_us_per_release") > 0.0);
+    }
+    assert!(number(&report, "server_cpu_ratio") > 0.0);
+    assert_eq!(report["asleep"]["waiters"], 3);
+    assert!(number(&report, "asleep.requests") >= 0.0);
+    // The waiters have left, and the holder has released.
+    assert!(held(&server.url()).is_empty());
+}
+
+#[test]
+fn wakeup_needs_no_server() {
+    let (directory, file) = sqlite();
+    let report = report(&file, &["wakeup"]);
+    assert!(number(&report, "wake_up.count") > 0.0);
+    assert!(number(&report, "round_trip.p50_us") > 0.0);
+    assert!(number(&report, "asleep.requests_per_waiter_and_ttl") >= 0.0);
+    for name in ["ping", "many_waiters", "server_cpu_ratio"] {
+        assert!(report[name].is_null(), "{name}");
+    }
+    assert!(report["one_waiter"]["server_cpu_us_per_release"].is_null());
+    check_only_the_store_is_left(&directory);
+}
+
+/// Checks what is true wherever locks are renewed: each in every third of its ttl, and none is lost.
+fn check_renew(store: &str, leases: u32) -> Value {
+    let count = leases.to_string();
+    let report = report(store, &["renew", "--leases", &count, "--ttl", "3s"]);
+    assert_eq!(report["scenario"], "renew");
+    assert_eq!(number(&report, "ttl_ms"), 3_000.0);
+    // Observed for a second: each lease was due at some time in it, and hardly any of them twice.
+    let renewals = number(&report, "held.renewals");
+    let leases = f64::from(leases);
+    assert!((leases * 0.5..leases * 3.0).contains(&renewals), "{report}");
+    let observed = number(&report, "held.renewed_every_s") * renewals / leases;
+    assert_near(observed, number(&report, "seconds"), 0.01);
+    assert!(number(&report, "held.process_cpu") > 0.0);
+    assert_eq!(number(&report, "trouble.lost"), 0.0);
+    assert_eq!(number(&report, "trouble.held"), leases);
+    assert_eq!(report["left"], 0);
+    assert!(number(&report, "memory.renewed") > number(&report, "memory.before"));
+    for side in ["alone", "beside"] {
+        assert!(number(&report["pairs"][side], "count") > 0.0, "{side}");
+    }
+    report
+}
+
+#[test]
+fn renew_measures_the_server_and_leaves_nothing() {
+    let server = RedisServer::start();
+    let report = check_renew(&server.url(), 1_000);
+    let held = |name: &str| number(&report["held"], name);
+    assert!(held("server_cpu") > 0.0);
+    assert!(
+        held("calls") > 0.0 && held("calls") < held("renewals"),
+        "{report}"
+    );
+    // All may fall between the slices that are compared.
+    if !report["renewal"].is_null() {
+        assert!(number(&report, "renewal.bare.renewals") > 0.0);
+    }
+    // Not even the counters of all those names.
+    assert!(self::held(&server.url()).is_empty());
+    assert_eq!(server.cli(&["KEYS", "*held*"]).trim(), "");
+}
+
+#[test]
+fn renew_needs_no_server() {
+    let (_directory, file) = sqlite();
+    for (store, calls) in [(&*file, true), ("memory:", false)] {
+        let report = check_renew(store, 200);
+        assert_eq!(report["held"]["calls"].is_number(), calls);
+        assert!(report["held"]["server_cpu"].is_null() && report["renewal"].is_null());
+    }
+}
+
+#[test]
+fn without_json_there_are_bars() {
+    let server = RedisServer::start();
+    let args = [
+        "--seconds",
+        "1",
+        "--scenario",
+        "contended",
+        "--processes",
+        "2",
+    ];
+    let output = bench(&server.url(), &args).run_to_end();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["process 2", "█", "p99", "hand-offs", "held, "] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+}
+
+#[test]
+fn failures_are_reported_and_exit_with_125() {
+    let unreachable = "redis://127.0.0.1:1";
+    for (store, args, hint) in [
+        (unreachable, &["--seconds", "0"][..], "--seconds"),
+        (unreachable, &["--processes", "2"], "contended, many"),
+        (
+            unreachable,
+            &["--scenario", "contended", "--processes", "2"],
+            "127.0.0.1:1",
+        ),
+        (unreachable, &["--scenario", "wakeup"], "127.0.0.1:1"),
+        (unreachable, &["--scenario", "renew"], "127.0.0.1:1"),
+        ("memory:", &["--scenario", "renew", "--ttl", "10ms"], "ttl"),
+        ("memory:", &["--password-file", "/none"], "/none"),
+    ] {
+        let output = bench(store, args).run_to_end();
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains(hint) && !text.contains("panicked"),
+            "{args:?}: {text}"
+        );
+    }
+}
+
+/// Whether a process lives; a zombie does not.
+fn lives(pid: &str) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| !["Z", "X"].contains(&&*state))
+}
+
+fn state_and_parent(pid: &str) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
+}
+
+/// The workers of a run that have not ended.
+fn workers_of(run: &Child) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap();
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let parent = run.id().to_string();
+    let of_run = |pid: &String| state_and_parent(pid).is_some_and(|(_, found)| found == parent);
+    pids.filter(of_run).collect()
+}
+
+/// A long run of three processes, and its workers.
+fn long_run(store: &str) -> (Child, Vec<String>) {
+    let args = [
+        "--scenario",
+        "contended",
+        "--processes",
+        "3",
+        "--seconds",
+        "600",
+    ];
+    let run = bench(store, &args).spawn().unwrap();
+    eventually(SOON, || workers_of(&run).len() == 3);
+    let workers = workers_of(&run);
+    (run, workers)
+}
+
+#[test]
+fn a_killed_run_leaves_no_process_behind() {
+    let server = RedisServer::start();
+    for signal in ["KILL", "TERM"] {
+        let (run, workers) = long_run(&server.url());
+        kill(signal, run.id());
+        finish(run);
+        for worker in workers {
+            eventually(SOON, || !lives(&worker));
+        }
+    }
+}
+
+/// The others do not go on for ten minutes.
+#[test]
+fn a_killed_worker_ends_the_run() {
+    let server = RedisServer::start();
+    let (run, workers) = long_run(&server.url());
+    kill("KILL", workers[1].parse().unwrap());
+    let output = finish(run);
+    assert_eq!(output.status.code(), Some(125));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("before its time"), "{text}");
+    for worker in workers {
+        eventually(SOON, || !lives(&worker));
+    }
+}
+
+/// The workers receive it through a pipe.
+#[test]
+fn the_password_is_in_no_argument_and_in_no_output() {
+    let server = RedisServer::options().requirepass("hunter2").start();
+    let store = format!("redis://127.0.0.1:{}", server.port());
+    let args = [
+        "--seconds",
+        "2",
+        "--scenario",
+        "contended",
+        "--processes",
+        "2",
+    ];
+    let mut command = bench(&store, &args);
+    let run = command
+        .env("LEASEHOLD_PASSWORD", "hunter2")
+        .spawn()
+        .unwrap();
+    eventually(SOON, || workers_of(&run).len() == 2);
+    for worker in workers_of(&run) {
+        // Once it is not a copy of its parent any more.
+        let arguments = || fs::read_to_string(format!("/proc/{worker}/cmdline")).unwrap();
+        eventually(SOON, || arguments().contains("__worker"));
+        assert!(!arguments().contains("hunter2"));
+    }
+    let output = finish(run);
+    let (out, err) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(!out.contains("hunter2") && !err.contains("hunter2"));
+}
+
+#[test]
+fn a_worker_without_a_run_ends() {
+    let output = bench("memory:", &["__worker"]).run_to_end();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b""[..]));
+    let mut command = bench("memory:", &["__worker"]);
+    let mut worker = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut orders = worker.stdin.take().unwrap();
+    orders.write_all(b"{\"order\":1}\n").unwrap();
+    let output = finish(worker);
+    assert_eq!(output.status.code(), Some(125));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("makes no sense"), "{text}");
+    drop(orders);
+}

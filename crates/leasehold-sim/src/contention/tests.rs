@@ -1,0 +1,82 @@
+//! A lock over many masters is shared by few contenders, and many contenders do not hold each other up.
+
+use super::*;
+
+const SEEDS: Range<u64> = 0..12;
+
+fn few(masters: usize) -> Setup {
+    Setup {
+        clients: 4,
+        masters: Size::new(masters).unwrap(),
+        hold: Duration::from_millis(100),
+        notification: Duration::ZERO,
+        script: Duration::from_micros(15),
+        watched: Duration::from_secs(10),
+    }
+}
+
+/// The mean of some seeds.
+fn grants_per_second(setup: &Setup) -> f64 {
+    let seeds = 0..6_u8;
+    let rates = seeds.clone().map(|seed| {
+        let report = run(seed.into(), setup);
+        assert!(
+            report.scripts / report.total() < 30,
+            "{setup:?}, {report:?}"
+        );
+        f64::from(report.total()) / setup.watched.as_secs_f64()
+    });
+    rates.sum::<f64>() / f64::from(seeds.end)
+}
+
+#[test]
+fn each_of_few_contenders_gets_a_third_of_its_share_at_least() {
+    for masters in [3, 5] {
+        // A releasing client is a little sooner back than others are notified, or a lot.
+        for notification in [0, 100, 200, 500].map(Duration::from_micros) {
+            for seed in SEEDS {
+                let setup = Setup {
+                    notification,
+                    ..few(masters)
+                };
+                let report = run(seed, &setup);
+                let share = report.smallest_share();
+                assert!(
+                    share >= 1.0 / 3.0,
+                    "{share:.2}, {seed}, {setup:?}, {report:?}"
+                );
+                assert!(report.total() >= 90, "{report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_contenders_get_most_of_the_grants_of_few_with_few_requests() {
+    // Quick masters, and busy ones.
+    for script in [15, 200].map(Duration::from_micros) {
+        let short = |clients| Setup {
+            clients,
+            hold: Duration::ZERO,
+            script,
+            // The contenders of busy masters need some seconds to learn how many they are.
+            watched: Duration::from_secs(8),
+            ..few(3)
+        };
+        let (few, many) = (grants_per_second(&short(10)), grants_per_second(&short(50)));
+        println!("{few:.0} and {many:.0} grants each second, {script:?}");
+        assert!(many >= few * 0.6, "{many:.0} of {few:.0}, {script:?}");
+    }
+}
+
+/// A round trip for each of two phases and the release, and no more than a pause in each turn.
+#[test]
+fn a_client_alone_waits_for_nothing_but_a_moment_in_each_turn() {
+    let alone = Setup {
+        clients: 1,
+        hold: Duration::ZERO,
+        ..few(3)
+    };
+    let rate = grants_per_second(&alone);
+    assert!(rate > 960.0, "{rate}");
+}

@@ -1,0 +1,47 @@
+//! Passwords and access tokens.
+
+use std::fmt;
+
+/// A text that is never displayed, such as a password. Its `Debug` is `...`.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "watchdog", derive(serde::Deserialize, serde::Serialize))]
+pub struct Secret(String);
+
+impl Secret {
+    /// Protects a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Compares two secrets in a time that depends only on their lengths.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
+        let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
+        a.len() == b.len() && differ == 0
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
+}

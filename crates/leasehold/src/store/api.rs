@@ -1,0 +1,216 @@
+//! The interface that every store implements. This file imports no store.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Weak;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
+
+pub use super::entry::{ClientInfo, Entry};
+pub use super::event::{Event, EventScope, Listener, WakeupMode};
+pub use super::key::{Key, Keyspace, Shard};
+use crate::{Durability, Error, ErrorKind, Result};
+
+/// A boxed future. An allocation is cheap beside a round trip, and the store is chosen at run time.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+pub(super) mod private {
+    /// Keeps [`Store`](super::Store) from being implemented outside of this crate.
+    pub trait Sealed {}
+}
+
+/// A keeper of lock records.
+///
+/// Its `Display` is its URL without a password.
+///
+/// This trait is sealed: the interface between the client and its stores is not a promise yet, and will
+/// change as locks of other kinds are added.
+pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
+    /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
+    /// same order, within the response timeout.
+    ///
+    /// A batch of only renewals contains each record at most once, and may be applied in any order.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be applied, now or later. Treat it as [`Reply::Unknown`].
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>>;
+
+    /// What this store can do at this moment.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The shard that keeps a record. Shards fail independently: renewals of different shards never
+    /// share a batch and never wait for each other.
+    fn shard(&self, key: &Key) -> Shard {
+        let _ = key;
+        Shard(0)
+    }
+
+    /// What may remain of a lease whose acquisition was answered and is not repeated.
+    fn leftover(&self, lease: LeaseId) -> Leftover {
+        let _ = lease;
+        Leftover::Unknown
+    }
+
+    /// Subscribes a client to its events for as long as the listener lives. Only the leases of a client
+    /// with a listener can wait in queues; other waiters are skipped.
+    ///
+    /// Does no I/O: the subscription travels with the next batch.
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>);
+
+    /// Ends the subscription of a client.
+    fn forget(&self, client: ClientId);
+
+    /// Checks whether the store can provide a durability at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it never can, [`ErrorKind::NotReplicated`] if it has too few
+    /// replicas, otherwise the store's error.
+    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
+        let supported = match durability.is_replicated() {
+            true => Err(not_replicated(&self)),
+            false => Ok(()),
+        };
+        Box::pin(async move { supported })
+    }
+
+    /// The current holder of a lock.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+
+    /// The locks that are held in a keyspace, ordered by name. This is not a snapshot: locks may be
+    /// acquired and released during the call.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>>;
+
+    /// Stores the description of a client for `ttl`. It is shown to people; no rule depends on it.
+    ///
+    /// # Errors
+    ///
+    /// The store's error.
+    fn register_client<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        info: &'a ClientInfo,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>>;
+}
+
+/// What a store can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// How a refused client learns that it should try again. This may change at run time.
+    pub wakeup: WakeupMode,
+    /// Whether an acquisition may be repeated under its lease id after a refusal or without a reply. If
+    /// not, each attempt needs a new id, and the old one must be released.
+    pub idempotent_acquire: bool,
+    /// Whether replicas can acknowledge changes. If not, the only durability is [`Durability::None`].
+    pub replicas: bool,
+}
+
+impl Capabilities {
+    /// Those of a single server without replicas.
+    pub(crate) const fn new(wakeup: WakeupMode) -> Self {
+        Self {
+            wakeup,
+            idempotent_acquire: true,
+            replicas: false,
+        }
+    }
+}
+
+/// What may remain in a store of an acquisition without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Leftover {
+    /// Nothing: no release is needed.
+    None,
+    /// Grants of a minority, and no request is in flight: one release frees them.
+    Granted,
+    /// Unknown: the acquisition may still be applied.
+    Unknown,
+}
+
+/// An operation on the record of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The record.
+    pub key: Key,
+    /// The operation.
+    pub op: Op,
+    /// The replicas that must acknowledge a grant or renewal before it takes effect. All requests of one
+    /// lease have the same durability.
+    pub durability: Durability,
+}
+
+impl Request {
+    /// An operation that needs no replicas.
+    #[must_use]
+    pub const fn new(key: Key, op: Op) -> Self {
+        Self {
+            key,
+            op,
+            durability: Durability::None,
+        }
+    }
+
+    /// The same request with another durability.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether this is an acquisition.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn acquires(&self) -> bool {
+        matches!(self.op, Op::Acquire { .. })
+    }
+}
+
+/// The result of a request. There is no fourth case, so callers match it exhaustively.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The request was applied.
+    Applied {
+        /// The outcome by the rule.
+        outcome: Outcome,
+        /// The store's time of the change.
+        now: StoreTime,
+    },
+    /// The request was certainly not applied.
+    Rejected(Error),
+    /// There was no reply: the request may have been applied, or may still be.
+    Unknown(Error),
+}
+
+/// Refuses a whole batch if one of its requests needs replicas, for stores that have none.
+pub(super) fn refuse_replicated(batch: &[Request], store: &dyn fmt::Display) -> Option<Vec<Reply>> {
+    if !batch
+        .iter()
+        .any(|request| request.durability.is_replicated())
+    {
+        return None;
+    }
+    let refused = |request: &Request| not_replicated(store).for_lock(&request.key.name);
+    Some(batch.iter().map(refused).map(Reply::Rejected).collect())
+}
+
+/// The error of a store without replicas.
+pub(crate) fn not_replicated(store: &(impl fmt::Display + ?Sized)) -> Error {
+    let message =
+        "this store waits for no replicas; a Redis server does, named itself or by sentinels";
+    Error::new(ErrorKind::Unsupported, message).at_store(store)
+}

@@ -1,0 +1,67 @@
+//! Locks and clients, as shown to people.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{LeaseId, Token};
+
+use super::key::Key;
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The lock.
+    pub key: Key,
+    /// The lease that holds it.
+    pub lease: LeaseId,
+    /// The number of holds on it.
+    pub count: u32,
+    /// The time until it expires, unless it is renewed or released.
+    pub time_left: Duration,
+    /// The last token of this name. `None` if the counter was lost.
+    pub token: Option<Token>,
+    /// The client that holds it, if it has registered.
+    pub client: Option<ClientInfo>,
+}
+
+/// The description that a client gives of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientInfo {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// The program it runs.
+    pub program: String,
+    /// A text of the user's choice; may be empty.
+    pub label: String,
+    /// When it connected, by its own clock, to the millisecond.
+    pub since: SystemTime,
+}
+
+impl ClientInfo {
+    /// `since` in milliseconds since the Unix epoch, as stores keep it.
+    pub(crate) fn since_millis(&self) -> u64 {
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Sets `since` from milliseconds since the Unix epoch.
+    pub(crate) fn set_since_millis(&mut self, millis: u64) {
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+        self.since = since.unwrap_or(UNIX_EPOCH);
+    }
+}
+
+impl Default for ClientInfo {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            pid: 0,
+            program: String::new(),
+            label: String::new(),
+            since: UNIX_EPOCH,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Stores around other stores, for tests.
+
+use std::fmt;
+use std::sync::Weak;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, LeaseId};
+
+use super::api::private::Sealed;
+use super::api::{
+    BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
+    Shard, Store,
+};
+use crate::{Durability, Result};
+
+/// A store around another one: each method forwards to it unless it is overridden. Every such type is a
+/// [`Store`]. For tests only; this is not part of the public API.
+pub trait ForwardingStore: fmt::Display + fmt::Debug + Send + Sync + 'static {
+    /// The store that is wrapped.
+    fn inner(&self) -> &dyn Store;
+
+    /// As [`Store::apply`].
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        self.inner().apply(batch)
+    }
+
+    /// As [`Store::capabilities`].
+    fn capabilities(&self) -> Capabilities {
+        self.inner().capabilities()
+    }
+
+    /// As [`Store::shard`].
+    fn shard(&self, key: &Key) -> Shard {
+        self.inner().shard(key)
+    }
+
+    /// As [`Store::leftover`].
+    fn leftover(&self, lease: LeaseId) -> Leftover {
+        self.inner().leftover(lease)
+    }
+
+    /// As [`Store::listen`].
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        self.inner().listen(space, client, listener);
+    }
+
+    /// As [`Store::forget`].
+    fn forget(&self, client: ClientId) {
+        self.inner().forget(client);
+    }
+
+    /// As [`Store::inspect`].
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner().inspect(key)
+    }
+}
+
+impl<W: ForwardingStore> Sealed for W {}
+
+/// A method that [`Store`] provides must be forwarded, too: its default would hide what the inner store
+/// does.
+#[deny(clippy::missing_trait_methods)]
+impl<W: ForwardingStore> Store for W {
+    fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
+        ForwardingStore::apply(self, batch)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        ForwardingStore::capabilities(self)
+    }
+
+    fn shard(&self, key: &Key) -> Shard {
+        ForwardingStore::shard(self, key)
+    }
+
+    fn leftover(&self, lease: LeaseId) -> Leftover {
+        ForwardingStore::leftover(self, lease)
+    }
+
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        ForwardingStore::listen(self, space, client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        ForwardingStore::forget(self, client);
+    }
+
+    fn check(&self, durability: Durability) -> BoxFuture<'_, Result<()>> {
+        self.inner().check(durability)
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        ForwardingStore::inspect(self, key)
+    }
+
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.inner().list(space)
+    }
+
+    fn register_client<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        info: &'a ClientInfo,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner().register_client(space, client, info, ttl)
+    }
+}

@@ -1,0 +1,92 @@
+//! The offset of the clock of a server.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Value, cmd};
+
+use crate::Result;
+use crate::store::diagnose::ClockFacts;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::inspect;
+
+/// The number of samples, of which the one with the shortest round trip counts.
+const SAMPLES: u32 = 5;
+
+/// Measures the offset. `None` if the server refuses `TIME`.
+pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
+    let mut best: Option<ClockFacts> = None;
+    for _ in 0..SAMPLES {
+        let sent = SystemTime::now();
+        let time = cmd("TIME");
+        let answer = manager
+            .exchange(|mut connection| async move { connection.send_packed_command(&time).await })
+            .await
+            .map_err(inspect::plain)?;
+        let received = SystemTime::now();
+        let Some(server) = parse(&answer) else {
+            return Ok(None);
+        };
+        let Some(sample) = compare(since_epoch(sent), server, since_epoch(received)) else {
+            // The local clock was set back meanwhile.
+            continue;
+        };
+        if best.is_none_or(|best| sample.error < best.error) {
+            best = Some(sample);
+        }
+    }
+    Ok(best)
+}
+
+/// The offset of a time that was read at some moment between `sent` and `received`.
+fn compare(sent: i64, server: i64, received: i64) -> Option<ClockFacts> {
+    let error = (received - sent) / 2;
+    (error >= 0).then_some(ClockFacts {
+        ahead: server - (sent + error),
+        error,
+    })
+}
+
+fn since_epoch(time: SystemTime) -> i64 {
+    let span = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn parse(answer: &Value) -> Option<i64> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let [seconds, micros] = [seconds, micros].map(inspect::parsed::<i64>);
+    seconds?.checked_mul(1_000_000)?.checked_add(micros?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_compared_with_the_middle_of_the_round_trip() {
+        let facts = |ahead, error| Some(ClockFacts { ahead, error });
+        assert_eq!(compare(1_000, 1_100, 1_200), facts(0, 100));
+        assert_eq!(compare(1_000, 31_100, 1_200), facts(30_000, 100));
+        assert_eq!(compare(31_000, 1_100, 31_200), facts(-30_000, 100));
+        assert_eq!(compare(1_200, 1_100, 1_000), None);
+    }
+
+    #[test]
+    fn a_time_is_read() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let time = Value::Array(vec![text("1763700000"), text("250001")]);
+        assert_eq!(parse(&time), Some(1_763_700_000_250_001));
+        for wrong in [
+            Value::Nil,
+            Value::Array(vec![text("1")]),
+            Value::Array(vec![text("x"), text("1")]),
+            Value::Array(vec![text("9223372036854775807"), text("1")]),
+        ] {
+            assert_eq!(parse(&wrong), None);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The report of a node on its cluster.
+
+use super::{send, words};
+use crate::Result;
+use crate::store::diagnose::{ClusterFacts, ClusterMember, Fact, Fields};
+use crate::store::options::OpenOptions;
+use crate::store::redis::address::Address;
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::deployment::Deployment;
+use crate::store::redis::errors;
+
+/// Asks one node after the other until one replies. Also returns all nodes; if they are not reported, those
+/// that the URL names.
+///
+/// # Errors
+///
+/// That of the last connection attempt, if none replies.
+pub(super) async fn ask(
+    seeds: Vec<Address>,
+    options: &OpenOptions,
+) -> Result<(Fact<ClusterFacts>, Vec<Address>)> {
+    let mut failure = errors::strange_answer();
+    for seed in &seeds {
+        let (connect, response) = (options.connect_timeout, options.response_timeout);
+        let manager = ConnectionManager::new(seed.clone(), connect, response);
+        match one(&manager).await {
+            Ok(Fact::Known(facts)) if !facts.members.is_empty() => {
+                let members = facts.members.iter().filter(|member| member.port != 0);
+                let nodes = members.map(|member| match member.host.as_str() {
+                    // A single node may not know its own address.
+                    "" => seed.clone(),
+                    host => seed.at(host, member.port),
+                });
+                let nodes = nodes.collect();
+                return Ok((Fact::Known(facts), nodes));
+            }
+            Ok(facts) => return Ok((facts, seeds)),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure.at_store(Deployment::Cluster(seeds)))
+}
+
+async fn one(manager: &ConnectionManager) -> Result<Fact<ClusterFacts>> {
+    let ask = |what: &str| words(&["CLUSTER", what]);
+    let answers = send(manager, [ask("INFO"), ask("NODES")]).await?;
+    if let Some(refusal) = answers.iter().find_map(errors::refusal) {
+        return Ok(Fact::Unavailable(refusal.words));
+    }
+    let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(words_of).unwrap_or_default());
+    let lines = info.lines().filter_map(|line| line.split_once(':'));
+    let fields = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(Fact::Known(ClusterFacts {
+        info: Fields(fields.collect()),
+        members: nodes.lines().filter_map(member).collect(),
+    }))
+}
+
+fn words_of(answer: &redis::Value) -> Option<String> {
+    match answer {
+        redis::Value::VerbatimString { text, .. } => Some(text.clone()),
+        answer => text(answer),
+    }
+}
+
+/// `ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK SLOTS...`
+fn member(line: &str) -> Option<ClusterMember> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [id, target, flags, master, _, _, _, _, slots @ ..] = &words[..] else {
+        return None;
+    };
+    let target = target.split([',', '@']).next()?;
+    let (host, port) = target.rsplit_once(':')?;
+    Some(ClusterMember {
+        id: (*id).to_owned(),
+        host: host.to_owned(),
+        port: port.parse().ok()?,
+        flags: flags.split(',').map(str::to_owned).collect(),
+        follows: (*master != "-").then(|| (*master).to_owned()),
+        // Slots in brackets are being migrated.
+        has_slots: slots.iter().any(|slot| !slot.starts_with('[')),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_node() {
+        let line = "07c3 127.0.0.1:30004@31004,host4 slave,fail? e7d1 0 14262388 4 connected";
+        let node = member(line).unwrap();
+        assert_eq!((node.host.as_str(), node.port), ("127.0.0.1", 30_004));
+        assert!(node.is("slave") && node.is("fail?") && !node.is("fail"));
+        assert_eq!(
+            (node.follows.as_deref(), node.has_slots),
+            (Some("e7d1"), false)
+        );
+        let line = "e7d1 ::1:30001@31001 myself,master - 0 0 1 connected 0-5460 [93->-292f]";
+        let node = member(line).unwrap();
+        assert_eq!((node.host.as_str(), node.port), ("::1", 30_001));
+        assert_eq!((node.follows, node.has_slots), (None, true));
+        assert_eq!(member("vars currentEpoch 6 lastVoteEpoch 0"), None);
+    }
+}

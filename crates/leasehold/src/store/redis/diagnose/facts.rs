@@ -1,0 +1,80 @@
+//! The reports of a server on itself.
+
+use redis::Value;
+
+use super::{send, words};
+use crate::Result;
+use crate::store::diagnose::{Fact, Fields};
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::{errors, inspect};
+
+/// The relevant settings. Each is queried by itself, as servers before 7.0 accept only one.
+const SETTINGS: [&str; 12] = [
+    "maxmemory",
+    "maxmemory-policy",
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "aof-load-truncated",
+    "save",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
+    "cluster-node-timeout",
+    "cluster-require-full-coverage",
+    "tracking-table-max-keys",
+];
+
+/// `INFO`, `CONFIG GET`, and the version of the protocol.
+pub(super) async fn ask(manager: &ConnectionManager) -> Result<(Fact<Fields>, Fact<Fields>, u8)> {
+    let settings = SETTINGS.map(|setting| words(&["CONFIG", "GET", setting]));
+    let commands = [words(&["HELLO"]), words(&["INFO"])];
+    let answers = send(manager, commands.into_iter().chain(settings)).await?;
+    let [hello, info, settings @ ..] = &answers[..] else {
+        return Err(errors::strange_answer().at_store(manager.target()));
+    };
+    Ok((parse_info(info), parse_settings(settings), protocol(hello)))
+}
+
+/// A server that does not know `HELLO` speaks version 2.
+fn protocol(hello: &Value) -> u8 {
+    let fields = inspect::fields(hello).unwrap_or_default();
+    let proto = fields.iter().find(|(name, _)| is(name, "proto"));
+    match proto {
+        Some((_, Value::Int(3))) => 3,
+        _ => 2,
+    }
+}
+
+fn is(value: &Value, word: &str) -> bool {
+    text(value).is_some_and(|text| text == word)
+}
+
+fn parse_info(answer: &Value) -> Fact<Fields> {
+    let text = match answer {
+        Value::VerbatimString { text, .. } => text.clone(),
+        answer => match (text(answer), errors::refusal(answer)) {
+            (Some(text), _) => text,
+            (None, Some(refusal)) => return Fact::Unavailable(refusal.words),
+            (None, None) => String::new(),
+        },
+    };
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let fields = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Fact::Known(Fields(fields.collect()))
+}
+
+fn parse_settings(answers: &[Value]) -> Fact<Fields> {
+    let mut known = Fields::default();
+    for answer in answers {
+        if let Some(refusal) = errors::refusal(answer) {
+            return Fact::Unavailable(refusal.words);
+        }
+        for (name, value) in inspect::fields(answer).unwrap_or_default() {
+            if let (Some(name), Some(value)) = (text(name), text(value)) {
+                known.0.insert(name, value);
+            }
+        }
+    }
+    Fact::Known(known)
+}

@@ -1,0 +1,103 @@
+//! The reports of sentinels on their master.
+
+use redis::Value;
+
+use super::{send, words};
+use crate::store::diagnose::{Fact, Fields, SentinelFacts};
+use crate::store::options::OpenOptions;
+use crate::store::redis::address::Address;
+use crate::store::redis::codec::text;
+use crate::store::redis::connection_manager::ConnectionManager;
+use crate::store::redis::deployment::{Deployment, SentinelSet};
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::target::Target;
+use crate::store::redis::{errors, inspect};
+use crate::{Error, Result};
+
+/// Asks each sentinel. Also returns the servers that they monitor: the master first.
+///
+/// # Errors
+///
+/// That of a connection attempt, if no sentinel names a master.
+pub(super) async fn ask(
+    set: SentinelSet,
+    options: &OpenOptions,
+) -> Result<(Vec<SentinelFacts>, Vec<Address>)> {
+    let sentinels = Sentinels::new(set.clone(), options.sentinel_password.clone());
+    let (mut reports, mut servers) = (Vec::new(), Vec::new());
+    let mut newest = None;
+    for sentinel in sentinels.each() {
+        let name = sentinel.server();
+        let manager =
+            ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
+        let asked = one(&manager, &set.master).await;
+        let master = match asked {
+            Ok((Fact::Known(master), replicas)) => {
+                let epoch = master.number("config-epoch");
+                if newest.is_none_or(|newest| newest < epoch) {
+                    newest = Some(epoch);
+                    servers = addresses(&master, &replicas, &set);
+                }
+                Fact::Known(master)
+            }
+            Ok((hidden, _)) => hidden,
+            Err(error) => Fact::Unavailable(error.to_string()),
+        };
+        reports.push(SentinelFacts { name, master });
+    }
+    if servers.is_empty() {
+        return Err(nothing_named(set, options).await);
+    }
+    Ok((reports, servers))
+}
+
+/// Why no master was named: the error of a connection attempt.
+async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
+    let target = match Target::of(Deployment::Sentinel(set), options) {
+        Ok(target) => target,
+        Err(error) => return error,
+    };
+    let manager = ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
+    match manager.settled().await {
+        Ok(_) => errors::strange_answer(),
+        Err(error) => error,
+    }
+}
+
+async fn one(manager: &ConnectionManager, master: &str) -> Result<(Fact<Fields>, Vec<Fields>)> {
+    let ask = |what: &str| words(&["SENTINEL", what, master]);
+    // REPLICAS is not known to servers before 5.0.
+    let answers = send(manager, [ask("MASTER"), ask("SLAVES")]).await?;
+    let [about, replicas] = &answers[..] else {
+        return Err(errors::strange_answer());
+    };
+    if let Some(refusal) = errors::refusal(about) {
+        return Ok((Fact::Unavailable(refusal.words), Vec::new()));
+    }
+    let replicas = match replicas {
+        Value::Array(replicas) => replicas.iter().map(fields).collect(),
+        _ => Vec::new(),
+    };
+    Ok((Fact::Known(fields(about)), replicas))
+}
+
+fn fields(answer: &Value) -> Fields {
+    let pairs = inspect::fields(answer).unwrap_or_default().into_iter();
+    Fields(
+        pairs
+            .filter_map(|(name, value)| text(name).zip(text(value)))
+            .collect(),
+    )
+}
+
+fn addresses(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
+    let Some(any) = set.sentinels.first() else {
+        return Vec::new();
+    };
+    let all = std::iter::once(master).chain(replicas);
+    all.filter_map(|server| {
+        let port = server.get("port")?.parse().ok()?;
+        Some(any.at(server.get("ip")?, port))
+    })
+    .collect()
+}

@@ -1,0 +1,38 @@
+//! Values in rows.
+
+use rusqlite::Row;
+use rusqlite::types::FromSql;
+
+use super::error::Fault;
+use crate::store::api::Key;
+
+/// A number as SQLite stores it. All beyond its range mean "never", as the largest does.
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The primary key of a record.
+pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
+    let space = &key.space;
+    (
+        space.namespace().as_str(),
+        space.tenant().as_str(),
+        key.name.as_str(),
+    )
+}
+
+/// A number that leasehold wrote with [`signed`].
+pub(super) fn unsigned(row: &Row<'_>, column: &'static str) -> Result<Option<u64>, Fault> {
+    match get::<Option<i64>>(row, column)? {
+        Some(value) => match u64::try_from(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Fault::Unreadable(column)),
+        },
+        None => Ok(None),
+    }
+}
+
+/// A value that leasehold wrote is of the right type and in its range.
+pub(super) fn get<T: FromSql>(row: &Row<'_>, column: &'static str) -> Result<T, Fault> {
+    row.get(column).map_err(|_| Fault::Unreadable(column))
+}

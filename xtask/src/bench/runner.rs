@@ -1,0 +1,214 @@
+//! One run of one peer in one scenario.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use super::figures::{Figures, ProcessResult};
+use super::peers::Peer;
+use super::server::{Calls, Server, Servers};
+
+/// The work of a run.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    pub(super) processes: usize,
+    tasks: usize,
+    own_names: bool,
+    section_us: u32,
+    /// Whether the lock is one over many servers, of which a majority decides.
+    pub(super) many: bool,
+}
+
+pub(super) const SCENARIOS: [Scenario; 8] = [
+    Scenario {
+        name: "uncontended",
+        what: "one task, one lock",
+        processes: 1,
+        tasks: 1,
+        own_names: true,
+        section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "independent",
+        what: "64 tasks, a lock each",
+        processes: 1,
+        tasks: 64,
+        own_names: true,
+        section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "contended",
+        what: "64 tasks in one process, one lock, empty critical section",
+        processes: 1,
+        tasks: 64,
+        own_names: false,
+        section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "processes",
+        what: "4 processes of 16 tasks, one lock, empty critical section",
+        processes: 4,
+        tasks: 16,
+        own_names: false,
+        section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "working",
+        what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
+        processes: 4,
+        tasks: 16,
+        own_names: false,
+        section_us: 1_000,
+        many: false,
+    },
+    Scenario {
+        name: "ping-pong",
+        what: "2 processes of one task, one lock: from release to acquisition in the other",
+        processes: 2,
+        tasks: 1,
+        own_names: false,
+        section_us: 0,
+        many: false,
+    },
+    Scenario {
+        name: "masters",
+        what: "one task, one lock over 5 masters",
+        processes: 1,
+        tasks: 1,
+        own_names: true,
+        section_us: 0,
+        many: true,
+    },
+    Scenario {
+        name: "masters, independent",
+        what: "64 tasks, a lock each, over 5 masters",
+        processes: 1,
+        tasks: 64,
+        own_names: true,
+        section_us: 0,
+        many: true,
+    },
+];
+
+/// Runs a scenario. Returns its figures and the version of the library.
+pub(super) fn run(
+    peer: &Peer,
+    scenario: &Scenario,
+    servers: &Servers,
+    seconds: f64,
+) -> Result<(Figures, String), String> {
+    let servers = servers.of(scenario.many);
+    for server in servers {
+        server.flush()?;
+    }
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    let urls = urls.join(",");
+    let mut runners = Vec::new();
+    for process in 0..scenario.processes {
+        runners.push(Runner::start(peer, scenario, &urls, seconds, process)?);
+    }
+    for runner in &mut runners {
+        runner.wait_ready()?;
+    }
+    let before = Calls::of(servers)?;
+    for runner in &mut runners {
+        runner.go()?;
+    }
+    let lines: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
+    let lines = lines?;
+    let after = Calls::of(servers)?;
+    let results: Option<Vec<_>> = lines.iter().map(ProcessResult::parse).collect();
+    let results = results.ok_or("the result of a runner makes no sense")?;
+    let version = lines.first().and_then(|line| line["version"].as_str());
+    let version = version.unwrap_or_default().to_owned();
+    let calls = (after.locks - before.locks, after.all - before.all);
+    Ok((Figures::of(&results, calls), version))
+}
+
+/// One process of a peer. It ends with this.
+struct Runner {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Runner {
+    fn start(
+        peer: &Peer,
+        scenario: &Scenario,
+        urls: &str,
+        seconds: f64,
+        process: usize,
+    ) -> Result<Self, String> {
+        let mut command = peer.command();
+        command.args(["--url", urls, "--variant", peer.variant]);
+        command.args(["--name", "bench", "--tasks", &scenario.tasks.to_string()]);
+        let own = if scenario.own_names { "1" } else { "0" };
+        command.args(["--own-names", own]);
+        command.args(["--section-us", &scenario.section_us.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--process", &process.to_string()]);
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
+        let stdout = child.stdout.take().ok_or("it has no output")?;
+        Ok(Self {
+            child,
+            lines: BufReader::new(stdout),
+        })
+    }
+
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let line = self.line()?;
+        if line.trim() == "ready" {
+            return Ok(());
+        }
+        Err(self.last_error().unwrap_or(line))
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        let stdin = self.child.stdin.as_mut().ok_or("it has no input")?;
+        stdin.write_all(b"go\n").map_err(|error| error.to_string())
+    }
+
+    fn finish(mut self) -> Result<Value, String> {
+        let line = self.line()?;
+        match serde_json::from_str(&line) {
+            Ok(result) => Ok(result),
+            Err(_) => Err(self.last_error().unwrap_or(line)),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(_) => Ok(line),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The last line of its error output.
+    fn last_error(&mut self) -> Option<String> {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        self.child.stderr.as_mut()?.read_to_string(&mut text).ok()?;
+        let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+        Some(last.trim().to_owned())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
