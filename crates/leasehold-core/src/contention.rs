@@ -1,7 +1,7 @@
 //! Waiting and handing off inside a process: when to ask again, and how often a lease may pass from
 //! one task to the next before the other processes have their turn.
 //!
-//! [`ask_again_after`] is for a client that was refused, [`retry_after`] for one whose store fails, and
+//! [`retry_in_queue_after`] is for a client that was refused, [`retry_after`] for one whose store fails, and
 //! [`Backoff`] for one of several contenders that keep each other from a majority.
 
 use std::time::Duration;
@@ -93,7 +93,7 @@ const LATE: Duration = Duration::from_millis(50);
 /// * Everybody asks at least once in its own ttl, to keep the queue and to learn of a store that
 ///   lost it.
 #[must_use]
-pub fn ask_again_after(left: Duration, place: u32, ttl: Ttl) -> Duration {
+pub fn retry_in_queue_after(left: Duration, place: u32, ttl: Ttl) -> Duration {
     let over = left + time::drift(left) + (left / 10).min(LATE);
     let before = queue::acceptance(ttl).as_duration() * place.min(1_000);
     (over + before).min(ttl.as_duration())
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn the_head_asks_first_and_nobody_more_than_once_in_its_ttl() {
-        let wait = |left, place| ask_again_after(Duration::from_millis(left), place, ttl(30_000));
+        let wait =
+            |left, place| retry_in_queue_after(Duration::from_millis(left), place, ttl(30_000));
         let ms = Duration::from_millis;
         assert_eq!(wait(20_000, 0).as_millis(), 20_252);
         assert_eq!(wait(20_000, 1).as_millis(), 23_252);

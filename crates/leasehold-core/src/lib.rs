@@ -17,6 +17,7 @@
 //! * [`watchdog`] is who keeps a lease alive while its holder cannot.
 //! * [`id`], [`name`] and [`token`] are newtypes that can only hold valid values.
 
+pub mod acquisition;
 pub mod batching;
 pub mod contention;
 pub mod holds;
@@ -27,12 +28,14 @@ pub mod name;
 pub mod policy;
 pub mod queue;
 pub mod quorum;
+pub mod release;
 pub mod schedule;
 pub mod state;
 pub mod time;
 pub mod token;
 pub mod watchdog;
 
+pub use acquisition::{Acquisition, LeaseOptions};
 pub use batching::Batching;
 pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
@@ -42,6 +45,7 @@ pub use mutex::{Grant, Loss, Notice, Op, Outcome, Record, RecordHolder};
 pub use name::{Name, NameError, ScopeName};
 pub use policy::{Policy, PolicyError};
 pub use queue::{Queue, Waiter};
+pub use release::{AbandonedLease, LateRelease, PendingReleases, ReleaseOrder};
 pub use schedule::Schedule;
 pub use state::{Cause, State, StateKind};
 pub use time::{Instant, StoreTime, Ttl};

@@ -305,9 +305,9 @@ impl Contender {
                 self.failing = Failing::default();
                 let ttl = ask.terms.ttl();
                 Step::Refused(match (place, driver.store.wakeup_mode()) {
-                    (Some(place), _) => contention::ask_again_after(left, place, ttl),
+                    (Some(place), _) => contention::retry_in_queue_after(left, place, ttl),
                     (None, WakeupMode::Changes) if driver.store.idempotent_acquire() => {
-                        contention::ask_again_after(left, 0, ttl)
+                        contention::retry_in_queue_after(left, 0, ttl)
                     }
                     // Several have won a part each.
                     (None, WakeupMode::Changes) if left.is_zero() => {
@@ -316,7 +316,7 @@ impl Contender {
                     }
                     (None, WakeupMode::Changes) => {
                         driver.back_off(&ask.key, Backoff::refused);
-                        driver.part_of(contention::ask_again_after(left, 0, ttl))
+                        driver.part_of(contention::retry_in_queue_after(left, 0, ttl))
                     }
                     (None, _) => driver.part_of(left.min(pause)),
                 })
