@@ -84,10 +84,6 @@ pub struct AcquireOptions {
 
 /// What the host does next.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would cost an allocation for each lock"
-)]
 pub enum AcquireAction {
     /// Nothing before [`Acquisition::next_timeout`], a reply or a notice.
     Wait,

@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Policy};
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::watchdog::WatchdogClient;
-use crate::driver::{Driver, Runtime};
+use crate::driver::{Context, Driver, Runtime, shutdown};
 use crate::store::survey::survey;
 use crate::store::{self, About, Keyspace, Store, not_replicated};
 #[cfg(feature = "watchdog")]
@@ -98,8 +98,8 @@ impl Client {
     ///
     /// Changes nothing.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
-        let entries = self.driver.store.list(&self.space).await;
-        let entries = entries.map_err(|error| error.at_store(&self.driver.store))?;
+        let entries = self.driver.context.store.list(&self.space).await;
+        let entries = entries.map_err(|error| error.at_store(&self.driver.context.store))?;
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
@@ -114,7 +114,7 @@ impl Client {
     /// Changes nothing.
     #[cfg(feature = "watchdog")]
     pub async fn watched(&self, patience: Duration) -> Result<()> {
-        self.driver.watch.ready(patience).await
+        self.driver.watchdog.ready(patience).await
     }
 
     /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
@@ -136,7 +136,7 @@ impl Client {
         };
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         match pidfd_open(number.ok_or_else(none)?, PidfdFlags::empty()) {
-            Ok(process) => Ok(self.driver.watch.add_process(process)),
+            Ok(process) => Ok(self.driver.watchdog.add_process(process)),
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Err(none()),
             Err(error) => {
                 let message = "this system does not watch processes";
@@ -148,7 +148,7 @@ impl Client {
     /// The store, as its URL without a password.
     #[must_use]
     pub fn store(&self) -> &dyn fmt::Display {
-        &self.driver.store
+        &self.driver.context.store
     }
 
     /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store
@@ -169,38 +169,41 @@ impl Client {
     ///
     /// Dropped, the releases go on in the background.
     pub async fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
-        let end = self.driver.clock.now().after(timeout);
+        let end = self.driver.context.clock.now().after(timeout);
         let released = tokio::select! {
             biased;
-            released = self.driver.shut_down() => released,
-            () = self.driver.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
+            released = shutdown::shut_down(&self.driver) => released,
+            () = self.driver.context.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
         };
         Ok(Shutdown { released })
     }
 
     fn unreleased(&self, timeout: Duration) -> Error {
-        let left = self.driver.pending.left();
-        let names = left.iter().map(|(release, _)| release.key.name.as_str());
-        let shown: Vec<_> = names.take(NAMES_SHOWN).collect();
-        let more = match left.len() - shown.len() {
+        let unconfirmed = self.driver.releases.unconfirmed();
+        let names = unconfirmed
+            .iter()
+            .map(|release| release.request.key.name.as_str());
+        let listed: Vec<_> = names.take(NAMES_LISTED).collect();
+        let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         let message = format!(
             "{} of its locks could not be released within {timeout:?}: {}{more}; their leases end them",
-            left.len(),
-            shown.join(", "),
+            unconfirmed.len(),
+            listed.join(", "),
         );
-        let error = Error::new(ErrorKind::Unreachable, message).at_store(&self.driver.store);
-        match left.into_iter().find_map(|(_, why)| why) {
-            Some(why) => error.with_source(why),
+        let error = Error::new(ErrorKind::Unreachable, message);
+        let error = error.at_store(&self.driver.context.store);
+        match unconfirmed.into_iter().find_map(|release| release.error) {
+            Some(cause) => error.with_source(cause),
             None => error,
         }
     }
 }
 
 /// How many names an error lists.
-const NAMES_SHOWN: usize = 10;
+const NAMES_LISTED: usize = 10;
 
 /// What became of the leases of a client that was shut down. Made by [`Client::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -424,7 +427,7 @@ impl ClientBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let about = about(&self.config);
         #[cfg(feature = "watchdog")]
-        let (client, watch) = match self.watchdog {
+        let (client, watchdog) = match self.watchdog {
             Some(watchdog) => {
                 let secret = ClientSecret::from_random(random()?);
                 let client = secret.client_id();
@@ -437,14 +440,12 @@ impl ClientBuilder {
             None => (ClientId::from_random(random()?), WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watch) = (ClientId::from_random(random()?), WatchdogClient::default());
+        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient::default());
         let driver = Driver::start(
-            store,
-            clock,
-            runtime,
+            Context::new(store, clock, runtime),
             (client, space.clone(), about),
             self.config.handoff,
-            watch,
+            watchdog,
         );
         Ok(Client {
             driver,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Cause, Instant, LeaseId, State, Token};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::hold::{Hold, Loss};
+use crate::driver::lease::hold::{Hold, Loss};
 use crate::{Error, ErrorKind, Result};
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -35,7 +35,7 @@ impl Guard {
     /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.hold.held.key.name.as_str()
+        self.hold.lease.key.name.as_str()
     }
 
     /// The fencing token: larger than that of every earlier grant under this name.
@@ -52,7 +52,7 @@ impl Guard {
     /// it from one to the next hold it one after the other, each with a larger [`Guard::token`].
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
-        self.hold.held.id
+        self.hold.lease.id
     }
 
     /// The local instant until which the store is sure to keep the lease, as known now. It moves on
@@ -65,7 +65,7 @@ impl Guard {
     /// The time until [`Guard::deadline`].
     #[must_use]
     pub fn time_left(&self) -> Duration {
-        self.hold.driver.clock.now().until(self.deadline())
+        self.hold.driver.context.clock.now().until(self.deadline())
     }
 
     /// What the lease is worth at this instant, by a clock that counts suspend.
@@ -129,7 +129,7 @@ impl Guard {
         if self.lasts(span)? {
             return Ok(());
         }
-        if self.hold.held.fixed_end(self.hold.id).is_none() {
+        if self.hold.lease.fixed_end(self.hold.id).is_none() {
             self.hold.renew().await?;
             if self.lasts(span)? {
                 return Ok(());
@@ -139,11 +139,15 @@ impl Guard {
             ErrorKind::Lost,
             format!("the lease cannot last {span:?} more; take the lock with a longer ttl"),
         );
-        Err(self.hold.driver.name_error(error, &self.hold.held.key))
+        Err(self
+            .hold
+            .driver
+            .context
+            .name_error(error, &self.hold.lease.key))
     }
 
     fn lasts(&self, span: Duration) -> Result<bool> {
-        let now = self.hold.driver.clock.now();
+        let now = self.hold.driver.context.clock.now();
         match self.hold.state() {
             State::Lost(cause) => Err(self.hold.lost(cause)),
             // After a pause only the store knows.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use leasehold_core::{Instant, Name};
 
 use self::session::NodeSession;
-use super::active_lease::ActiveLease;
 use super::clock::Clock;
+use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{About, Keyspace, Store};
 use crate::watchdog::Watchdog;
@@ -39,11 +39,11 @@ struct Nodes {
 /// Further processes that must be gone before this client is dead.
 pub(super) type Processes = Mutex<Vec<Arc<OwnedFd>>>;
 
-/// What a node is told of a lease.
+/// A lease as a node has it registered.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct RegisteredLease {
     pub(super) name: Name,
-    pub(super) held: std::sync::Weak<ActiveLease>,
+    pub(super) lease: std::sync::Weak<ActiveLease>,
 }
 
 impl WatchdogClient {
@@ -94,23 +94,23 @@ impl WatchdogClient {
         }))))
     }
 
-    /// A lease is looked after by the renewer, perhaps on other terms than before.
-    pub(super) fn mark(&self, held: &Arc<ActiveLease>, now: Instant) {
+    /// Registers a lease that the renewer renews, perhaps with other terms than before.
+    pub(super) fn register(&self, lease: &Arc<ActiveLease>, now: Instant) {
         let Some(nodes) = &self.0 else { return };
-        let terms = held.lock().lease.watch_terms(now);
+        let terms = lease.lock().lease.watch_terms(now);
         for node in &nodes.nodes {
-            let subject = Subject {
-                name: held.key.name.clone(),
-                held: Arc::downgrade(held),
+            let registered = RegisteredLease {
+                name: lease.key.name.clone(),
+                lease: Arc::downgrade(lease),
             };
-            node.want(held.id.number, terms, subject);
+            node.register(lease.id.number, terms, registered);
         }
     }
 
-    /// A lease is over, or is given back now.
-    pub(super) fn unmark(&self, held: &ActiveLease) {
+    /// Unregisters a lease that was lost, or is released now.
+    pub(super) fn unregister(&self, lease: &ActiveLease) {
         for node in self.0.iter().flat_map(|nodes| &nodes.nodes) {
-            node.leave(held.id.number);
+            node.unregister(lease.id.number);
         }
     }
 
@@ -128,11 +128,11 @@ impl WatchdogClient {
     }
 
     /// Waits, where that is required, until a node looks after a lease.
-    pub(crate) async fn taken(&self, held: &ActiveLease, patience: Duration) -> Result<()> {
-        let is_taken = |node: &NodeSession| node.is_watched(held.id.number);
+    pub(crate) async fn watched(&self, lease: &ActiveLease, timeout: Duration) -> Result<()> {
+        let is_watched = |node: &NodeSession| node.is_watched(lease.id.number);
         let message = "no watchdog looks after the lease";
         match self.0.as_ref().filter(|nodes| nodes.required) {
-            Some(nodes) => nodes.any(patience, is_taken, message).await,
+            Some(nodes) => nodes.any(timeout, is_watched, message).await,
             None => Ok(()),
         }
     }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Op, Outcome, OwnerId, Policy, State, StateKind};
+use leasehold_core::{Cause, LeaseOptions, Op, Outcome, OwnerId, Policy, State, StateKind};
 
-use crate::driver::contender::{Ask, Wait};
-use crate::driver::hold;
-use crate::driver::{Driver, Terms, report};
+use crate::driver::acquire::{self, AcquireOptions, AcquireRequest, Wait, reenter};
+use crate::driver::{Driver, report};
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
@@ -40,7 +39,7 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 pub struct Mutex {
     driver: Arc<Driver>,
     key: Key,
-    terms: Terms,
+    options: AcquireOptions,
     owner: Option<OwnerId>,
 }
 
@@ -54,9 +53,11 @@ impl Mutex {
         Self {
             driver,
             key,
-            terms: Terms {
-                policy,
-                fixed: None,
+            options: AcquireOptions {
+                lease: LeaseOptions {
+                    policy,
+                    fixed: None,
+                },
                 durability,
             },
             owner: None,
@@ -80,7 +81,7 @@ impl Mutex {
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
         let ttl = config::ttl("ttl", ttl).map_err(|error| error.for_lock(&self.key.name))?;
         self.renewed_by(Policy {
-            max_hold: self.terms.policy.max_hold,
+            max_hold: self.options.lease.policy.max_hold,
             ..Policy::of(ttl)
         })
     }
@@ -95,25 +96,19 @@ impl Mutex {
     pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
         self.renewed_by(Policy {
             max_hold: Some(max_hold),
-            ..self.terms.policy
+            ..self.options.lease.policy
         })
     }
 
     fn renewed_by(&self, policy: Policy) -> Result<Self> {
         let checked = policy.check();
         checked.map_err(|error| config::invalid(error.to_string()).for_lock(&self.key.name))?;
-        let durability = self.terms.durability;
-        config::check_durability(durability, &policy)
+        config::check_durability(self.options.durability, &policy)
             .map_err(|error| error.for_lock(&self.key.name))?;
-        let terms = Terms {
+        Ok(self.with_lease(LeaseOptions {
             policy,
             fixed: None,
-            durability,
-        };
-        Ok(Self {
-            terms,
-            ..self.clone()
-        })
+        }))
     }
 
     /// The same lock with a fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it
@@ -124,13 +119,20 @@ impl Mutex {
     /// [`ErrorKind::InvalidConfig`] for a lease outside these bounds.
     pub fn lease(&self, lease: Duration) -> Result<Self> {
         let ttl = config::ttl("lease", lease).map_err(|error| error.for_lock(&self.key.name))?;
-        Ok(Self {
-            terms: Terms {
-                fixed: Some(ttl),
-                ..self.terms
+        Ok(self.with_lease(LeaseOptions {
+            fixed: Some(ttl),
+            ..self.options.lease
+        }))
+    }
+
+    fn with_lease(&self, lease: LeaseOptions) -> Self {
+        Self {
+            options: AcquireOptions {
+                lease,
+                ..self.options
             },
             ..self.clone()
-        })
+        }
     }
 
     /// The same lock with another durability: who must have its grant, and each renewal, before they
@@ -144,15 +146,15 @@ impl Mutex {
     /// timeout of zero, or one that leaves no time for a renewal to fail.
     pub fn durability(&self, durability: Durability) -> Result<Self> {
         let name = |error: Error| error.for_lock(&self.key.name);
-        let store = &self.driver.store;
+        let store = &self.driver.context.store;
         if durability.is_replicated() && !store.has_replicas() {
             return Err(name(not_replicated(store)));
         }
-        config::check_durability(durability, &self.terms.policy).map_err(name)?;
+        config::check_durability(durability, &self.options.lease.policy).map_err(name)?;
         Ok(Self {
-            terms: Terms {
+            options: AcquireOptions {
                 durability,
-                ..self.terms
+                ..self.options
             },
             ..self.clone()
         })
@@ -223,7 +225,7 @@ impl Mutex {
         if timeout.is_zero() {
             return self.try_lock().await;
         }
-        let end = self.driver.clock.now().after(timeout);
+        let end = self.driver.context.clock.now().after(timeout);
         self.acquire(Wait::Until(end)).await
     }
 
@@ -322,9 +324,9 @@ impl Mutex {
     ///
     /// Changes nothing.
     pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        match self.driver.store.inspect(&self.key).await {
+        match self.driver.context.store.inspect(&self.key).await {
             Ok(entry) => Ok(entry.map(LockInfo::from)),
-            Err(error) => Err(self.driver.name_error(error, &self.key)),
+            Err(error) => Err(self.driver.context.name_error(error, &self.key)),
         }
     }
 
@@ -361,7 +363,7 @@ impl Mutex {
             }
             Reply::Applied { .. } => Err(self.error(ErrorKind::Store, "the lock was not freed")),
             Reply::Rejected(error) | Reply::Unknown(error) => {
-                Err(self.driver.name_error(error, &self.key))
+                Err(self.driver.context.name_error(error, &self.key))
             }
         }
     }
@@ -372,31 +374,33 @@ impl Mutex {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        let ask = Ask {
+        let request = AcquireRequest {
             key: self.key.clone(),
-            terms: self.terms,
+            options: self.options,
             wait,
         };
-        let place = self
-            .owner
-            .or_else(owner::current)
-            .map(|owner| self.driver.reentries.place(&self.key, owner));
-        let asked = self.driver.clock.now();
-        let hold = hold::acquire(&self.driver, place, &ask).await?;
+        let begun = self.driver.context.clock.now();
+        let hold = match self.owner.or_else(owner::current) {
+            Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
+            None => acquire::acquire(&self.driver, &request).await?,
+        };
+        let Some(hold) = hold else {
+            return Ok(None);
+        };
         #[cfg(feature = "watchdog")]
-        if let Some(hold) = &hold {
-            let patience = self.terms.policy.interval;
-            let taken = self.driver.watch.taken(&hold.held, patience).await;
-            taken.map_err(|error| self.driver.name_error(error, &self.key))?;
+        {
+            let timeout = self.options.lease.policy.interval;
+            let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
+            watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
         }
-        if hold.is_some() {
-            let waited = self.driver.clock.now().since(asked);
-            report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-        }
-        Ok(hold.map(Guard::new))
+        let waited = self.driver.context.clock.now().since(begun);
+        report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+        Ok(Some(Guard::new(hold)))
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.driver.name_error(Error::new(kind, message), &self.key)
+        self.driver
+            .context
+            .name_error(Error::new(kind, message), &self.key)
     }
 }

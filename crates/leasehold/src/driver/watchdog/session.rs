@@ -13,11 +13,11 @@ use leasehold_core::watchdog::{Changes, Registrations, Terms};
 use tokio::sync::Notify;
 
 use super::transport::{self, Reader, Writer};
-use super::{Processes, Subject};
+use super::{Processes, RegisteredLease};
 use crate::Error;
 use crate::ErrorKind;
-use crate::driver::active_lease::ActiveLease;
 use crate::driver::clock::Clock;
+use crate::driver::lease::active_lease::ActiveLease;
 use crate::driver::sync::{Mutex, lock, report};
 use crate::process::Process;
 use crate::watchdog::Address;
@@ -45,7 +45,7 @@ pub(super) struct NodeSession {
     ca_file: Option<PathBuf>,
     linger: Duration,
     clock: Arc<dyn Clock>,
-    registry: Mutex<Registrations<Subject>>,
+    registry: Mutex<Registrations<RegisteredLease>>,
     news: Notify,
     /// Told whenever it connects or acknowledges something.
     better: Notify,
@@ -82,16 +82,16 @@ impl NodeSession {
         }
     }
 
-    pub(super) fn want(&self, number: u64, terms: Terms, subject: Subject) {
+    pub(super) fn register(&self, number: u64, terms: Terms, lease: RegisteredLease) {
         let mut registry = lock(&self.registry);
-        registry.want(number, terms, subject);
+        registry.want(number, terms, lease);
         if registry.has_news() {
             drop(registry);
             self.news.notify_one();
         }
     }
 
-    pub(super) fn leave(&self, number: u64) {
+    pub(super) fn unregister(&self, number: u64) {
         let mut registry = lock(&self.registry);
         registry.leave(number);
         if registry.has_news() {
@@ -180,8 +180,8 @@ impl NodeSession {
                 .collect::<Vec<_>>()
         };
         let now = self.clock.now();
-        for held in alone.iter().filter_map(|subject| subject.held.upgrade()) {
-            held.watched_by(false, now);
+        for held in alone.iter().filter_map(|subject| subject.lease.upgrade()) {
+            held.set_watched(false, now);
         }
     }
 
@@ -270,12 +270,12 @@ impl NodeSession {
             let mut registry = lock(&self.registry);
             let taken = registry.acknowledged(batch, &numbers).into_iter();
             taken
-                .filter_map(|number| registry.subject(number)?.held.upgrade())
+                .filter_map(|number| registry.subject(number)?.lease.upgrade())
                 .collect()
         };
         let now = self.clock.now();
         for held in taken {
-            held.watched_by(true, now);
+            held.set_watched(true, now);
         }
         self.better.notify_waiters();
     }
@@ -342,12 +342,17 @@ impl NodeSession {
     }
 }
 
-fn registration(number: u64, terms: Terms, subject: &Subject, now: Instant) -> Registration {
+fn registration(
+    number: u64,
+    terms: Terms,
+    registered: &RegisteredLease,
+    now: Instant,
+) -> Registration {
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
     let keep = now.until(terms.keep_until);
     Registration {
         number,
-        name: subject.name.as_str().to_owned(),
+        name: registered.name.as_str().to_owned(),
         ttl_ms: millis(terms.ttl.as_duration()),
         patience_ms: millis(terms.patience),
         keep_ms: match terms.keep_until == Terms::NO_END {

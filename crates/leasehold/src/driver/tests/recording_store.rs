@@ -10,7 +10,7 @@ use leasehold_core::{ClientId, Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::super::active_lease::ActiveLease;
+use super::super::lease::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
 use crate::store::{
@@ -20,7 +20,7 @@ use crate::store::{
 use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
-pub(super) struct NotingStore {
+pub(super) struct RecordingStore {
     inner: MemoryStore,
     clock: Arc<dyn Clock>,
     faults: bool,
@@ -40,7 +40,7 @@ struct Noted {
     wrong: Option<&'static str>,
 }
 
-impl NotingStore {
+impl RecordingStore {
     pub(super) fn new(clock: Arc<dyn Clock>, faults: bool) -> Arc<Self> {
         Arc::new(Self {
             inner: MemoryStore::with_clock(Arc::clone(&clock)),
@@ -167,7 +167,7 @@ impl NotingStore {
 
 /// Renewals that are under way, until they are answered or given up.
 struct UnderWay<'a> {
-    store: &'a NotingStore,
+    store: &'a RecordingStore,
     renewals: Vec<LeaseId>,
 }
 
@@ -186,7 +186,7 @@ fn renewed(op: Op) -> Option<LeaseId> {
     }
 }
 
-impl Store for NotingStore {
+impl Store for RecordingStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_noted(batch))
     }
@@ -226,7 +226,7 @@ impl Store for NotingStore {
     }
 }
 
-impl fmt::Display for NotingStore {
+impl fmt::Display for RecordingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("noting:")
     }
