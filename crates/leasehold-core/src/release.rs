@@ -227,10 +227,11 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
         self.releases.values().map(|pending| &pending.release)
     }
 
-    /// Whether releases failed that are to be repeated.
+    /// Whether failed releases wait for their repetition.
     #[must_use]
-    pub fn is_failing(&self) -> bool {
-        !self.shards.is_empty()
+    pub fn has_failed(&self) -> bool {
+        let mut repetitions = self.shards.values();
+        repetitions.any(|repetition| repetition.in_flight == 0)
     }
 
     /// One of the repeated releases of a shard is answered.

@@ -36,18 +36,19 @@ fn a_failed_release_is_repeated_until_the_lease_has_expired() {
     let number = releases.begin("a", at(30_000), None);
     let (mut now, mut sent) = (at(0), 0);
     while releases.handle_reply(number, FAILED, now, 1.0) == ReleaseProgress::Repeated {
-        assert!(releases.is_failing());
+        assert!(releases.has_failed());
         let next = releases.next_timeout().unwrap();
         assert!(next.since(now) >= ms(200), "{now:?} {next:?}");
         now = next;
         assert_eq!(releases.poll(now), [(Some(number), "a")]);
+        assert!(!releases.has_failed(), "it is in flight");
         assert_eq!(releases.poll(now), [], "one at a time");
         sent += 1;
     }
     assert!(now >= at(30_000));
     assert!((10..40).contains(&sent), "{sent} at growing intervals");
     assert_eq!(releases.unconfirmed().len(), 0);
-    assert!(!releases.is_failing());
+    assert!(!releases.has_failed());
     assert_eq!(releases.next_timeout(), None);
 }
 
@@ -72,7 +73,7 @@ fn the_releases_of_a_shard_are_repeated_together_and_those_of_another_by_themsel
     releases.handle_reply(c, HELD, at(1_200), 1.0);
     assert_eq!(releases.poll(at(1_300)), [(Some(a), "a")]);
     releases.handle_reply(a, NOT_HELD, at(1_301), 1.0);
-    assert!(!releases.is_failing());
+    assert!(!releases.has_failed());
 }
 
 #[test]

@@ -191,22 +191,22 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
 async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
     loop {
         send_due(&driver);
-        let (next, failing) = {
+        let (next, failed) = {
             let mut state = lock(&driver.releases.state);
             let next = state.pending.next_timeout();
             state.repeating = next.is_some();
-            (next, state.pending.is_failing())
+            (next, state.pending.has_failed())
         };
         let Some(next) = next else { return };
         let clock = Arc::clone(&driver.context.clock);
         // Late releases alone do not keep the client alive: what they would release has a ttl.
         let weak = Arc::downgrade(&driver);
-        let failing = failing.then_some(driver);
+        let failed = failed.then_some(driver);
         tokio::select! {
             () = clock.sleep_until(next) => {}
             () = earlier.notified() => {}
         }
-        match failing.or_else(|| weak.upgrade()) {
+        match failed.or_else(|| weak.upgrade()) {
             Some(upgraded) => driver = upgraded,
             None => return,
         }

@@ -79,7 +79,7 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, name: &str, clients: &[&C
     for client in clients {
         // Nothing else tells what a client remembers.
         eventually_async(SOON, async || {
-            format!("{client:?}").contains("Lines { lines: 0 }")
+            format!("{client:?}").contains("LocalQueues { queues: 0 }")
         })
         .await;
     }
