@@ -1,4 +1,4 @@
-//! The way in: a process's connection to a store.
+//! The client: a process's connection to a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, doctor};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
-/// One per process and store is enough; clones share everything. The last clone and guard to go
-/// close the connection.
+/// One per process and store is enough; clones share everything. The connection closes when the last clone
+/// and the last guard are dropped.
 ///
-/// It belongs to the process that made it. In a fork of that process each call is an error, each guard reads
-/// [`Lost`](crate::State::Lost), and what is dropped releases nothing: connect anew there.
+/// A client belongs to the process that made it. In a fork of that process each call is an error, each guard
+/// reads [`Lost`](crate::State::Lost), and a guard that is dropped releases nothing: connect anew there.
 /// A SQLite file that the process has open cannot be opened in a fork of it. It is closed when the last client
 /// on it was dropped, and its runtime has run on or was dropped.
 ///
@@ -59,6 +59,10 @@ impl Client {
     ///
     /// As [`ClientBuilder::connect`].
     ///
+    /// # Cancel safety
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
     /// # Panics
     ///
     /// As [`ClientBuilder::connect`].
@@ -66,12 +70,12 @@ impl Client {
         Self::builder().connect(url).await
     }
 
-    /// Settings first, then a connection.
+    /// A builder for a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock of this name. Asks no store.
+    /// The lock with this name. Sends no request.
     ///
     /// # Errors
     ///
@@ -92,7 +96,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store replies.
     ///
     /// # Cancel safety
     ///
@@ -103,22 +107,24 @@ impl Client {
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
-    /// Waits until a node of the watchdog has let this client in. Returns at once if there is to be none.
+    /// Waits until a node of the watchdog has accepted this client. Returns at once for a client without a
+    /// watchdog.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the reason, if none has within `patience`.
+    /// [`ErrorKind::Unreachable`], with the reason, if none has within `timeout`.
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
     #[cfg(feature = "watchdog")]
-    pub async fn watched(&self, patience: Duration) -> Result<()> {
-        self.driver.watchdog.ready(patience).await
+    pub async fn watched(&self, timeout: Duration) -> Result<()> {
+        self.driver.watchdog.ready(timeout).await
     }
 
-    /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
-    /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
+    /// Has the watchdog on this machine watch another process, too: this client counts as dead when all have
+    /// ended. For a child process that works under a lock of this one and may outlive it. Returns whether the
+    /// client has a watchdog.
     ///
     /// # Errors
     ///
@@ -151,19 +157,19 @@ impl Client {
         &self.driver.context.store
     }
 
-    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store
-    /// knows. The guards are lost, and no clone of this client takes a lock any more: whoever waits or
-    /// comes later gets [`ErrorKind::ShutDown`].
+    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store has
+    /// confirmed the releases. The guards read lost, and no clone of this client acquires a lock any more:
+    /// present and later waiters get [`ErrorKind::ShutDown`].
     ///
     /// Without it, dropped guards release in the background. A program that returns from `main` then
-    /// waits up to two seconds for those that were not told yet; one that ends by
+    /// waits up to two seconds for releases that are not confirmed; one that ends by
     /// [`std::process::exit`] or by a signal does not.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the names of the locks, if the store could not be told of all
-    /// within `timeout`. It is told in the background as long as the runtime lives; the leases end by
-    /// themselves.
+    /// [`ErrorKind::Unreachable`], with the names of the locks, if the store did not confirm all releases
+    /// within `timeout`. They are repeated in the background as long as the runtime lives; the leases expire
+    /// by themselves.
     ///
     /// # Cancel safety
     ///
@@ -202,14 +208,14 @@ impl Client {
     }
 }
 
-/// How many names an error lists.
+/// How many names an error lists at most.
 const NAMES_LISTED: usize = 10;
 
-/// What became of the leases of a client that was shut down. Made by [`Client::shutdown`].
+/// The result of the shutdown of a client. Made by [`Client::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// How many were held still, and are released.
+    /// How many leases were held, and are released.
     pub released: usize,
 }
 
@@ -230,31 +236,30 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a lease is renewed: a third of the ttl if not set. A renewal may come a tenth earlier,
-    /// so that not all come at once.
+    /// The interval between renewals: a third of the ttl if not set. A renewal may be sent a tenth earlier, so
+    /// that not all are sent at once.
     pub fn renew_every(mut self, interval: Duration) -> Self {
         self.config.renew_every = Some(interval);
         self
     }
 
-    /// How long before its deadline a renewed lease is given up, so that its holder has time to stop:
-    /// a third of the ttl if not set. With the default interval, too, that is after the second renewal
-    /// in a row that failed.
+    /// How long before its deadline a renewed lease is given up, so that its holder has time to stop: a third
+    /// of the ttl if not set. With the default interval, that is after two renewals in a row have failed.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.config.margin = Some(margin);
         self
     }
 
-    /// The longest time a lease is renewed, at least the ttl; without end if not set. A holder that
-    /// hangs does not keep the lock for ever then: the lease is in jeopardy after this time, and lost
-    /// when its ttl has run out but for the margin.
+    /// The longest time for which a lease is renewed, at least the ttl; unlimited if not set. With it, a
+    /// holder that hangs does not keep the lock for ever: the lease is in jeopardy after this time, and lost a
+    /// margin before it expires.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.config.max_hold = Some(max_hold);
         self
     }
 
-    /// What the keys in the store start with: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold`
-    /// if not set. Clients in different namespaces know nothing of each other.
+    /// The prefix of the keys in the store: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold` if not set.
+    /// Clients in different namespaces do not see each other's locks.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.config.namespace = namespace.into();
         self
@@ -266,13 +271,13 @@ impl ClientBuilder {
         self
     }
 
-    /// A text that people see who ask who holds a lock.
+    /// A text shown with the holder of a lock.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.config.label = label.into();
         self
     }
 
-    /// The program that people see; the name of this process's executable if not set.
+    /// The program shown with the holder of a lock; the name of this process's executable if not set.
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.config.program = Some(program.into());
         self
@@ -284,8 +289,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The password of the sentinels, for a store that is found by them, if they ask for one. That of
-    /// the servers is another.
+    /// The password of the sentinels, for a store that is found by them. That of the servers is another.
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.config.sentinel_password = Some(password.into());
         self
@@ -297,42 +301,42 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to wait for an answer of the store: at most a third of the ttl; 2 s, or a sixth of
-    /// the ttl if that is less, if not set. Other intervals and margins leave other times.
+    /// How long to wait for a reply of the store: at most a third of the ttl; 2 s, or a sixth of the ttl if
+    /// that is less, if not set. Other intervals and margins leave other times.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = Some(timeout);
         self
     }
 
-    /// How often a lease may be handed from one task of this process to the next before it is
-    /// released and the process queues up behind the others: 256 times if not set, 0 for never.
+    /// How often a lease may be handed off from one task of this process to the next before it is released
+    /// and the process joins the queue behind the others: 256 times if not set, 0 for never.
     pub fn handoff_max(mut self, times: u16) -> Self {
         self.config.handoff.max = times;
         self
     }
 
-    /// How long after its grant a lease may still be handed from task to task: 20 ms if not set.
+    /// How long after its grant a lease may be handed off: 20 ms if not set.
     pub fn handoff_time(mut self, time: Duration) -> Self {
         self.config.handoff.time = time;
         self
     }
 
-    /// Who must have a grant or a renewal before it counts: only the server that was asked, if not set.
+    /// The replicas that must acknowledge a grant or renewal before it takes effect: none, if not set.
     /// [`Mutex::durability`] sets it for one lock.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
     }
 
-    /// Who keeps leases alive while this process cannot, and releases them when it is dead. Nobody, if not
-    /// set. See [`watchdog`](crate::watchdog).
+    /// The watchdog that keeps leases alive while this process cannot, and releases them when it is dead:
+    /// none, if not set. See [`watchdog`](crate::watchdog).
     #[cfg(feature = "watchdog")]
     pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = Some(watchdog);
         self
     }
 
-    /// A clock of the caller's, for tests that drive the time.
+    /// Replaces the clock, for tests that control the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -342,14 +346,18 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings or a URL that cannot
-    /// be, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store answers; for a
-    /// [`ClientBuilder::durability`] that the store does not have, [`ErrorKind::Unsupported`], or
-    /// [`ErrorKind::NotReplicated`] for want of replicas.
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL,
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store replies; for a
+    /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
+    /// [`ErrorKind::NotReplicated`] if it has too few replicas.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it closes what it has opened.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime with its timers enabled, as the Tokio calls it is made of.
+    /// Outside a Tokio runtime with its timers enabled.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let options = self.config.open_options()?;
         // Checked before the store is touched.
@@ -370,8 +378,8 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Looks at the store that the URL names, for what would lose locks: see [`doctor`]. Nothing in
-    /// it is changed, and a file that is missing is not made.
+    /// Reports settings under which the store that the URL names can lose locks: see [`doctor`]. It changes
+    /// nothing in the store, and does not create a file.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -388,8 +396,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`], but for stores that are there and are not fit for locks: of
-    /// those the report tells.
+    /// As [`ClientBuilder::connect`]. A store that is reached and not fit for locks is not an error: it has a
+    /// report.
     ///
     /// # Cancel safety
     ///
@@ -405,12 +413,12 @@ impl ClientBuilder {
         Ok(doctor::Report::of(&survey, policy.ttl))
     }
 
-    /// A client over a store that is open already.
+    /// A client on a store that is open already.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings that cannot be, and
-    /// outside a Tokio runtime.
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings, and outside a Tokio
+    /// runtime.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
         let policy = self.config.policy()?;
         let space = self.config.space()?;
@@ -425,13 +433,13 @@ impl ClientBuilder {
             Error::new(ErrorKind::InvalidConfig, message).with_source(error)
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let about = about(&self.config);
+        let info = client_info(&self.config);
         #[cfg(feature = "watchdog")]
         let (client, watchdog) = match self.watchdog {
             Some(watchdog) => {
                 let secret = ClientSecret::from_random(random()?);
                 let client = secret.client_id();
-                let who = (secret, &space, &about);
+                let who = (secret, &space, &info);
                 (
                     client,
                     WatchdogClient::start(watchdog, &store, &clock, &runtime, who)?,
@@ -443,7 +451,7 @@ impl ClientBuilder {
         let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient::default());
         let driver = Driver::start(
             Context::new(store, clock, runtime),
-            (client, space.clone(), about),
+            (client, space.clone(), info),
             self.config.handoff,
             watchdog,
         );
@@ -466,7 +474,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// What a client id is made of.
+/// Random bytes for a client id.
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -476,7 +484,7 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn about(config: &Config) -> About {
+fn client_info(config: &Config) -> About {
     let own_program = || {
         let path = std::env::current_exe().ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use leasehold_core::{Cause, Instant, LateRelease};
 
+use super::acquire::events;
 use super::batcher::BATCH_MAX;
 use super::lease::active_lease::ActiveLease;
-use super::{Driver, HeadState, release};
+use super::{Driver, release};
+use crate::store::EventScope;
 
 /// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Answers how
 /// many leases were held.
@@ -15,12 +17,8 @@ pub(crate) async fn shut_down(driver: &Arc<Driver>) -> usize {
         return 0;
     }
     driver.close();
-    // Their tasks find out that the client is closed.
-    for head in driver.queues.head_states(|_| true) {
-        if let HeadState::Acquiring(acquisition) = head {
-            acquisition.wake();
-        }
-    }
+    // Before its next request, an acquisition finds that the client is closed.
+    events::interrupt_acquisitions(driver, &EventScope::Store);
     let now = driver.context.clock.now();
     let mut leases = driver.renewer.leases();
     leases.retain(|lease| !lease.lock().lease.state(now).is_lost());

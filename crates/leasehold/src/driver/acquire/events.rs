@@ -49,8 +49,8 @@ pub(crate) fn dispatch(driver: &Arc<Driver>, event: Event) {
     }
 }
 
-/// Notices of these records may have been lost: all who wait for them ask the store.
-fn interrupt_acquisitions(driver: &Driver, scope: &EventScope) {
+/// Notices of these records may have been lost: every acquisition of them sends a request.
+pub(crate) fn interrupt_acquisitions(driver: &Driver, scope: &EventScope) {
     let now = driver.context.clock.now();
     let heads = match scope {
         EventScope::Record(key) => driver.queues.head_state(key).into_iter().collect(),

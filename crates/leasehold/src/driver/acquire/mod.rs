@@ -94,9 +94,7 @@ async fn contend(
         Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
         Entry::QueuedTask(mut waiting) => {
             let arrived = driver.context.clock.now();
-            let turn = waiting.turn().await;
-            driver.check_open(&request.key)?;
-            match turn {
+            match waiting.turn().await {
                 Some(Turn::Hold(hold)) => return Ok(Some(hold)),
                 Some(Turn::Head(head)) => {
                     *last = driver.last_reply(&request.key);
@@ -107,7 +105,10 @@ async fn contend(
                     contender.take_over(arrived, last.as_ref())?
                 }
                 // The queues were closed.
-                None => Contender::new(driver, &request.key, None),
+                None => {
+                    driver.check_open(&request.key)?;
+                    Contender::new(driver, &request.key, None)
+                }
             }
         }
     };
@@ -193,14 +194,12 @@ impl Contender {
             match action {
                 AcquireAction::NewLease => self.new_lease(&acquisition),
                 AcquireAction::Acquire(op) => {
+                    driver.check_open(&self.key)?;
                     let request = self.request(op, request.options.durability);
                     let reply = driver.batcher.submit(request).await;
                     self.handle_reply(&acquisition, shard, reply, last);
                 }
-                AcquireAction::Wait => {
-                    acquisition.sleep(clock).await;
-                    driver.check_open(&self.key)?;
-                }
+                AcquireAction::Wait => acquisition.sleep(clock).await,
                 AcquireAction::Granted(granted) => {
                     return self.hold(granted, request.options, &acquisition).map(Some);
                 }

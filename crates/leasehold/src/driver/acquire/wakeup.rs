@@ -86,9 +86,4 @@ impl SharedAcquisition {
             self.wakeup.notify_one();
         }
     }
-
-    /// Wakes the task, which finds out why.
-    pub(crate) fn wake(&self) {
-        self.wakeup.notify_one();
-    }
 }
