@@ -112,12 +112,14 @@ struct Notices {
     follows_changes: bool,
 }
 
-/// Reasons for a request at a later time.
-#[derive(Clone, Copy, Debug)]
-enum Timer {
+/// A reason for a request at a later time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// The holder may have died, or the store may be reached again.
     Retry,
     /// The waiter before this one must have accepted its grant, or is dead.
     NextInQueue,
+    /// The record was changed.
     Changed,
 }
 
@@ -130,8 +132,8 @@ impl Timers {
         self.0[timer as usize] = Some(at);
     }
 
-    const fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
+    const fn get(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
     }
 
     fn next(&self) -> Option<Instant> {
@@ -213,6 +215,9 @@ impl Acquisition {
             return AcquireAction::GrantExpired;
         }
         if let Some(result) = self.result.take() {
+            if let AcquireAction::Granted(_) = result {
+                self.hand_over();
+            }
             return result;
         }
         if self.granted || self.in_flight.is_some() {
@@ -222,6 +227,7 @@ impl Acquisition {
         match self.notices.grant.take() {
             Some((grant, received)) => {
                 if let Some(granted) = self.accept(grant, received, now, shard) {
+                    self.hand_over();
                     return AcquireAction::Granted(granted);
                 }
             }
@@ -239,6 +245,12 @@ impl Acquisition {
     pub fn next_timeout(&self) -> Option<Instant> {
         let idle = self.in_flight.is_none() && !self.granted;
         self.timers.next().filter(|_| idle)
+    }
+
+    /// When a timer expires. `None`: it is not set.
+    #[must_use]
+    pub const fn timer(&self, timer: Timer) -> Option<Instant> {
+        self.timers.get(timer)
     }
 
     /// Takes in the reply to the request in flight. `spread` is a random number from 0 to 1: clients that
@@ -292,9 +304,10 @@ impl Acquisition {
         true
     }
 
-    /// Gives the acquisition up. Answers what is to be released, once.
+    /// Gives the acquisition up. Answers what is to be released, once. Nothing, if the grant was polled.
     #[must_use]
     pub fn abandon(&mut self) -> Option<AbandonedLease> {
+        self.result = None;
         let in_use = self.attempt.take_if(|attempt| attempt.known);
         let in_use = in_use.map(|attempt| self.abandoned_lease(&attempt, ReleaseOrder::Behind));
         self.abandoned.take().or(in_use)
@@ -495,7 +508,7 @@ impl Acquisition {
             follows_changes,
             ..
         } = self.notices;
-        if changed && follows_changes && !self.timers.is_set(Timer::Changed) {
+        if changed && follows_changes && self.timers.get(Timer::Changed).is_none() {
             let wait = self.backoff.window().mul_f64(spread);
             self.timers.set(Timer::Changed, now.after(wait));
         }
@@ -503,7 +516,7 @@ impl Acquisition {
 
     /// The lease of a grant that was notified. `None`: it is of no use.
     fn accept(
-        &mut self,
+        &self,
         grant: Grant,
         received: Instant,
         now: Instant,
@@ -541,9 +554,9 @@ impl Acquisition {
         self.finish(granted, grant.first, now)
     }
 
-    /// Ends the acquisition with a lease, unless that is lost already.
+    /// The granted lease, unless it is lost already.
     fn finish(
-        &mut self,
+        &self,
         (lease, hold): (Lease, HoldId),
         first: Token,
         now: Instant,
@@ -551,11 +564,7 @@ impl Acquisition {
         if lease.state(now).is_lost() {
             return None;
         }
-        let attempt = self.attempt.as_mut()?;
-        // Its release is the holder's from now on.
-        attempt.known = false;
-        let attempt = *attempt;
-        self.granted = true;
+        let attempt = self.attempt?;
         Some(GrantedLease {
             id: attempt.lease,
             lease,
@@ -564,6 +573,14 @@ impl Acquisition {
             tokens: attempt.tokens,
             late_release: self.late_release(&attempt).map(|late| late.at),
         })
+    }
+
+    /// The release of the lease is a matter of its holder from now on.
+    fn hand_over(&mut self) {
+        self.granted = true;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.known = false;
+        }
     }
 
     /// Abandons the lease id after each request, if the store does not accept another one of it.

@@ -317,6 +317,15 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
 }
 
 #[test]
+fn a_grant_that_nobody_polled_is_released() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.applied(granted(5), 10);
+    assert_eq!(host.machine.abandon().unwrap().lease, lease(1));
+    host.waits(20);
+}
+
+#[test]
 fn a_reply_that_is_lost_by_an_interruption_is_requested_again_at_once() {
     let mut host = Host::new(options());
     host.queued(1_000);
