@@ -258,5 +258,5 @@ impl Drop for Driver {
     }
 }
 
-#[cfg(all(test, feature = "__shuttle"))]
+#[cfg(test)]
 mod tests;

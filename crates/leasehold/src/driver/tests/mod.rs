@@ -1,5 +1,7 @@
 //! The driver under a model checker, which chooses at every lock which task runs next.
 
+#![cfg(feature = "__shuttle")]
+
 mod recording_store;
 mod shuttle_client;
 mod shuttle_local_queue;
