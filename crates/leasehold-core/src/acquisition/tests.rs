@@ -210,6 +210,13 @@ fn a_caller_that_does_not_wait_retries_once_after_silence() {
     let mut host = Host::new(options);
     host.sends(0);
     host.rejected(Failure::Transient, 10);
+    let retry = host.next_timeout();
+    host.sends(retry);
+    host.rejected(Failure::Transient, retry);
+    host.fails(retry);
+    let mut host = Host::new(options);
+    host.sends(0);
+    host.rejected(Failure::Until(Duration::from_secs(9)), 10);
     host.fails(10);
 }
 
