@@ -62,6 +62,9 @@ pub(crate) struct Child {
     allowed: Option<Instant>,
 }
 
+/// How often a guardian that has reported nothing yet is continued.
+const FIRST_REPORT_PULSE: Duration = Duration::from_millis(500);
+
 impl Child {
     /// Starts the guardian of a command.
     pub(crate) fn guardian(environment: &[(&'static str, String)]) -> Result<Self, Failure> {
@@ -126,7 +129,7 @@ impl Child {
         }
         let sent = self.channel.write_all(&message).await;
         sent.map_err(failed)?;
-        let line = self.reports.next_line().await.map_err(failed)?;
+        let line = self.first_report().await.map_err(failed)?;
         match line.as_deref().and_then(Report::parse) {
             Some(Report::Running(pid)) => {
                 self.command = Some(pid);
@@ -136,6 +139,16 @@ impl Child {
                 Err(cannot_be_run(command, io::Error::from_raw_os_error(errno)))
             }
             _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Waits for the first report of a guardian, which continues if somebody stops it before.
+    async fn first_report(&mut self) -> io::Result<Option<String>> {
+        loop {
+            tokio::select! {
+                report = self.reports.next_line() => return report,
+                () = tokio::time::sleep(FIRST_REPORT_PULSE) => self.continue_guardian(),
+            }
         }
     }
 

@@ -109,6 +109,28 @@ fn a_guardian_that_is_stopped_goes_on() {
     assert!(run.finish().status.success());
 }
 
+/// Stops the guardian of a run as soon as it is there: it is about to start the command. Returns its process id.
+fn stop_new_guardian(run: u32) -> u32 {
+    let children = format!("/proc/{run}/task/{run}/children");
+    let begun = Instant::now();
+    let mut guardian = String::new();
+    while guardian.is_empty() && begun.elapsed() < SOON {
+        guardian = std::fs::read_to_string(&children).unwrap();
+    }
+    let guardian = guardian.trim().parse().unwrap();
+    crate::tools::kill("STOP", guardian);
+    guardian
+}
+
+/// The run would wait for its first report for ever.
+#[test]
+fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
+    let place = Place::new();
+    let run = place.run_script(&["job"], "true").spawn().unwrap();
+    stop_new_guardian(run.id());
+    assert!(finish(run).status.success());
+}
+
 /// As by a terminal, which stops the runner and not the guardian.
 #[test]
 fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
@@ -117,19 +139,11 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
     let script = "echo $$ > child; exec sleep 1000";
     let run = place.run_script(&["--ttl", "2s", "job"], script).spawn();
     let run = run.unwrap();
-    // Without a pause, as it is about to start the command.
-    let children = format!("/proc/{0}/task/{0}/children", run.id());
-    let begun = Instant::now();
-    let mut guardian = String::new();
-    while guardian.is_empty() && begun.elapsed() < SOON {
-        guardian = std::fs::read_to_string(&children).unwrap();
-    }
-    let guardian = guardian.trim();
-    crate::tools::kill("STOP", guardian.parse().unwrap());
+    let guardian = stop_new_guardian(run.id());
     // The runner sends its order meanwhile. Is it too slow, there is nothing to see here.
     std::thread::sleep(Duration::from_millis(500));
     crate::tools::kill("STOP", run.id());
-    crate::tools::kill("CONT", guardian.parse().unwrap());
+    crate::tools::kill("CONT", guardian);
     let other = place.run_script(&["-w", "20s", "job"], "true").run_to_end();
     assert!(other.status.success(), "{}", stderr(&other));
     let child = place.read("child").trim().to_owned();
