@@ -1,19 +1,12 @@
 //! `cargo xtask api`: the list of public items of the library.
 
-use crate::tools::{cargo, run};
+use crate::tools::{cargo_line, run};
 
 /// Runs the test that compares the list with the code, or writes it.
 pub(crate) fn check(bless: bool) -> Result<(), String> {
-    let mut test = cargo();
+    let mut test = cargo_line("test --package xtask --test public_api --locked");
     if bless {
         test.env("LEASEHOLD_BLESS", "1");
     }
-    run(test.args([
-        "test",
-        "--package",
-        "xtask",
-        "--test",
-        "public_api",
-        "--locked",
-    ]))
+    run(&mut test)
 }

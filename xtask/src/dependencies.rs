@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use crate::tools::{cargo, find, output, root, run};
+use crate::tools::{cargo_line, find, output, root, run};
 
 /// The crates that users get. They are built from no other crate of this workspace.
 const SHIPPED: [&str; 4] = [
@@ -18,7 +18,7 @@ const SHIPPED: [&str; 4] = [
 const STATED_IN: &str = "crates/leasehold/src/lib.rs";
 
 /// The features of that build.
-const SMALLEST: [&str; 3] = ["--no-default-features", "--features", "redis"];
+const SMALLEST: &str = "--no-default-features --features redis";
 
 /// The version of cargo-deny that is installed if there is none.
 const DENY_VERSION: &str = "0.20.2";
@@ -26,111 +26,97 @@ const DENY_VERSION: &str = "0.20.2";
 /// Checks the packages that each shipped crate is built from, and the stated number of them.
 pub(crate) fn check() -> Result<(), String> {
     for package in SHIPPED {
-        let tree = tree(package, &["--all-features"])?;
+        let tree = tree(package, "--all-features")?;
         println!("{package} is built from {} crates", tree.len());
-        if let Some(line) = tree.iter().find(|line| is_ours(line) && !is_shipped(line)) {
-            return Err(format!(
-                "{package} is built from {line}, which is not shipped"
-            ));
-        }
-        if package == "leasehold-core" && !tree.is_empty() {
-            return Err(format!("leasehold-core depends on {tree:?}"));
-        }
+        check_tree(package, &tree)?;
     }
-    let count = tree("leasehold", &SMALLEST)?.len();
     let text = fs::read_to_string(root().join(STATED_IN)).map_err(|error| error.to_string())?;
-    let stated = format!("is built from {count} crates");
-    if text.contains(&stated) {
-        Ok(())
-    } else {
-        Err(format!(
-            "{STATED_IN} does not say that leasehold with {SMALLEST:?} {stated}"
-        ))
+    let stated = format!(
+        "is built from {} crates",
+        tree("leasehold", SMALLEST)?.len()
+    );
+    match text.contains(&stated) {
+        true => Ok(()),
+        false => Err(format!(
+            "{STATED_IN} does not say that leasehold with {SMALLEST} {stated}"
+        )),
     }
 }
 
 /// The packages that a crate is built from on Linux, without tests and the crate itself. Packages of this workspace
 /// have their directories behind them.
-fn tree(package: &str, features: &[&str]) -> Result<BTreeSet<String>, String> {
-    let edges = [
-        "--edges",
-        "normal,build",
-        "--target",
-        "x86_64-unknown-linux-gnu",
-    ];
-    let format = [
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-        "--no-dedupe",
-        "--locked",
-    ];
-    let mut command = cargo();
-    command
-        .args(["tree", "--package", package])
-        .args(edges)
-        .args(format);
-    let text = output(command.args(features))?;
+fn tree(package: &str, features: &str) -> Result<BTreeSet<String>, String> {
+    let tree = "tree --locked --target x86_64-unknown-linux-gnu --edges normal,build";
+    let format = "--prefix none --format {p} --no-dedupe --package";
+    let text = output(&mut cargo_line(&format!(
+        "{tree} {features} {format} {package}"
+    )))?;
     Ok(text.lines().skip(1).map(str::to_owned).collect())
 }
 
-fn is_ours(line: &str) -> bool {
-    line.contains(&format!("({}", root().display()))
-}
-
-fn is_shipped(line: &str) -> bool {
-    SHIPPED
-        .iter()
-        .any(|name| line.split(' ').next() == Some(name))
+fn check_tree(package: &str, tree: &BTreeSet<String>) -> Result<(), String> {
+    if package == "leasehold-core" && !tree.is_empty() {
+        return Err(format!("leasehold-core depends on {tree:?}"));
+    }
+    let ours = format!("({}", root().display());
+    let never_shipped = tree.iter().find(|line| {
+        let name = line.split(' ').next().unwrap_or_default();
+        line.contains(&ours) && !SHIPPED.contains(&name)
+    });
+    match never_shipped {
+        None => Ok(()),
+        Some(line) => Err(format!(
+            "{package} is built from {line}, which is not shipped"
+        )),
+    }
 }
 
 /// Checks licences, sources and known vulnerabilities of all dependencies with cargo-deny, as `deny.toml` says.
 pub(crate) fn deny() -> Result<(), String> {
     let tools = root().join("target/tools");
-    let installed = tools.join("bin/cargo-deny");
-    let program = find("cargo-deny").unwrap_or_else(|| installed.clone());
+    let program = find("cargo-deny").unwrap_or_else(|| tools.join("bin/cargo-deny"));
     if !program.is_file() {
-        // Without optimization, which would take longer to compile than all checks.
-        let version = [
-            "install",
-            "cargo-deny",
-            "--version",
-            DENY_VERSION,
-            "--locked",
-            "--debug",
-        ];
-        run(cargo()
-            .args(version)
-            .arg("--root")
-            .arg(&tools)
-            .env_remove("CARGO_TARGET_DIR"))?;
+        // Without optimization, which takes longer to compile than it saves.
+        let mut install = cargo_line("install cargo-deny --locked --debug --version");
+        install.env_remove("CARGO_TARGET_DIR").arg(DENY_VERSION);
+        run(install.arg("--root").arg(&tools))?;
     }
-    let deny = || {
+    let deny = |arguments: &str| {
         let mut deny = Command::new(&program);
         deny.current_dir(root())
             .args(["--locked", "--all-features"]);
-        deny
+        run(deny.args(arguments.split(' ')))
     };
-    run(deny().args(["check", "licenses", "bans", "sources"]))?;
-    if let Err(error) = run(deny().args(["fetch", "db"])) {
-        println!(
-            "WARNING: advisories were not checked, because their database cannot be reached: {error}"
-        );
+    deny("check licenses bans sources")?;
+    if let Err(error) = deny("fetch db") {
+        println!("WARNING: advisories were not checked: their database cannot be reached: {error}");
         return Ok(());
     }
-    run(deny().args(["check", "--disable-fetch", "advisories"]))
+    deny("check --disable-fetch advisories")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn check(package: &str, tree: &[String]) -> Result<(), String> {
+        check_tree(package, &tree.iter().cloned().collect())
+    }
+
     #[test]
-    fn a_crate_of_tests_is_not_shipped() {
-        let line = |name: &str| format!("{name} v0.1.0 ({}/crates/{name})", root().display());
-        assert!(is_ours(&line("leasehold-sim")) && !is_shipped(&line("leasehold-sim")));
-        assert!(is_ours(&line("leasehold-core")) && is_shipped(&line("leasehold-core")));
-        assert!(!is_ours("redis v1.8.1"));
+    fn crates_of_tests_are_not_shipped() {
+        let ours = |name: &str| format!("{name} v0.1.0 ({}/crates/{name})", root().display());
+        let other = || "leasehold-sim v0.1.0".to_owned();
+        assert_eq!(
+            check("leasehold", &[ours("leasehold-core"), other()]),
+            Ok(())
+        );
+        assert!(check("leasehold", &[ours("leasehold-sim")]).is_err());
+    }
+
+    #[test]
+    fn the_core_depends_on_nothing() {
+        assert_eq!(check("leasehold-core", &[]), Ok(()));
+        assert!(check("leasehold-core", &["fastrand v2.0.0".into()]).is_err());
     }
 }

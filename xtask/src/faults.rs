@@ -4,7 +4,7 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use crate::tools::{cargo, root, run};
+use crate::tools::{cargo_line, root, run};
 
 /// The package of the campaigns, and its program.
 pub(crate) const PROGRAM: &str = "leasehold-faults";
@@ -35,8 +35,10 @@ pub(crate) fn campaign(args: &[&str]) -> Result<(), String> {
     } else {
         &[]
     };
-    let program = ["run", "--release", "--package", PROGRAM, "--locked", "--"];
-    start(cargo().args(program), &[campaign, args, report].concat())
+    start(
+        cargo_line("run --release --locked --package").args([PROGRAM, "--"]),
+        &[campaign, args, report].concat(),
+    )
 }
 
 /// Runs the short form of the random faults, with the program that was built for the tests.

@@ -81,10 +81,10 @@ impl Forwarded {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().task {
-        Task::Test => return tasks::run(tasks::test),
-        Task::Ci => return tasks::run(tasks::ci),
-        Task::Lint => return tasks::run(tasks::lint),
-        Task::Dependencies => return tasks::run(tasks::dependencies),
+        Task::Test => return tasks::start(tasks::test),
+        Task::Ci => return tasks::start(tasks::ci),
+        Task::Lint => return tasks::start(tasks::lint),
+        Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
         Task::Bench(Bench::Compare(options)) => options.pass_to(bench::compare),

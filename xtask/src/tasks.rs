@@ -1,21 +1,21 @@
 //! What each task consists of.
+//!
+//! Cargo chooses the features of dependencies for all selected packages together, and those that tests need only if the
+//! command selects tests or examples. All commands here select the workspace with one of them, so that no dependency is
+//! compiled a second time with other features.
 
 use std::env;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::steps::Steps;
-use crate::tools::{cargo, find, run as run_program};
+use crate::tools::{cargo_line, find, run};
 use crate::{dependencies, faults, processes, servers};
 
 /// How many tests of a program run at once. Most wait for servers and clocks, and hardly compute.
 const TEST_THREADS: &str = "6";
 
-/// All of the workspace, with its tests. Every step that compiles asks for this, in one way or another, so that
-/// cargo resolves the same features each time, and compiles each dependency only once.
-const WORKSPACE: [&str; 2] = ["--workspace", "--locked"];
-
 /// Runs the steps of a task, and prints their durations.
-pub(crate) fn run(task: fn(&mut Steps)) -> ExitCode {
+pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
     let mut steps = Steps::default();
     task(&mut steps);
     steps.finish()
@@ -36,47 +36,32 @@ pub(crate) fn test(steps: &mut Steps) {
         return;
     }
     steps.run("build the tests", || {
-        let targets = ["--lib", "--tests", "--examples"];
-        let programs = ["--bin", "leasehold", "--bin", faults::PROGRAM];
-        run_program(
-            cargo()
-                .arg("build")
-                .args(WORKSPACE)
-                .args(targets)
-                .args(programs),
-        )
+        let build = "build --workspace --locked --tests --examples --bin";
+        run(cargo_line(build).arg(faults::PROGRAM))
     });
     if steps.failed() {
         return;
     }
     steps.run("tests", || {
-        let targets = ["--lib", "--bins", "--tests", "--examples"];
-        let mut cargo = cargo();
+        let mut test = cargo_line("test --workspace --locked --no-fail-fast");
         if env::var_os("RUST_TEST_THREADS").is_none() {
-            cargo.env("RUST_TEST_THREADS", TEST_THREADS);
+            test.env("RUST_TEST_THREADS", TEST_THREADS);
         }
-        cargo.arg("test").args(WORKSPACE).args(targets);
-        run_program(cargo.arg("--no-fail-fast"))
+        run(&mut test)
     });
     steps.run("models of the driver", || {
-        // The second package has no library and so no tests here: it is named for the features of dependencies.
-        let packages = ["--package", "leasehold", "--package", "leasehold-cli"];
-        let models = ["--features", "leasehold/__shuttle", "--lib", "model"];
-        run_program(
-            cargo()
-                .args(["test", "--locked"])
-                .args(packages)
-                .args(models),
-        )
+        // Only the first package has a library. The others are selected for the features of dependencies.
+        let packages = "-p leasehold -p leasehold-cli -p leasehold-fuzz -p xtask";
+        let models = "--lib --features leasehold/__shuttle model";
+        run(&mut cargo_line(&format!(
+            "test --locked {packages} {models}"
+        )))
     });
     steps.run("random faults, the short form", faults::short);
     steps.run(
         "faults of the watchdog, the short form",
         faults::short_watchdog,
     );
-    steps.run("examples in the documentation", || {
-        run_program(cargo().arg("test").args(WORKSPACE).arg("--doc"))
-    });
     steps.run("no process is left running", processes::check_descendants);
 }
 
@@ -89,32 +74,24 @@ pub(crate) fn ci(steps: &mut Steps) {
 
 /// Checks the text of the program without running it.
 pub(crate) fn lint(steps: &mut Steps) {
-    steps.run("formatting", || {
-        run_program(cargo().args(["fmt", "--all", "--check"]))
-    });
+    steps.run("formatting", || run(&mut cargo_line("fmt --all --check")));
     steps.run("clippy", || {
-        let mut clippy = cargo();
-        // The fuzz targets are only checked, so the fuzzer that they link need not be compiled.
-        clippy
-            .env("CUSTOM_LIBFUZZER_PATH", "libfuzzer.a")
-            .arg("clippy");
-        run_program(
-            clippy
-                .args(WORKSPACE)
-                .args(["--all-targets", "--", "-D", "warnings"]),
-        )
+        let mut clippy = cargo_line("clippy --workspace --locked --all-targets -- -D warnings");
+        run(without_fuzzer(&mut clippy))
     });
     steps.run("documentation", || {
-        // The program has the name of the library, so their pages cannot be written at once.
-        for targets in [&["--lib", "--examples"][..], &["--bins", "--examples"]] {
-            let mut doc = cargo();
-            doc.env("CUSTOM_LIBFUZZER_PATH", "libfuzzer.a")
-                .env("RUSTDOCFLAGS", "-Dwarnings");
-            doc.arg("doc").args(WORKSPACE).args(targets);
-            run_program(doc.args(["--no-deps", "--document-private-items"]))?;
-        }
-        Ok(())
+        // The program has the name of the library, and one of them overwrites the pages of the other: only the warnings
+        // matter here.
+        let mut doc = cargo_line("doc --workspace --locked --lib --bins --examples --no-deps");
+        doc.arg("--document-private-items")
+            .env("RUSTDOCFLAGS", "-Dwarnings");
+        run(without_fuzzer(&mut doc))
     });
+}
+
+/// The fuzz targets are not linked here, so the fuzzer need not be compiled.
+fn without_fuzzer(cargo: &mut Command) -> &mut Command {
+    cargo.env("CUSTOM_LIBFUZZER_PATH", "target/libfuzzer.a")
 }
 
 /// Checks what the shipped crates are built from.

@@ -19,6 +19,13 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The cargo that runs this, with a line of arguments.
+pub(crate) fn cargo_line(line: &str) -> Command {
+    let mut command = cargo();
+    command.args(line.split(' '));
+    command
+}
+
 /// Runs a program to its end. It inherits the output of this one.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let line = line(command);

@@ -11,21 +11,18 @@ fn the_public_items_of_the_library_are_in_the_list() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let target =
         env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |target| root.join(target));
-    // The second package has no library: it is named so that the dependencies have the features that clippy compiles.
-    let packages = [
-        "--package",
-        "leasehold",
-        "--package",
-        "leasehold-cli",
-        "--lib",
-        "--examples",
-    ];
+    // Packages without a library, and examples: with them, dependencies have the features that clippy compiles.
+    let mut packages = vec!["--lib", "--examples", "--package", "leasehold"];
+    for package in ["leasehold-cli", "leasehold-fuzz", "xtask"] {
+        packages.extend(["--package", package]);
+    }
     let status = Command::new(env!("CARGO"))
         .current_dir(root)
         .args(["doc", "--no-deps", "--all-features", "--locked"])
         .args(packages)
         .arg("--target-dir")
         .arg(&target)
+        .env("CUSTOM_LIBFUZZER_PATH", "target/libfuzzer.a")
         .env("RUSTDOC", root.join("xtask/rustdoc-json"))
         .env("RUSTDOCFLAGS", "-Zunstable-options --output-format=json")
         .status();

@@ -52,6 +52,8 @@
 //! * `redis` (default): the Redis store.
 //! * `sqlite` (default): the embedded store in a file.
 //! * `tls` (default): `rediss://` URLs.
+//!
+//! With `default-features = false, features = ["redis"]` the library is built from 71 crates on Linux.
 
 pub mod blocking;
 mod client;
