@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::store::{self, Key, Keyspace, OpenOptions, Store};
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, ClientBuilder, Mutex};
+use leasehold::{Client, ClientBuilder, Mutex, Secret};
 use leasehold_core::{Name, ScopeName};
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,7 @@ impl Target {
             metrics_recorder::install();
         }
         let mut options = OpenOptions::default();
-        options.password.clone_from(&self.password);
+        options.password = self.password.clone().map(Secret::from);
         Ok(store::open(&self.url, &options).await?)
     }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::Durability;
 use leasehold::store::{Key, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
 use tokio::sync::OnceCell;
@@ -217,11 +216,7 @@ async fn apply_pair(store: &dyn Store, key: &Key, lease: LeaseId) -> Result<()> 
         ttl,
     };
     for op in [acquire, release] {
-        let request = Request {
-            key: key.clone(),
-            op,
-            durability: Durability::None,
-        };
+        let request = Request::new(key.clone(), op);
         match store.apply(vec![request]).await.pop() {
             Some(Reply::Applied {
                 outcome: Outcome::Granted { .. } | Outcome::Released { .. },
