@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let target = options.target()?;
-    let report = options.plan(&target)?.measure(&target)?;
+    let report = scenario::measure(&options.settings(&target)?, &target)?;
     let text = match options.json {
         true => report.json(),
         false => report.text(),

@@ -7,11 +7,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use jiff::SignedDuration;
 use leasehold::watchdog::Watchdog;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::report::Report;
-use crate::scenario::{Contention, Renew, Uncontended, Wakeup};
 use crate::target::Target;
 
 /// The default tasks of `independent` and `renew` where a call costs little.
@@ -27,8 +25,8 @@ const NAMES: u32 = 1_000;
 const LEASES: u32 = 100_000;
 const TTL: Duration = Duration::from_secs(30);
 
-/// The default duration in seconds.
-const SECONDS: u16 = 5;
+/// The default duration.
+const DURATION: Duration = Duration::from_secs(5);
 
 /// A lease is renewed once in such a part of its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -82,7 +80,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     processes: Option<u16>,
     /// contended: duration of the critical section; empty if not given
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     section: Option<Duration>,
     /// many: number of locks; 1000 if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -94,7 +92,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     leases: Option<u32>,
     /// renew: ttl of these locks; 30s if not given
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     ttl: Option<Duration>,
     /// watched: address of the watchdog, unix:PATH or tcp://HOST:PORT; the one on this machine if not given
     #[arg(long, value_name = "ADDRESS")]
@@ -115,8 +113,7 @@ pub(crate) struct Options {
 }
 
 /// What to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Scenario {
     /// One task takes one lock, over and over: the cost of a lock that nobody else wants
     Uncontended,
@@ -153,24 +150,24 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// A scenario with all its settings.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    Uncontended(Uncontended),
-    Contention(Contention),
-    Wakeup(Wakeup),
-    Renew(Renew),
-}
-
-impl Plan {
-    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
-        match self {
-            Self::Uncontended(scenario) => scenario.measure(target),
-            Self::Contention(scenario) => scenario.measure(target),
-            Self::Wakeup(scenario) => scenario.measure(target),
-            Self::Renew(scenario) => scenario.measure(target),
-        }
-    }
+/// The settings of a run, with the defaults of its scenario.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) scenario: Scenario,
+    /// In each process.
+    pub(crate) tasks: u16,
+    pub(crate) threads: u16,
+    pub(crate) processes: u16,
+    pub(crate) names: u32,
+    pub(crate) section: Duration,
+    pub(crate) waiters: u16,
+    pub(crate) leases: u32,
+    pub(crate) ttl: Duration,
+    /// If there is one, locks with it are compared with locks without.
+    #[serde(skip)]
+    pub(crate) watchdog: Option<Watchdog>,
+    /// The time that counts.
+    pub(crate) duration: Duration,
 }
 
 impl Options {
@@ -194,8 +191,8 @@ impl Options {
         ))
     }
 
-    /// The scenario with its settings.
-    pub(crate) fn plan(&self, target: &Target) -> Result<Plan> {
+    /// The settings, with what is not given.
+    pub(crate) fn settings(&self, target: &Target) -> Result<Settings> {
         self.refuse_foreign()?;
         let scenario = self.scenario;
         let processes = self.processes.unwrap_or(1);
@@ -204,35 +201,29 @@ impl Options {
                         choose a store that processes share"
                 .into());
         }
-        let duration = Duration::from_secs(self.seconds.unwrap_or(SECONDS).into());
-        let threads = self.threads.unwrap_or(1);
-        Ok(match scenario {
-            Scenario::Uncontended | Scenario::Independent | Scenario::Watched => {
-                Plan::Uncontended(Uncontended {
-                    scenario,
-                    tasks: self.tasks(target)?,
-                    threads,
-                    duration,
-                    watchdog: self.watchdog()?,
-                })
-            }
-            Scenario::Contended | Scenario::Many => Plan::Contention(Contention {
-                scenario,
-                names: match scenario {
-                    Scenario::Many => self.names.unwrap_or(NAMES),
-                    _ => 1,
-                },
-                processes,
-                tasks: self.tasks(target)?,
-                threads,
-                section: self.section()?,
-                duration,
-            }),
-            Scenario::Wakeup => Plan::Wakeup(Wakeup {
-                waiters: self.waiters.unwrap_or(1),
-                duration,
-            }),
-            Scenario::Renew => Plan::Renew(self.renew(target)?),
+        let section = self.section.unwrap_or_default();
+        if section > SECTION_MAX {
+            return Err("--section can be 1 s at most".into());
+        }
+        Ok(Settings {
+            scenario,
+            tasks: self.tasks(target)?,
+            threads: self.threads.unwrap_or(1),
+            processes,
+            names: match scenario {
+                Scenario::Many => self.names.unwrap_or(NAMES),
+                _ => 1,
+            },
+            section,
+            waiters: self.waiters.unwrap_or(1),
+            leases: self.leases.unwrap_or(LEASES),
+            ttl: self.ttl.unwrap_or(TTL),
+            watchdog: match (scenario, &self.watchdog) {
+                (Scenario::Watched, None) => Some(Watchdog::local()),
+                (_, Some(address)) => Some(Watchdog::at(address)?),
+                _ => None,
+            },
+            duration: self.duration()?,
         })
     }
 
@@ -278,48 +269,28 @@ impl Options {
         })
     }
 
-    fn watchdog(&self) -> Result<Option<Watchdog>> {
-        Ok(match (self.scenario, &self.watchdog) {
-            (Scenario::Watched, None) => Some(Watchdog::local()),
-            (Scenario::Watched, Some(address)) => Some(Watchdog::at(address)?),
-            _ => None,
-        })
-    }
-
-    fn section(&self) -> Result<Duration> {
-        match self.section.unwrap_or_default() {
-            section if section > SECTION_MAX => Err("--section can be 1 s at most".into()),
-            section => Ok(section),
-        }
-    }
-
-    fn renew(&self, target: &Target) -> Result<Renew> {
-        let ttl = self.ttl.unwrap_or(TTL);
-        let every = ttl / RENEWALS_PER_TTL;
+    fn duration(&self) -> Result<Duration> {
         let given = self
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
-        let duration = given.unwrap_or(2 * every);
-        if duration < every {
-            let least = every.as_secs_f64().ceil();
-            let message = format!(
-                "--seconds must be a third of the ttl at least, here {least}: every lease is renewed \
-                 once in that time"
-            );
-            return Err(message.into());
+        if self.scenario != Scenario::Renew {
+            return Ok(given.unwrap_or(DURATION));
         }
-        Ok(Renew {
-            leases: self.leases.unwrap_or(LEASES),
-            ttl,
-            tasks: self.tasks(target)?,
-            threads: self.threads.unwrap_or(1),
-            duration,
-        })
+        let every = self.ttl.unwrap_or(TTL) / RENEWALS_PER_TTL;
+        match given.unwrap_or(2 * every) {
+            duration if duration < every => Err(format!(
+                "--seconds must be a third of the ttl at least, here {}: every lease is renewed \
+                 once in that time",
+                every.as_secs_f64().ceil()
+            )
+            .into()),
+            duration => Ok(duration),
+        }
     }
 }
 
 /// Parses `500ms`, `2m` or `1h30m`; a plain number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => {
@@ -334,17 +305,35 @@ fn duration(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// The plan of a command line, as text.
-    fn plan(line: &str) -> Result<String, String> {
+    impl Settings {
+        /// Two tasks on one thread of a process, for two seconds.
+        pub(crate) fn of(scenario: Scenario) -> Self {
+            Self {
+                scenario,
+                tasks: 2,
+                threads: 1,
+                processes: 1,
+                names: 1,
+                section: Duration::ZERO,
+                waiters: 1,
+                leases: 1_000,
+                ttl: TTL,
+                watchdog: None,
+                duration: Duration::from_secs(2),
+            }
+        }
+    }
+
+    /// The settings of a command line, as text.
+    fn settings(line: &str) -> Result<String, String> {
         let words = line.split_ascii_whitespace();
         let args = ["leasehold-bench", "--store"].into_iter().chain(words);
         let options = Options::try_parse_from(args).map_err(|error| error.to_string())?;
         let target = options.target().map_err(|failure| failure.to_string())?;
-        let plan = options.plan(&target);
-        plan.map_or_else(
-            |failure| Err(failure.to_string()),
-            |plan| Ok(format!("{plan:?}")),
-        )
+        let settings = options
+            .settings(&target)
+            .map_err(|failure| failure.to_string())?;
+        Ok(format!("{settings:?}"))
     }
 
     #[test]
@@ -354,24 +343,20 @@ mod tests {
             ("redis://host --scenario watched", "tasks: 1,"),
             ("redis://host --scenario independent", "tasks: 256,"),
             ("sqlite:/file --scenario independent", "tasks: 64,"),
-            (
-                "redis://host --scenario contended",
-                "names: 1, processes: 1, tasks: 64,",
-            ),
-            (
-                "sqlite:/file --scenario many",
-                "names: 1000, processes: 1, tasks: 64,",
-            ),
-            ("redis://host --scenario renew", "ttl: 30s, tasks: 256,"),
-            ("sqlite:/file --scenario renew", "ttl: 30s, tasks: 64,"),
+            ("redis://host --scenario contended", "tasks: 64,"),
+            ("redis://host --scenario contended", "names: 1,"),
+            ("sqlite:/file --scenario many", "names: 1000,"),
+            ("redis://host --scenario renew", "tasks: 256,"),
+            ("sqlite:/file --scenario renew", "tasks: 64,"),
             (
                 "memory: --scenario contended --section 0.5",
                 "section: 500ms,",
             ),
             ("redis://host --scenario wakeup", "waiters: 1,"),
+            ("redis://host --scenario wakeup", "duration: 5s"),
         ] {
-            let plan = plan(line).unwrap();
-            assert!(plan.contains(part), "{line}: {plan}");
+            let settings = settings(line).unwrap();
+            assert!(settings.contains(part), "{line}: {settings}");
         }
     }
 
@@ -386,11 +371,12 @@ mod tests {
             ("--ttl 1m --seconds 19", None),
         ] {
             match (
-                plan(&format!("memory: --scenario renew {options}")),
+                settings(&format!("memory: --scenario renew {options}")),
                 duration,
             ) {
-                (Ok(plan), Some(duration)) => {
-                    assert!(plan.contains(&format!("duration: {duration}")), "{plan}");
+                (Ok(settings), Some(duration)) => {
+                    let expected = format!("duration: {duration}");
+                    assert!(settings.contains(&expected), "{settings}");
                 }
                 (Err(error), None) => assert!(error.contains("a third of the ttl"), "{error}"),
                 other => panic!("{options}: {other:?}"),
@@ -429,7 +415,7 @@ mod tests {
             ("memory: --scenario wakeup", "one process"),
             ("memory: --scenario many --processes 2", "one process"),
         ] {
-            let error = plan(line).unwrap_err();
+            let error = settings(line).unwrap_err();
             assert!(error.contains(hint), "{line}: {error}");
         }
     }

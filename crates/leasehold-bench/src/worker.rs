@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use crate::options::Scenario;
 use crate::scenario::{contention, wakeup};
-use crate::workers::{Job, Reply, Role};
+use crate::workers::{Job, Reply};
 use crate::{FAILED, Result, failed, runtime, with_sources};
 
 /// The orders of the run.
@@ -31,15 +32,11 @@ fn work() -> Result<()> {
     let Some(job) = orders.0.blocking_recv() else {
         return Ok(());
     };
-    let Job {
-        target,
-        threads,
-        role,
-    } = parse(&job)?;
-    runtime(threads)?.block_on(async {
-        match role {
-            Role::Contention(role) => contention::serve(&target, &role, &mut orders).await,
-            Role::Wakeup(role) => wakeup::serve(&target, role, &mut orders).await,
+    let job: Job = parse(&job)?;
+    runtime(job.settings.threads)?.block_on(async {
+        match job.settings.scenario {
+            Scenario::Wakeup => wakeup::serve(&job, &mut orders).await,
+            _ => contention::serve(&job, &mut orders).await,
         }
     })
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::scenario::{contention, wakeup};
+use crate::options::Settings;
 use crate::target::Target;
 use crate::{Failure, Result, failed};
 
@@ -28,14 +28,9 @@ pub(crate) const COMMAND: &str = "__worker";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) target: Target,
-    pub(crate) threads: u16,
-    pub(crate) role: Role,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum Role {
-    Contention(contention::Role),
-    Wakeup(wakeup::Role),
+    pub(crate) settings: Settings,
+    /// Its number among the workers, from 0.
+    pub(crate) number: u16,
 }
 
 /// The reply of a worker, or why there is none.
@@ -53,18 +48,14 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts a worker for each role and waits until all are ready.
-    pub(crate) async fn start(
-        target: &Target,
-        threads: u16,
-        roles: impl IntoIterator<Item = Role>,
-    ) -> Result<Self> {
-        let starting = roles.into_iter().map(async |role| {
+    /// Starts some workers and waits until all are ready.
+    pub(crate) async fn start(target: &Target, settings: &Settings, count: u16) -> Result<Self> {
+        let starting = (0..count).map(async |number| {
             let mut worker = Worker::start()?;
             let job = Job {
                 target: target.clone(),
-                threads,
-                role,
+                settings: settings.clone(),
+                number,
             };
             worker.ask::<()>(&job).await?;
             Ok::<_, Failure>(worker)

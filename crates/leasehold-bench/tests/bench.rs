@@ -32,7 +32,11 @@ fn bench(store: &str, args: &[&str]) -> Command {
 
 /// The report of a run of one second.
 fn report(store: &str, args: &[&str]) -> Value {
-    let mut command = bench(store, &["--json", "--seconds", "1", "--scenario"]);
+    report_of(store, "1", args)
+}
+
+fn report_of(store: &str, seconds: &str, args: &[&str]) -> Value {
+    let mut command = bench(store, &["--json", "--seconds", seconds, "--scenario"]);
     let output = command.args(args).run_to_end();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -185,13 +189,13 @@ fn wakeup_needs_no_server() {
 /// Checks what is true wherever locks are renewed: each in every third of its ttl, and none is lost.
 fn check_renew(store: &str, leases: u32) -> Value {
     let count = leases.to_string();
-    let report = report(store, &["renew", "--leases", &count, "--ttl", "3s"]);
+    let report = report_of(store, "3", &["renew", "--leases", &count, "--ttl", "3s"]);
     assert_eq!(report["scenario"], "renew");
     assert_eq!(number(&report, "ttl_ms"), 3_000.0);
-    // Observed for a second: each lease was due at some time in it, and hardly any of them twice.
+    // Observed for three seconds: each lease was due three times in them, and on a busy machine at least once.
     let renewals = number(&report, "held.renewals");
     let leases = f64::from(leases);
-    assert!((leases * 0.5..leases * 3.0).contains(&renewals), "{report}");
+    assert!((leases * 0.5..leases * 5.0).contains(&renewals), "{report}");
     let observed = number(&report, "held.renewed_every_s") * renewals / leases;
     assert_near(observed, number(&report, "seconds"), 0.01);
     assert!(number(&report, "held.process_cpu") > 0.0);

@@ -1,4 +1,4 @@
-//! Who must have a change before it counts.
+//! How durable a grant or renewal must be before it takes effect.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,21 +6,20 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Who must have a grant or a renewal before it counts.
+/// How durable a grant or renewal must be before it takes effect.
 ///
-/// Replicas copy what their master does a moment later. A master that dies in that moment takes the
-/// grant with it, and a replica that is promoted grants the lock again. With [`Durability::Replicas`]
-/// a grant counts when so many replicas have acknowledged it (`WAIT`), and so does each renewal. That
-/// costs a round trip between the servers for each.
+/// Replicas copy the changes of their master a moment later. If the master dies in that moment, the grant is
+/// lost, and a promoted replica grants the lock again. With [`Durability::Replicas`] a grant or renewal takes
+/// effect when a number of replicas have acknowledged it (`WAIT`). This costs a round trip between the servers
+/// for each.
 ///
-/// A grant that was not acknowledged in time is given back, and taking the lock fails with
-/// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). A renewal that was not is one that
-/// failed: the lease is in jeopardy with
-/// [`Cause::NotReplicated`](crate::Cause::NotReplicated), and lost if the next ones fail, too.
+/// A grant that was not acknowledged in time is released, and acquiring the lock fails with
+/// [`ErrorKind::NotReplicated`](crate::ErrorKind::NotReplicated). A renewal that was not acknowledged has
+/// failed: the lease is in jeopardy with [`Cause::NotReplicated`](crate::Cause::NotReplicated), and lost if
+/// the next renewals fail, too.
 ///
-/// Only a Redis server with replicas can do it. What it gives and what not stands in
-/// `docs/guarantees.md`: with all replicas, no failover of Redis Sentinel forgets what counts; with
-/// fewer, one can.
+/// Only a Redis server with replicas supports it. The guarantees are described in `docs/guarantees.md`: with
+/// all replicas, no failover of Redis Sentinel loses a lock; with fewer, a failover can.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,37 +33,39 @@ use std::time::Duration;
 /// assert_ne!(both, Durability::default());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Durability {
-    /// The server that was asked.
+    /// Only the server that applied it.
     #[default]
     None,
-    /// Its replicas, too.
+    /// Also replicas.
     Replicas {
-        /// How many of them.
+        /// The number of replicas.
         count: ReplicaCount,
-        /// How long they have for it, from 1 ms up to the time between two renewals of the lease.
+        /// The timeout, from 1 ms up to the interval of renewals of the lease.
         timeout: Duration,
     },
 }
 
-/// How many replicas must acknowledge.
+/// The number of replicas that must acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReplicaCount {
-    /// So many, whichever they are.
+    /// This number of any replicas.
     Number(NonZeroU32),
-    /// As many as the store has ever seen at once: if one goes away, nothing is acknowledged until it
-    /// is back or the client is made anew.
+    /// The largest number of replicas at once so far: if one disappears, nothing is acknowledged until it is back
+    /// or the client is created again.
     All,
 }
 
 impl Durability {
-    /// Whether replicas have a part in it.
+    /// Whether replicas must acknowledge.
     #[must_use]
     pub const fn is_replicated(&self) -> bool {
         matches!(self, Self::Replicas { .. })
     }
 
-    /// Of two, the one that asks for more replicas.
+    /// The one of two that needs more replicas.
     pub(crate) fn or_stricter(self, other: Self) -> Self {
         match other.weight().cmp(&self.weight()) {
             Ordering::Greater => other,
@@ -98,8 +99,9 @@ impl fmt::Display for ReplicaCount {
     }
 }
 
-/// A text that is no number of replicas.
+/// The error of a text that is not a number of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReplicaCountError;
 
 impl fmt::Display for ReplicaCountError {

@@ -1,11 +1,10 @@
-//! What must survive any input. `cargo fuzz` runs these on inputs that it searches for, the tests on
-//! inputs that they mutate.
+//! Entry points of the fuzz targets: no input may break them. The tests run them on mutated inputs.
 
 use leasehold_core::{ClientId, LeaseId, Name, ScopeName};
 
 pub use crate::store::redis::fuzzing::{address, answer, key, push};
 
-/// Texts as names, scopes and ids: what is accepted is kept as it is.
+/// Texts as names, scopes and ids: an accepted text is kept unchanged.
 pub fn name(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {
         return;

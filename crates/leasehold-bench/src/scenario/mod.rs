@@ -5,13 +5,25 @@ mod renew;
 mod uncontended;
 pub(crate) mod wakeup;
 
-pub(crate) use self::contention::Contention;
-pub(crate) use self::renew::Renew;
-pub(crate) use self::uncontended::Uncontended;
-pub(crate) use self::wakeup::Wakeup;
+use crate::Result;
+use crate::options::{Scenario, Settings};
+use crate::report::Report;
+use crate::target::Target;
 
 /// After so many locks a task yields to the others: a store in memory never makes it wait.
 const LOCKS_IN_A_ROW: u64 = 128;
+
+/// Measures what the settings say.
+pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
+    match settings.scenario {
+        Scenario::Uncontended | Scenario::Independent | Scenario::Watched => {
+            uncontended::measure(settings, target)
+        }
+        Scenario::Contended | Scenario::Many => contention::measure(settings, target),
+        Scenario::Wakeup => wakeup::measure(settings, target),
+        Scenario::Renew => renew::measure(settings, target),
+    }
+}
 
 /// Findings that are known, for tests of the figures.
 #[cfg(test)]

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use leasehold::watchdog::Watchdog;
 use serde_json::{Value, json};
 
 use super::LOCKS_IN_A_ROW;
 use crate::baseline::BaselineLock;
 use crate::format::{count, number, per, ratio, round, time, times};
 use crate::latencies::{Latencies, lock};
-use crate::options::Scenario;
+use crate::options::Settings;
 use crate::progress::Progress;
 use crate::report::{Column, Report};
 use crate::target::{Session, Target};
@@ -21,17 +20,6 @@ use crate::{Result, failed, runtime};
 /// Many, so that both sides see the same machine; not too many, as each begins and ends with tasks
 /// that do not all run.
 const SLICES: u32 = 20;
-
-/// Tasks with a lock each.
-#[derive(Clone, Debug)]
-pub(crate) struct Uncontended {
-    pub(crate) scenario: Scenario,
-    pub(crate) tasks: u16,
-    pub(crate) threads: u16,
-    pub(crate) duration: Duration,
-    /// If there is one, locks with it are compared with locks without.
-    pub(crate) watchdog: Option<Watchdog>,
-}
 
 /// One of the two sides that are compared.
 struct Side {
@@ -49,82 +37,80 @@ enum Lock {
     Baseline(BaselineLock),
 }
 
-impl Uncontended {
-    /// Acquires and releases in slices, both sides in turn: ours, other, other, ours and so on.
-    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
-        runtime(self.threads)?.block_on(async {
-            let plain = target.open().await?;
-            let session = match &self.watchdog {
-                Some(watchdog) => target.watched(&plain, watchdog).await?,
-                None => plain.clone(),
-            };
-            let names = match &self.watchdog {
-                Some(_) => ["watched", "not watched"],
-                None => ["leasehold", "bare calls"],
-            };
-            let [mut ours, mut other] = names.map(Side::new);
-            for task in 0..self.tasks {
-                ours.locks.push(Lock::Ours(session.mutex(task)?));
-                let name = format!("bare/{task}");
-                other.locks.push(match &self.watchdog {
-                    Some(_) => Lock::Ours(plain.mutex(name)?),
-                    None => Lock::Baseline(plain.baseline_lock(name)?),
-                });
-            }
-            let _progress = Progress::start("measuring");
-            for slice in 0..SLICES {
-                let side = match slice % 4 {
-                    0 | 3 => &mut ours,
-                    _ => &mut other,
-                };
-                side.run(self.duration / SLICES, &session).await?;
-                if slice < 2 {
-                    let locks = std::mem::take(&mut side.locks);
-                    *side = Side::new(side.name);
-                    side.locks = locks;
-                }
-            }
-            Ok(self.report(&session.store(), &ours, &other))
-        })
-    }
-
-    fn report(&self, store: &str, ours: &Side, other: &Side) -> Report {
-        let tasks = count(self.tasks, "task");
-        let workload = format!("{tasks} on {}", count(self.threads, "thread"));
-        let seconds = self.duration.as_secs_f64();
-        let mut report = Report::new(self.scenario, &workload, seconds, store);
-        report.add_all(ours.figures());
-        report.add_all(json!({
-            "tasks": self.tasks,
-            "threads": self.threads,
-            "raw": other.figures(),
-            "ratio": {
-                "throughput": ratio(ours.per_second(), other.per_second()),
-                "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
-            },
-        }));
-        let (we, they) = (ours.name, other.name);
-        let sides = [(we, ""), (they, "raw")];
-        let rate: Column<'_> = ("", "acquisitions_per_second", number);
-        report.table("acquisitions a second", &sides, &[rate]);
-        let columns = [("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us")];
-        let columns = columns.map(|(heading, path)| -> Column<'_> { (heading, path, time) });
-        report.table("one lock and release", &sides, &columns);
-        report.line(
-            &format!("acquisitions, {we} / {they}"),
-            "ratio.throughput",
-            times,
-        );
-        report.line(&format!("one takes, {we} / {they}"), "ratio.p50", times);
-        for (name, path) in sides {
-            let calls = format!("store calls for each acquisition, {name}");
-            let path = format!("{path}.commands_per_acquisition");
-            report.line(&calls, path.trim_matches('.'), |calls| {
-                format!("{calls:.2}")
+/// Acquires and releases in slices, both sides in turn: ours, other, other, ours and so on.
+pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
+    runtime(settings.threads)?.block_on(async {
+        let plain = target.open().await?;
+        let session = match &settings.watchdog {
+            Some(watchdog) => target.watched(&plain, watchdog).await?,
+            None => plain.clone(),
+        };
+        let names = match &settings.watchdog {
+            Some(_) => ["watched", "not watched"],
+            None => ["leasehold", "bare calls"],
+        };
+        let [mut ours, mut other] = names.map(Side::new);
+        for task in 0..settings.tasks {
+            ours.locks.push(Lock::Ours(session.mutex(task)?));
+            let name = format!("bare/{task}");
+            other.locks.push(match &settings.watchdog {
+                Some(_) => Lock::Ours(plain.mutex(name)?),
+                None => Lock::Baseline(plain.baseline_lock(name)?),
             });
         }
-        report
+        let _progress = Progress::start("measuring");
+        for slice in 0..SLICES {
+            let side = match slice % 4 {
+                0 | 3 => &mut ours,
+                _ => &mut other,
+            };
+            side.run(settings.duration / SLICES, &session).await?;
+            if slice < 2 {
+                let locks = std::mem::take(&mut side.locks);
+                *side = Side::new(side.name);
+                side.locks = locks;
+            }
+        }
+        Ok(report(settings, &session.store(), &ours, &other))
+    })
+}
+
+fn report(settings: &Settings, store: &str, ours: &Side, other: &Side) -> Report {
+    let tasks = count(settings.tasks, "task");
+    let workload = format!("{tasks} on {}", count(settings.threads, "thread"));
+    let seconds = settings.duration.as_secs_f64();
+    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    report.add_all(ours.figures());
+    report.add_all(json!({
+        "tasks": settings.tasks,
+        "threads": settings.threads,
+        "raw": other.figures(),
+        "ratio": {
+            "throughput": ratio(ours.per_second(), other.per_second()),
+            "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
+        },
+    }));
+    let (we, they) = (ours.name, other.name);
+    let sides = [(we, ""), (they, "raw")];
+    let rate: Column<'_> = ("", "acquisitions_per_second", number);
+    report.table("acquisitions a second", &sides, &[rate]);
+    let columns = [("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us")];
+    let columns = columns.map(|(heading, path)| -> Column<'_> { (heading, path, time) });
+    report.table("one lock and release", &sides, &columns);
+    report.line(
+        &format!("acquisitions, {we} / {they}"),
+        "ratio.throughput",
+        times,
+    );
+    report.line(&format!("one takes, {we} / {they}"), "ratio.p50", times);
+    for (name, path) in sides {
+        let calls = format!("store calls for each acquisition, {name}");
+        let path = format!("{path}.commands_per_acquisition");
+        report.line(&calls, path.trim_matches('.'), |calls| {
+            format!("{calls:.2}")
+        });
     }
+    report
 }
 
 impl Side {
@@ -219,17 +205,16 @@ mod tests {
     use leasehold_testkit::RedisServer;
 
     use super::*;
+    use crate::options::Scenario;
 
-    fn bench(url: &str, scenario: Scenario, tasks: u16, threads: u16) -> Report {
-        let run = Uncontended {
-            scenario,
+    fn bench(url: &str, tasks: u16, threads: u16) -> Report {
+        let settings = Settings {
             tasks,
             threads,
             duration: Duration::from_secs(1),
-            watchdog: None,
+            ..Settings::of(Scenario::Independent)
         };
-        run.measure(&Target::new(url, None, "leasehold", "default"))
-            .unwrap()
+        measure(&settings, &Target::new(url, None, "leasehold", "default")).unwrap()
     }
 
     #[test]
@@ -240,14 +225,8 @@ mod tests {
         for micros in 1..=100 {
             lock(&side.latencies).record(Duration::from_micros(micros));
         }
-        let run = Uncontended {
-            scenario: Scenario::Uncontended,
-            tasks: 1,
-            threads: 1,
-            duration: Duration::from_secs(1),
-            watchdog: None,
-        };
-        let report = run.report("redis://host", &side, &Side::new("bare calls"));
+        let settings = Settings::of(Scenario::Uncontended);
+        let report = report(&settings, "redis://host", &side, &Side::new("bare calls"));
         report.check(&[
             ("acquisitions_per_second", 200.0),
             ("commands_per_acquisition", 1.5),
@@ -262,7 +241,7 @@ mod tests {
 
     #[test]
     fn memory_has_no_calls_and_many_threads_count_as_one() {
-        let report = bench("memory:", Scenario::Independent, 8, 2);
+        let report = bench("memory:", 8, 2);
         report.check_unknown(&["commands_per_acquisition"]);
         assert!(report.number("raw.acquisitions_per_second") > Some(0.0));
         report.check_bars(&["leasehold", "bare calls"]);
@@ -271,7 +250,7 @@ mod tests {
     #[test]
     fn a_run_leaves_no_lock_and_reports_no_password() {
         let server = RedisServer::options().requirepass("hunter2").start();
-        let report = bench(&server.url(), Scenario::Independent, 4, 1);
+        let report = bench(&server.url(), 4, 1);
         assert!(
             report
                 .at("store")

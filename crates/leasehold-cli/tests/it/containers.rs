@@ -79,7 +79,7 @@ fn a_file_that_is_a_mount_by_itself_is_refused() {
     let run = place.leasehold(["run", "--store", &inside, "job", "--", "true"]);
     let output = contained(&set_up, &run).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
-    let words = "mount its folder instead of the file";
+    let words = "mount its directory instead of the file";
     assert!(stderr(&output).contains(words), "{}", stderr(&output));
     let doctor = place.leasehold(["doctor", "--store", &inside]);
     let output = contained(&set_up, &doctor).output().unwrap();

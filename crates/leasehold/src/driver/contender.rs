@@ -159,7 +159,7 @@ impl Driver {
         key: &Key,
         change: impl FnOnce(&mut Backoff, Instant) -> T,
     ) -> Option<T> {
-        if self.store.idempotent_acquire() {
+        if self.store.capabilities().idempotent_acquire {
             return None;
         }
         let now = self.clock.now();
@@ -467,9 +467,8 @@ impl Contender {
         Ok(hold)
     }
 
-    /// Lets the next in line ask, in one round trip with the release of the lease before if the store
-    /// has a queue: whoever waits there comes first. Answers the reply to the release; `None` if nobody
-    /// waits here.
+    /// Lets the next in line ask, in one round trip with the release of the lease before: whoever
+    /// waits elsewhere comes first. Answers the reply to the release; `None` if nobody waits here.
     pub(super) fn follow(
         driver: &Arc<Driver>,
         head: Head<MutexQueues>,
@@ -489,11 +488,7 @@ impl Contender {
             Some(busy)
         });
         let ((head, next), mut acquisition) = next.zip(acquisition)?;
-        let released = match driver.store.idempotent_acquire() {
-            true => acquisition.post_after(release.clone()),
-            // Together they would leave no moment in which another process can take the lock.
-            false => driver.batcher.post(release.clone()),
-        };
+        let released = acquisition.post_after(release.clone());
         let mut contender = Self::new(Some(head));
         contender.acquisition = Some(acquisition);
         // If it has left in this moment, its turn goes on to the next.

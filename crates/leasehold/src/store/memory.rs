@@ -1,4 +1,4 @@
-//! The memory store: for tests, and for programs of one process.
+//! The memory store, for tests and for programs of one process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use crate::store::api::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// How many records there may be before the first look for ones that can go.
-const SWEEP_MIN: usize = 1024;
+/// The number of records from which free ones are removed.
+const GC_MIN: usize = 1024;
 
 /// Lock records in the memory of this process.
 ///
@@ -32,21 +32,21 @@ const SWEEP_MIN: usize = 1024;
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    /// The store's time at the clock's start. The wall clock is read once, so that setting it
-    /// moves no lease.
+    /// The time of the store at the start of the clock. The wall clock is read once, so that setting it does not
+    /// move leases.
     start: Duration,
     tables: Mutex<Tables>,
 }
 
-/// Who is to be told what.
-type News = (Arc<dyn Listener>, Event);
+/// Notifications to send.
+type Notification = (Arc<dyn Listener>, Event);
 
 #[derive(Debug, Default)]
 struct Tables {
     records: HashMap<Key, Record>,
     clients: HashMap<ClientId, (ClientInfo, StoreTime)>,
     listeners: HashMap<ClientId, Weak<dyn Listener>>,
-    sweep_at: usize,
+    gc_at: usize,
 }
 
 impl MemoryStore {
@@ -56,7 +56,7 @@ impl MemoryStore {
         Self::with_clock(Arc::new(BootClock))
     }
 
-    /// An empty store on a clock of the caller's, for tests that drive the time.
+    /// An empty store on another clock, for tests that control the time.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let wall = SystemTime::now()
@@ -87,8 +87,7 @@ impl MemoryStore {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        // A panic while it was locked cannot have left a record half changed: each is changed by
-        // one call of a pure function.
+        // A panic cannot leave a record half changed: each is changed by one call of a pure function.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,14 +97,14 @@ impl MemoryStore {
         }
         let mut tables = self.tables();
         let now = self.now();
-        let mut news = Vec::new();
+        let mut notifications = Vec::new();
         let replies = batch
             .iter()
-            .map(|request| tables.apply(request, now, &mut news))
+            .map(|request| tables.apply(request, now, &mut notifications))
             .collect();
-        tables.sweep(now);
+        tables.collect_garbage(now);
         drop(tables);
-        for (listener, event) in news {
+        for (listener, event) in notifications {
             listener.notify(event);
         }
         replies
@@ -119,7 +118,12 @@ impl Default for MemoryStore {
 }
 
 impl Tables {
-    fn apply(&mut self, request: &Request, now: StoreTime, news: &mut Vec<News>) -> Reply {
+    fn apply(
+        &mut self,
+        request: &Request,
+        now: StoreTime,
+        notifications: &mut Vec<Notification>,
+    ) -> Reply {
         let Self {
             records, listeners, ..
         } = self;
@@ -129,20 +133,21 @@ impl Tables {
             None => records.entry(request.key.clone()).or_default(),
         };
         let outcome = mutex::apply(record, &request.op, now, |notice| {
-            let told = listener(notice.lease().client);
-            let reached = told.is_some();
-            news.extend(told.map(|told| (told, Event::Notice(request.key.clone(), *notice))));
-            reached
+            let listener = listener(notice.lease().client);
+            let reachable = listener.is_some();
+            let event = Event::Notice(request.key.clone(), *notice);
+            notifications.extend(listener.map(|listener| (listener, event)));
+            reachable
         });
         Reply::Applied { outcome, now }
     }
 
-    /// Drops what no longer matters, once the table has doubled since the last look.
+    /// Removes free records and expired clients, whenever the table has doubled since the last time.
     ///
-    /// A free record matters as long as its counter is ahead of the clock. The clock of this store
-    /// never goes back, so after that a new record would give out the same tokens.
-    fn sweep(&mut self, now: StoreTime) {
-        if self.records.len() < self.sweep_at.max(SWEEP_MIN) {
+    /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
+    /// back, so after that a new record would give out the same tokens.
+    fn collect_garbage(&mut self, now: StoreTime) {
+        if self.records.len() < self.gc_at.max(GC_MIN) {
             return;
         }
         self.records.retain(|_, record| {
@@ -152,7 +157,7 @@ impl Tables {
             counts || record.holder(now).is_some() || now < record.queue.until()
         });
         self.clients.retain(|_, (_, until)| now < *until);
-        self.sweep_at = self.records.len() * 2;
+        self.gc_at = self.records.len() * 2;
     }
 
     fn entry(&self, key: &Key, now: StoreTime) -> Option<Entry> {

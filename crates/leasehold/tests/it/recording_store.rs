@@ -97,15 +97,6 @@ impl RecordingStore {
         batches.iter().map(verbs).collect()
     }
 
-    /// The batches in which a lease is released and the next waiter of its process asks, in this order.
-    pub(crate) fn release_and_acquire(&self) -> Vec<Vec<&'static str>> {
-        match self.inner.idempotent_acquire() {
-            true => vec![vec!["release", "acquire"]],
-            // Without a queue in the store another process would never be granted the lock.
-            false => vec![vec!["release"], vec!["acquire"]],
-        }
-    }
-
     /// Forgets what was noted, so that a test sees what comes from here on.
     pub(crate) fn clear(&self) {
         let mut noted = self.noted();

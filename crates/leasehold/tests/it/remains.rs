@@ -26,9 +26,13 @@ fn key(name: &str) -> Key {
 
 async fn apply(store: &dyn Store, name: &str, op: Op) -> Outcome {
     let request = Request::new(key(name), op);
-    match store.apply(vec![request]).await.remove(0) {
-        Reply::Applied { outcome, .. } => outcome,
-        other => panic!("{other:?}"),
+    loop {
+        match store.apply(vec![request.clone()]).await.remove(0) {
+            Reply::Applied { outcome, .. } => return outcome,
+            // Other tests keep the disk busy.
+            Reply::Rejected(error) if error.is_transient_refusal() => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
 

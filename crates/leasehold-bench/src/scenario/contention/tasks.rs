@@ -8,16 +8,17 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::Role;
 use super::names::Names;
 use crate::clock::{Moment, Window};
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::{Latencies, lock};
 use crate::metrics_recorder::{self, HANDOFFS};
+use crate::options::Settings;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::sleep::SleepTimer;
 use crate::target::{Session, Target};
 use crate::worker::{Orders, reply};
+use crate::workers::Job;
 use crate::{Result, failed};
 
 /// The number of waits that a task keeps before it records them: few locks, little memory.
@@ -72,8 +73,8 @@ struct Task {
 }
 
 /// Takes part as a worker.
-pub(crate) async fn serve(target: &Target, role: &Role, orders: &mut Orders) -> Result<()> {
-    let tasks = Tasks::open(target, role).await?;
+pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
+    let tasks = Tasks::open(&job.target, &job.settings, job.number).await?;
     reply(&())?;
     let Some(window) = orders.next().await? else {
         return Ok(());
@@ -84,19 +85,21 @@ pub(crate) async fn serve(target: &Target, role: &Role, orders: &mut Orders) -> 
 }
 
 impl Tasks {
-    pub(super) async fn open(target: &Target, role: &Role) -> Result<Self> {
+    pub(super) async fn open(target: &Target, settings: &Settings, number: u16) -> Result<Self> {
         metrics_recorder::install();
         let session = target.open().await?;
-        let locks: Result<Vec<_>> = (0..role.names).map(|name| session.mutex(name)).collect();
-        let tasks: Result<Vec<_>> = (0..role.tasks)
-            .map(|task| Task::new(u64::from(role.number) << 32 | u64::from(task)))
+        let locks: Result<Vec<_>> = (0..settings.names)
+            .map(|name| session.mutex(name))
+            .collect();
+        let tasks: Result<Vec<_>> = (0..settings.tasks)
+            .map(|task| Task::new(u64::from(number) << 32 | u64::from(task)))
             .collect();
         Ok(Self {
             shared: Arc::new(Shared {
-                names: Names::new(role.names),
-                check: ExclusionCheck::new(role.names),
+                names: Names::new(settings.names),
+                check: ExclusionCheck::new(settings.names),
                 locks: locks?,
-                section: role.section,
+                section: settings.section,
                 waits: Mutex::new(Latencies::new()),
             }),
             tasks: tasks?,

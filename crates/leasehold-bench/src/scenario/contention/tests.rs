@@ -1,19 +1,17 @@
 //! The figures of contention, from counts that are known and from tasks of this process.
 
+use super::report::report;
 use super::tasks::Counts;
 use super::*;
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::Latencies;
+use crate::options::Scenario;
 
-fn contention(processes: u16) -> Contention {
-    Contention {
-        scenario: Scenario::Contended,
-        names: 1,
+fn settings(processes: u16) -> Settings {
+    Settings {
         processes,
-        tasks: 2,
-        threads: 1,
         section: Duration::from_millis(1),
-        duration: Duration::from_secs(2),
+        ..Settings::of(Scenario::Contended)
     }
 }
 
@@ -41,7 +39,7 @@ fn share(by_task: [u64; 2], wait_us: u64) -> Share {
 #[test]
 fn figures_are_what_was_counted() {
     let shares = [share([200, 280], 100), share([360, 360], 300)];
-    let report = contention(2).report("redis://host", &shares);
+    let report = report(&settings(2), "redis://host", &shares);
     report.check(&[
         ("acquisitions", 1_200.0),
         ("acquisitions_per_second", 600.0),
@@ -78,7 +76,7 @@ fn figures_are_what_was_counted() {
 fn figures_that_were_not_counted_are_null() {
     let mut shares = [share([1, 2], 3), share([4, 5], 6)];
     shares[1].calls = None;
-    let report = contention(2).report("memory:", &shares);
+    let report = report(&settings(2), "memory:", &shares);
     report.check_unknown(&["commands_per_acquisition"]);
     assert!(
         report
@@ -89,7 +87,7 @@ fn figures_that_were_not_counted_are_null() {
 
 #[test]
 fn no_acquisition_is_not_a_division_by_zero() {
-    let report = contention(1).report("redis://host", &[share([0, 0], 0)]);
+    let report = report(&settings(1), "redis://host", &[share([0, 0], 0)]);
     report.check(&[
         ("acquisitions_per_second", 0.0),
         ("fairness.task_departure", 0.0),
@@ -105,7 +103,7 @@ fn a_broken_lock_is_a_failure() {
     check.acquired(0, 2);
     let mut shares = [share([1, 2], 3), share([4, 5], 6)];
     shares[0].observations = check.observations();
-    let report = contention(2).report("redis://host", &shares);
+    let report = report(&settings(2), "redis://host", &shares);
     assert_eq!(report.at("exclusion.held"), Some(&false.into()));
     assert!(report.failure().unwrap().contains("1 holders at once"));
     assert!(report.text().contains("BROKEN"));
@@ -115,14 +113,14 @@ fn a_broken_lock_is_a_failure() {
 #[test]
 fn tasks_of_one_process_exclude_each_other() {
     let target = Target::new("memory:", None, "leasehold", "default");
-    let contention = Contention {
+    let settings = Settings {
         tasks: 8,
         threads: 2,
         section: Duration::from_micros(100),
         duration: Duration::from_millis(300),
-        ..contention(1)
+        ..settings(1)
     };
-    let report = contention.measure(&target).unwrap();
+    let report = measure(&settings, &target).unwrap();
     assert_eq!(report.failure(), None);
     let acquisitions = report.number("acquisitions");
     assert!(acquisitions > Some(0.0) && report.number("exclusion.acquisitions") >= acquisitions);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use leasehold::Guard;
 use tokio::task::JoinSet;
 
-use super::Renew;
 use crate::latencies::lock;
+use crate::options::Settings;
 use crate::progress::Progress;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::target::{Session, Target};
@@ -33,19 +33,22 @@ struct Taking {
 }
 
 /// Takes all locks, with many tasks at once. Returns the guards, and how long it took.
-pub(super) async fn take_all(renew: &Renew, session: &Session) -> Result<(Vec<Guard>, Duration)> {
+pub(super) async fn take_all(
+    settings: &Settings,
+    session: &Session,
+) -> Result<(Vec<Guard>, Duration)> {
     let taking = Taking {
         session: session.clone(),
-        ttl: renew.ttl,
-        leases: renew.leases,
+        ttl: settings.ttl,
+        leases: settings.leases,
         next: Arc::default(),
         // As large as it will be: its growth would look like memory of the leases.
-        guards: Arc::new(Mutex::new(Vec::with_capacity(renew.leases as usize))),
+        guards: Arc::new(Mutex::new(Vec::with_capacity(settings.leases as usize))),
     };
     let _progress = Progress::start("taking the locks");
     let start = Instant::now();
     let mut tasks = JoinSet::new();
-    for _ in 0..renew.tasks {
+    for _ in 0..settings.tasks {
         tasks.spawn(taking.clone().run());
     }
     while let Some(task) = tasks.join_next().await {

@@ -22,6 +22,7 @@ use super::LOCKS_IN_A_ROW;
 use crate::clock::Moment;
 use crate::latencies::Latencies;
 use crate::metrics_recorder::{self, JEOPARDY, LOST, RENEWAL_BATCHES, RENEWALS};
+use crate::options::Settings;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::server_stats::ServerStats;
@@ -36,18 +37,6 @@ const WARM_UP: u32 = 5;
 
 /// The name of another lock.
 const OTHER: &str = "other";
-
-/// Very many locks, held by one process.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Renew {
-    pub(crate) leases: u32,
-    pub(crate) ttl: Duration,
-    /// The number of tasks that take the locks.
-    pub(crate) tasks: u16,
-    pub(crate) threads: u16,
-    /// The time for which renewals are observed.
-    pub(crate) duration: Duration,
-}
 
 /// The findings of a run.
 #[derive(Debug)]
@@ -91,66 +80,64 @@ struct Pairs {
     latencies: Latencies,
 }
 
-impl Renew {
-    /// Takes the locks, holds them and releases them.
-    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
-        runtime(self.threads)?.block_on(async {
-            metrics_recorder::install();
-            let session = target.open().await?;
-            let store = session.store();
-            let findings = self.findings(target, session).await?;
-            Ok(self.report(&store, &findings))
-        })
-    }
+/// Takes the locks, holds them and releases them.
+pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
+    runtime(settings.threads)?.block_on(async {
+        metrics_recorder::install();
+        let session = target.open().await?;
+        let store = session.store();
+        let findings = findings(settings, target, session).await?;
+        Ok(report::report(settings, &store, &findings))
+    })
+}
 
-    async fn findings(&self, target: &Target, session: Session) -> Result<Findings> {
-        let progress = Progress::start("measuring");
-        let warm_up = self.duration / PAIRS / WARM_UP;
-        Pairs::new().repeat(&session, warm_up).await?;
-        let mut alone = Pairs::new();
-        alone
-            .repeat(&session, self.duration / PAIRS - warm_up)
-            .await?;
-        drop(progress);
+async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {
+    let progress = Progress::start("measuring");
+    let warm_up = settings.duration / PAIRS / WARM_UP;
+    Pairs::new().repeat(&session, warm_up).await?;
+    let mut alone = Pairs::new();
+    alone
+        .repeat(&session, settings.duration / PAIRS - warm_up)
+        .await?;
+    drop(progress);
 
-        let before = resources::resident();
-        let totals = || [JEOPARDY.value(), LOST.value()];
-        let totals_before = totals();
-        let (guards, taking) = leases::take_all(self, &session).await?;
-        let taken = resources::resident();
+    let before = resources::resident();
+    let totals = || [JEOPARDY.value(), LOST.value()];
+    let totals_before = totals();
+    let (guards, taking) = leases::take_all(settings, &session).await?;
+    let taken = resources::resident();
 
-        let progress = Progress::start("measuring");
-        // The lags of the time before.
-        metrics_recorder::take_renewal_lags();
-        let start = Usage::now(&session).await?;
-        tokio::time::sleep(self.duration).await;
-        let observed = Usage::now(&session).await?.since(&start);
-        let lag = metrics_recorder::take_renewal_lags();
-        let renewed = resources::resident();
-        let slices = slices::run(&session, &guards, self.ttl, self.duration).await?;
-        drop(progress);
-        let [jeopardy, lost] = totals();
-        let held = guards.iter().filter(|guard| !guard.state().is_lost());
-        let held = held.count();
+    let progress = Progress::start("measuring");
+    // The lags of the time before.
+    metrics_recorder::take_renewal_lags();
+    let start = Usage::now(&session).await?;
+    tokio::time::sleep(settings.duration).await;
+    let observed = Usage::now(&session).await?.since(&start);
+    let lag = metrics_recorder::take_renewal_lags();
+    let renewed = resources::resident();
+    let slices = slices::run(&session, &guards, settings.ttl, settings.duration).await?;
+    drop(progress);
+    let [jeopardy, lost] = totals();
+    let held = guards.iter().filter(|guard| !guard.state().is_lost());
+    let held = held.count();
 
-        let (session, releasing) = leases::release_all(target, session, guards).await?;
-        let left = session.held().await?;
-        leases::remove_counters(&session, self.leases).await?;
-        alone.repeat(&session, self.duration / PAIRS).await?;
-        Ok(Findings {
-            taking,
-            resident: [before, taken, renewed],
-            observed,
-            lag,
-            slices,
-            alone,
-            jeopardy: jeopardy - totals_before[0],
-            lost: lost - totals_before[1],
-            held,
-            releasing,
-            left,
-        })
-    }
+    let (session, releasing) = leases::release_all(target, session, guards).await?;
+    let left = session.held().await?;
+    leases::remove_counters(&session, settings.leases).await?;
+    alone.repeat(&session, settings.duration / PAIRS).await?;
+    Ok(Findings {
+        taking,
+        resident: [before, taken, renewed],
+        observed,
+        lag,
+        slices,
+        alone,
+        jeopardy: jeopardy - totals_before[0],
+        lost: lost - totals_before[1],
+        held,
+        releasing,
+        left,
+    })
 }
 
 impl Usage {

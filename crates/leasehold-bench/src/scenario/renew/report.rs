@@ -6,93 +6,92 @@ use leasehold::Guard;
 use serde_json::{Value, json};
 
 use super::slices::{Slices, Work};
-use super::{Findings, Pairs, Renew};
+use super::{Findings, Pairs};
 use crate::format::{count, fine, number, per, ratio, round, time, times};
-use crate::options::Scenario;
+use crate::options::Settings;
 use crate::report::{Report, SPREAD};
 
-impl Renew {
-    pub(super) fn report(&self, store: &str, findings: &Findings) -> Report {
-        let leases = count(self.leases, "lease");
-        let workload = format!("{leases} with a ttl of {} s", self.ttl.as_secs_f64());
-        let seconds = round(findings.observed.duration.as_secs_f64());
-        let mut report = Report::new(Scenario::Renew, &workload, seconds, store);
-        let rate = |took: Duration| {
-            let seconds = took.as_secs_f64();
-            let per_second = round(f64::from(self.leases) / seconds.max(1e-9));
-            json!({"seconds": round(seconds), "per_second": per_second})
-        };
-        let Findings {
-            jeopardy,
-            lost,
-            held,
-            left,
-            ..
-        } = *findings;
-        report.add_all(json!({
-            "leases": self.leases,
-            "ttl_ms": self.ttl.as_secs_f64() * 1e3,
-            "tasks": self.tasks,
-            "threads": self.threads,
-            "taken": rate(findings.taking),
-            "held": self.held(findings),
-            "trouble": {"jeopardy": jeopardy, "lost": lost, "held": held},
-            "memory": self.memory(findings.resident),
-            "renewal": renewal(&findings.slices),
-            "pairs": pairs(&findings.alone, &findings.slices.pairs),
-            "released": rate(findings.releasing),
-            "left": left,
-        }));
-        add_text(&mut report);
-        let not_held = (self.leases as usize).saturating_sub(held) as u64;
-        if not_held > 0 || lost > 0 || left > 0 {
-            report.fail(format!(
-                "leases were not held to their end: {} lost, and {left} still there after their release",
-                not_held.max(lost)
-            ));
-        }
-        report
+pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Report {
+    let leases = count(settings.leases, "lease");
+    let workload = format!("{leases} with a ttl of {} s", settings.ttl.as_secs_f64());
+    let seconds = round(findings.observed.duration.as_secs_f64());
+    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    let rate = |took: Duration| {
+        let seconds = took.as_secs_f64();
+        let per_second = round(f64::from(settings.leases) / seconds.max(1e-9));
+        json!({"seconds": round(seconds), "per_second": per_second})
+    };
+    let Findings {
+        jeopardy,
+        lost,
+        held,
+        left,
+        ..
+    } = *findings;
+    report.add_all(json!({
+        "leases": settings.leases,
+        "ttl_ms": settings.ttl.as_secs_f64() * 1e3,
+        "tasks": settings.tasks,
+        "threads": settings.threads,
+        "taken": rate(findings.taking),
+        "held": held_figures(settings, findings),
+        "trouble": {"jeopardy": jeopardy, "lost": lost, "held": held},
+        "memory": memory(settings, findings.resident),
+        "renewal": renewal(&findings.slices),
+        "pairs": pairs(&findings.alone, &findings.slices.pairs),
+        "released": rate(findings.releasing),
+        "left": left,
+    }));
+    add_text(&mut report);
+    let not_held = (settings.leases as usize).saturating_sub(held) as u64;
+    if not_held > 0 || lost > 0 || left > 0 {
+        report.fail(format!(
+            "leases were not held to their end: {} lost, and {left} still there after their \
+             release",
+            not_held.max(lost)
+        ));
     }
+    report
+}
 
-    /// What was used and done while there was nothing to do but renewals.
-    fn held(&self, findings: &Findings) -> Value {
-        let used = &findings.observed;
-        let seconds = used.duration.as_secs_f64().max(1e-9);
-        let core = |cpu: Duration| fine(cpu.as_secs_f64() / seconds);
-        let each = per(used.renewals, self.leases.into());
-        // By the library's own count, else every call is one.
-        let batches = Some(used.batches).filter(|batches| *batches > 0);
-        let batches = batches.or(used.calls).filter(|batches| *batches > 0);
-        json!({
-            "process_cpu": core(used.cpu),
-            "server_cpu": used.server.map(|stats| core(stats.cpu)),
-            "renewals": used.renewals,
-            "renewed_every_s": (each > 0.0).then(|| round(seconds / each)),
-            "calls": used.calls,
-            "calls_per_10_s": used.calls.map(|calls| round(per(calls, 1) / seconds * 10.0)),
-            "renewals_per_batch": batches.map(|batches| round(per(used.renewals, batches))),
-            "lag": findings.lag.spread(),
-        })
-    }
+/// What was used and done while there was nothing to do but renewals.
+fn held_figures(settings: &Settings, findings: &Findings) -> Value {
+    let used = &findings.observed;
+    let seconds = used.duration.as_secs_f64().max(1e-9);
+    let core = |cpu: Duration| fine(cpu.as_secs_f64() / seconds);
+    let each = per(used.renewals, settings.leases.into());
+    // By the library's own count, else every call is one.
+    let batches = Some(used.batches).filter(|batches| *batches > 0);
+    let batches = batches.or(used.calls).filter(|batches| *batches > 0);
+    json!({
+        "process_cpu": core(used.cpu),
+        "server_cpu": used.server.map(|stats| core(stats.cpu)),
+        "renewals": used.renewals,
+        "renewed_every_s": (each > 0.0).then(|| round(seconds / each)),
+        "calls": used.calls,
+        "calls_per_10_s": used.calls.map(|calls| round(per(calls, 1) / seconds * 10.0)),
+        "renewals_per_batch": batches.map(|batches| round(per(used.renewals, batches))),
+        "lag": findings.lag.spread(),
+    })
+}
 
-    /// The bytes of the process, and of each lease.
-    fn memory(&self, resident: [Option<u64>; 3]) -> Option<Value> {
-        let [before, taken, renewed] = resident;
-        let (before, taken, renewed) = (before?, taken?, renewed?);
-        let guard = size_of::<Guard>();
-        let beyond = |after: u64| {
-            let each = per(after.saturating_sub(before), self.leases.into());
-            round((each - per(guard as u64, 1)).max(0.0))
-        };
-        Some(json!({
-            "before": before,
-            "taken": taken,
-            "renewed": renewed,
-            "guard": guard,
-            "beyond_guard": beyond(renewed),
-            "beyond_guard_taken": beyond(taken),
-        }))
-    }
+/// The bytes of the process, and of each lease.
+fn memory(settings: &Settings, resident: [Option<u64>; 3]) -> Option<Value> {
+    let [before, taken, renewed] = resident;
+    let (before, taken, renewed) = (before?, taken?, renewed?);
+    let guard = size_of::<Guard>();
+    let beyond = |after: u64| {
+        let each = per(after.saturating_sub(before), settings.leases.into());
+        round((each - per(guard as u64, 1)).max(0.0))
+    };
+    Some(json!({
+        "before": before,
+        "taken": taken,
+        "renewed": renewed,
+        "guard": guard,
+        "beyond_guard": beyond(renewed),
+        "beyond_guard_taken": beyond(taken),
+    }))
 }
 
 /// What a renewal costs the server, ours and bare.

@@ -4,6 +4,7 @@ use leasehold::Guard;
 
 use super::slices::Work;
 use super::*;
+use crate::options::Scenario;
 use crate::scenario::known::{latencies, stats};
 
 fn pairs(millis: u64, micros: [u64; 5]) -> Pairs {
@@ -50,14 +51,7 @@ fn findings() -> Findings {
 }
 
 fn report(findings: &Findings) -> Report {
-    let renew = Renew {
-        leases: 1_000,
-        ttl: Duration::from_secs(30),
-        tasks: 256,
-        threads: 1,
-        duration: Duration::from_secs(20),
-    };
-    renew.report("redis://host", findings)
+    report::report(&Settings::of(Scenario::Renew), "redis://host", findings)
 }
 
 #[test]

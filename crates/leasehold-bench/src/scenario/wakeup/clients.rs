@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::holds::Hold;
-use super::{HELD, Role, TTL};
+use super::{HELD, TTL, part_of};
 use crate::baseline::BaselineLock;
 use crate::clock::{Moment, Window};
 use crate::latencies::Latencies;
 use crate::sleep::SleepTimer;
-use crate::target::{Session, Target};
+use crate::target::Session;
 use crate::worker::{Orders, reply};
+use crate::workers::Job;
 use crate::{Result, failed};
 
 /// The lock that passes to and fro.
@@ -68,17 +69,19 @@ struct Client {
 }
 
 /// Takes part as a worker.
-pub(crate) async fn serve(target: &Target, role: Role, orders: &mut Orders) -> Result<()> {
-    let first = target.open().await?;
+pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
+    let first = job.target.open().await?;
+    // One more than waiters, as one holds while all others wait.
+    let count = part_of(job.number, job.settings.waiters + 1);
     let mut clients = Clients {
-        number: role.number,
-        clients: Vec::with_capacity(role.clients.into()),
+        number: job.number,
+        clients: Vec::with_capacity(count.into()),
     };
-    for number in 0..role.clients {
-        let name = format!("bare/{}/{number}", role.number);
+    for number in 0..count {
+        let name = format!("bare/{}/{number}", job.number);
         let session = match number {
             0 => first.clone(),
-            _ => target.open_beside(&first).await?,
+            _ => job.target.open_beside(&first).await?,
         };
         clients.clients.push(Client::new(session, &name)?);
     }
@@ -116,7 +119,7 @@ impl Clients {
 
     /// The number of clients of this process, of so many in both.
     fn part_of(&self, clients: u16) -> usize {
-        let part = usize::from(Role::part_of(self.number, clients));
+        let part = usize::from(part_of(self.number, clients));
         part.min(self.clients.len())
     }
 

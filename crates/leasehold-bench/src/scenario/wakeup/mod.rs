@@ -12,19 +12,18 @@ mod tests;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use self::clients::serve;
 use self::clients::{Order, Slice, SliceResult};
 use crate::Result;
 use crate::clock::Window;
 use crate::latencies::Latencies;
+use crate::options::Settings;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::runtime;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
-use crate::workers::{self, Workers};
+use crate::workers::Workers;
 
 /// The rounds of a run, each of some slices.
 const ROUNDS: u32 = 4;
@@ -49,26 +48,10 @@ const TTLS: u32 = 2;
 /// The lock that is held while all others wait.
 const HELD: &str = "held";
 
-/// A lock that passes from client to client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wakeup {
-    pub(crate) waiters: u16,
-    pub(crate) duration: Duration,
-}
-
-/// The part of one of the two processes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Role {
-    /// 0 or 1.
-    number: u16,
-    clients: u16,
-}
-
-impl Role {
-    /// Its part of so many clients. If they are odd, the first process has one more.
-    fn part_of(number: u16, clients: u16) -> u16 {
-        (clients + 1 - number) / 2
-    }
+/// The part of one of the two processes, 0 or 1, of so many clients. If they are odd, the first has one
+/// more.
+fn part_of(number: u16, clients: u16) -> u16 {
+    (clients + 1 - number) / 2
 }
 
 /// The findings of a run.
@@ -104,34 +87,27 @@ struct Run {
     hold: Duration,
 }
 
-impl Wakeup {
-    /// Lets the lock pass to and fro.
-    pub(crate) fn measure(&self, target: &Target) -> Result<Report> {
-        // Beside holding one lock it only waits for the others.
-        runtime(1)?.block_on(async {
-            let session = target.open().await?;
-            let store = session.store();
-            let roles = [0, 1].map(|number| {
-                // One holds while all others wait.
-                let clients = Role::part_of(number, self.waiters + 1);
-                workers::Role::Wakeup(Role { number, clients })
-            });
-            let mut workers = Workers::start(target, 1, roles).await?;
-            let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
-            let slowest = round_trips.into_iter().max().unwrap_or_default();
-            let mut run = Run {
-                workers,
-                session,
-                slice: self.duration / (ROUNDS * SLICES),
-                hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
-            };
-            let progress = Progress::start("measuring");
-            let findings = run.findings(self.waiters).await?;
-            drop(progress);
-            run.workers.finish().await?;
-            self.report(&store, &findings)
-        })
-    }
+/// Lets the lock pass to and fro.
+pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
+    // Beside holding one lock it only waits for the others.
+    runtime(1)?.block_on(async {
+        let session = target.open().await?;
+        let store = session.store();
+        let mut workers = Workers::start(target, settings, 2).await?;
+        let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
+        let slowest = round_trips.into_iter().max().unwrap_or_default();
+        let mut run = Run {
+            workers,
+            session,
+            slice: settings.duration / (ROUNDS * SLICES),
+            hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
+        };
+        let progress = Progress::start("measuring");
+        let findings = run.findings(settings.waiters).await?;
+        drop(progress);
+        run.workers.finish().await?;
+        report::report(settings, &store, &findings)
+    })
 }
 
 impl Run {

@@ -4,87 +4,83 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Findings, TTL, TTLS, Wakeup, Work};
+use super::{Findings, TTL, TTLS, Work};
 use crate::Result;
 use crate::format::{count, fine, number, per, ratio, round, time, times};
-use crate::options::Scenario;
+use crate::options::Settings;
 use crate::report::{Report, SPREAD};
 
-impl Wakeup {
-    pub(super) fn report(&self, store: &str, findings: &Findings) -> Result<Report> {
-        let (wake_ups, round_trips) = (&findings.wake_ups, &findings.round_trips);
-        if wake_ups.count() == 0 || round_trips.count() == 0 {
-            return Err(
-                "no client was woken in that time; measure for longer with --seconds".into(),
-            );
-        }
-        let (one, many) = (&findings.one, &findings.many);
-        let many = (self.waiters > 1).then_some(many);
-        let cpu = |work: &Work| work.server_us(|stats| stats.cpu);
-        let cpu_ratio = many.and_then(cpu).zip(cpu(one));
-        let ratio_at = |quantile| {
-            ratio(
-                wake_ups.quantile_us(quantile),
-                round_trips.quantile_us(quantile),
-            )
-        };
-        let chances = u64::from(self.waiters) * u64::from(TTLS);
-        let requests = findings.requests;
-        let workload = format!("{} in 2 processes", count(self.waiters + 1, "client"));
-        let seconds = self.duration.as_secs_f64();
-        let mut report = Report::new(Scenario::Wakeup, &workload, seconds, store);
-        report.add_all(json!({
-            "waiters": self.waiters,
-            "pause_us": round(findings.hold.as_secs_f64() * 1e6),
-            "wake_up": wake_ups.spread(),
-            "round_trip": round_trips.spread(),
-            "ping": findings.pings.spread(),
-            "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},
-            "one_waiter": one.figures(1),
-            "many_waiters": many.map(|work| work.figures(self.waiters)),
-            "server_cpu_ratio": cpu_ratio.map(|(many, one)| ratio(many, one)),
-            "asleep": {
-                "waiters": self.waiters,
-                "ttl_ms": TTL.as_secs_f64() * 1e3,
-                "ttls": TTLS,
-                "requests": requests,
-                "requests_per_waiter_and_ttl":
-                    requests.map(|requests| round(per(requests, chances))),
-            },
-        }));
-        self.add_text(&mut report);
-        Ok(report)
+pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Result<Report> {
+    let (wake_ups, round_trips) = (&findings.wake_ups, &findings.round_trips);
+    if wake_ups.count() == 0 || round_trips.count() == 0 {
+        return Err("no client was woken in that time; measure for longer with --seconds".into());
     }
+    let (one, many) = (&findings.one, &findings.many);
+    let many = (settings.waiters > 1).then_some(many);
+    let cpu = |work: &Work| work.server_us(|stats| stats.cpu);
+    let cpu_ratio = many.and_then(cpu).zip(cpu(one));
+    let ratio_at = |quantile| {
+        ratio(
+            wake_ups.quantile_us(quantile),
+            round_trips.quantile_us(quantile),
+        )
+    };
+    let chances = u64::from(settings.waiters) * u64::from(TTLS);
+    let requests = findings.requests;
+    let workload = format!("{} in 2 processes", count(settings.waiters + 1, "client"));
+    let seconds = settings.duration.as_secs_f64();
+    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    report.add_all(json!({
+        "waiters": settings.waiters,
+        "pause_us": round(findings.hold.as_secs_f64() * 1e6),
+        "wake_up": wake_ups.spread(),
+        "round_trip": round_trips.spread(),
+        "ping": findings.pings.spread(),
+        "ratio": {"p50": ratio_at(0.5), "p99": ratio_at(0.99)},
+        "one_waiter": one.figures(1),
+        "many_waiters": many.map(|work| work.figures(settings.waiters)),
+        "server_cpu_ratio": cpu_ratio.map(|(many, one)| ratio(many, one)),
+        "asleep": {
+            "waiters": settings.waiters,
+            "ttl_ms": TTL.as_secs_f64() * 1e3,
+            "ttls": TTLS,
+            "requests": requests,
+            "requests_per_waiter_and_ttl":
+                requests.map(|requests| round(per(requests, chances))),
+        },
+    }));
+    add_text(settings, &mut report);
+    Ok(report)
+}
 
-    fn add_text(&self, report: &mut Report) {
-        let spreads = [
-            ("wake-up", "wake_up"),
-            ("bare call", "round_trip"),
-            ("ping", "ping"),
-        ];
-        report.table("from release to acquisition", &spreads, &SPREAD);
-        let works = [(1, "one_waiter"), (self.waiters, "many_waiters")];
-        let works = works.map(|(waiters, path)| (count(waiters, "waiter"), path.to_owned()));
-        report.table(
-            "server time for each release",
-            &works,
-            &[
-                ("in all", "server_cpu_us_per_release", time),
-                ("in scripts", "script_us_per_release", time),
-                ("releases", "releases", number),
-            ],
-        );
-        report.line("a wake-up / a bare call", "ratio.p50", times);
-        report.line("wake-ups measured", "wake_up.count", number);
-        report.line("server time, many waiters / one", "server_cpu_ratio", times);
-        let two = |figure: f64| format!("{figure:.2}");
-        for (waiters, path) in works {
-            let name = format!("store calls for each release, {waiters}");
-            report.line(&name, &format!("{path}.commands_per_release"), two);
-        }
-        let name = "requests of a waiter in a ttl without a release";
-        report.line(name, "asleep.requests_per_waiter_and_ttl", two);
+fn add_text(settings: &Settings, report: &mut Report) {
+    let spreads = [
+        ("wake-up", "wake_up"),
+        ("bare call", "round_trip"),
+        ("ping", "ping"),
+    ];
+    report.table("from release to acquisition", &spreads, &SPREAD);
+    let works = [(1, "one_waiter"), (settings.waiters, "many_waiters")];
+    let works = works.map(|(waiters, path)| (count(waiters, "waiter"), path.to_owned()));
+    report.table(
+        "server time for each release",
+        &works,
+        &[
+            ("in all", "server_cpu_us_per_release", time),
+            ("in scripts", "script_us_per_release", time),
+            ("releases", "releases", number),
+        ],
+    );
+    report.line("a wake-up / a bare call", "ratio.p50", times);
+    report.line("wake-ups measured", "wake_up.count", number);
+    report.line("server time, many waiters / one", "server_cpu_ratio", times);
+    let two = |figure: f64| format!("{figure:.2}");
+    for (waiters, path) in works {
+        let name = format!("store calls for each release, {waiters}");
+        report.line(&name, &format!("{path}.commands_per_release"), two);
     }
+    let name = "requests of a waiter in a ttl without a release";
+    report.line(name, "asleep.requests_per_waiter_and_ttl", two);
 }
 
 impl Work {

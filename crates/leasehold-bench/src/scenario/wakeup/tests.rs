@@ -3,6 +3,7 @@
 use super::holds::Hold;
 use super::*;
 use crate::clock::Moment;
+use crate::options::Scenario;
 use crate::scenario::known::{latencies, stats};
 
 /// The result of so many releases with two calls each.
@@ -38,11 +39,11 @@ fn findings() -> Findings {
 }
 
 fn report(waiters: u16, findings: &Findings) -> Result<Report> {
-    let wakeup = Wakeup {
+    let settings = Settings {
         waiters,
-        duration: Duration::from_secs(5),
+        ..Settings::of(Scenario::Wakeup)
     };
-    wakeup.report("redis://host", findings)
+    report::report(&settings, "redis://host", findings)
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn a_run_without_a_wake_up_fails_with_advice() {
 #[test]
 fn clients_are_divided_between_two_processes() {
     for (clients, first, second) in [(1, 1, 0), (2, 1, 1), (3, 2, 1), (101, 51, 50)] {
-        let parts = (Role::part_of(0, clients), Role::part_of(1, clients));
+        let parts = (part_of(0, clients), part_of(1, clients));
         assert_eq!(parts, (first, second));
     }
 }

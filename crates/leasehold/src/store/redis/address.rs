@@ -1,4 +1,4 @@
-//! Where a Redis server is and who we are there: the parsed URL.
+//! The address of a Redis server, with user and database: the parsed URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use url::{Host, Url};
 
 use crate::{Error, ErrorKind, Result, Secret};
 
-/// The port of a Redis server that names none.
+/// The default port of a Redis server.
 const PORT: u16 = 6379;
 
-/// What stays as it is in a user name, a path or a value when it is shown.
-const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
+/// The characters of a user name, a path or a value that are displayed without encoding.
+const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -22,8 +22,8 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// A Redis server, a user and a database.
 ///
-/// No message about a URL quotes any of it: a password with an unescaped `/`, `#` or `?` ends up
-/// in whatever part comes next. Its `Display` is a URL again, without the password.
+/// No error message quotes a part of a URL: a password with an unescaped `/`, `#` or `?` spills into the next
+/// part. Its `Display` is a URL again, without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Address {
     pub(super) endpoint: Endpoint,
@@ -32,7 +32,7 @@ pub(in crate::store) struct Address {
     pub(super) db: u32,
 }
 
-/// How to get there.
+/// How to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Endpoint {
     Tcp {
@@ -49,11 +49,11 @@ pub(in crate::store) enum Endpoint {
     },
 }
 
-/// The name or number of a machine, as it stands in a URL.
+/// The host as it is written in a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Server(String);
 
-/// Whom to trust and who we are, in PEM. Without `ca` the authorities of the system are trusted.
+/// Certificates in PEM. Without `ca` the authorities of the system are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct TlsFiles {
     pub(super) ca: Option<PathBuf>,
@@ -86,14 +86,14 @@ impl Address {
 }
 
 impl Server {
-    /// As a resolver wants it: a number of the sixth version without its brackets.
+    /// For a resolver: an IPv6 address without its brackets.
     pub(super) fn as_str(&self) -> &str {
         self.0.trim_start_matches('[').trim_end_matches(']')
     }
 }
 
 impl Address {
-    /// Another server that wants the same of us: the same user, database and certificates.
+    /// Another server with the same user, database and certificates.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         let host = Server(match host.contains(':') {
             true => format!("[{host}]"),
@@ -117,7 +117,7 @@ impl Address {
         matches!(self.endpoint, Endpoint::Tls { .. })
     }
 
-    /// The user as it stands in a URL, with an `@`, if there is one.
+    /// Writes the user as in a URL, with an `@`, if there is one.
     pub(super) fn write_user(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.user {
             // A slash would end the authority.
@@ -312,8 +312,8 @@ fn parameters<'a, const N: usize>(
     let mut values = [None; N];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=')?;
-        let place = names.iter().position(|known| *known == name)?;
-        if values[place].replace(value).is_some() {
+        let position = names.iter().position(|known| *known == name)?;
+        if values[position].replace(value).is_some() {
             return None;
         }
     }
@@ -328,7 +328,7 @@ pub(super) fn decoded(text: &str) -> Result<String> {
 }
 
 pub(super) fn percent_encoded(text: &str) -> String {
-    utf8_percent_encode(text, SHOWN).to_string()
+    utf8_percent_encode(text, UNENCODED).to_string()
 }
 
 fn write_query<const N: usize>(

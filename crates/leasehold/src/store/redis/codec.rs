@@ -1,4 +1,4 @@
-//! A batch of requests as arguments of the mutex script, and its answer as replies.
+//! Encodes requests as arguments of the mutex script, and decodes its answer.
 
 use std::fmt::Arguments;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use super::keys::{
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
-/// How many requests one call of the script takes at most.
+/// The number of requests in one call of the script.
 ///
-/// The server does nothing else meanwhile: 256 take about a millisecond. Larger calls are hardly
-/// cheaper for each.
+/// The server does nothing else during a call: 256 requests take about a millisecond. Larger calls are hardly
+/// cheaper per request.
 pub(super) const REQUESTS_MAX: usize = 256;
 
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 6;
 
-/// The bytes of a request's arguments beside its key: verb, lease and four numbers.
+/// The bytes of the arguments of a request without its key: verb, lease and four numbers.
 const ARGS_BYTES: usize = 84;
 
-// The codes of the script's answer. They stand in its head, too.
+// The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
 const GRANTED: i64 = 1;
 const REFUSED: i64 = 2;
@@ -37,38 +37,38 @@ const FAILED: i64 = 7;
 const FENCED: i64 = 8;
 const OUTDATED: i64 = 9;
 
-/// What a server is told beside the requests.
+/// Options of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallOptions<'a> {
-    /// Whether somebody can be queued. If not, those who would wait do not.
+    /// Whether the queue is used. If not, an acquisition that would wait is refused.
     pub(super) queued: bool,
-    /// The id of the node of a cluster that is asked. Empty: there is no cluster.
+    /// The id of the node of a cluster. Empty without a cluster.
     pub(super) node: &'a str,
-    /// Whether only the record is declared, of one request. A slot that is on its way to the node that is
-    /// asked lets no call in with a key that is not there.
+    /// Whether only the record is declared, of a single request. In a slot that is being migrated to the node, a
+    /// call is refused if one of its keys does not exist.
     pub(super) record_only: bool,
     /// Whether the server is one of many masters. Then all requests are of one namespace.
     pub(super) master: bool,
 }
 
-/// The call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
+/// Encodes a call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
 pub(super) fn encode(
     verb: &str,
     script: &str,
     requests: &[Request],
-    terms: CallOptions<'_>,
+    options: CallOptions<'_>,
 ) -> Cmd {
-    debug_assert!(!terms.record_only || requests.len() == 1);
+    debug_assert!(!options.record_only || requests.len() == 1);
     let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
     let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH) + 1;
     let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
-    let keys_each = if terms.record_only { 1 } else { KEYS_EACH };
-    let admission = requests.first().filter(|_| terms.master);
+    let keys_each = if options.record_only { 1 } else { KEYS_EACH };
+    let admission = requests.first().filter(|_| options.master);
     cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
     for request in requests {
-        match terms.record_only {
+        match options.record_only {
             true => cmd.write_arg_fmt(RecordKey(&request.key)),
             false => write_keys(&mut cmd, &request.key),
         }
@@ -77,10 +77,10 @@ pub(super) fn encode(
         cmd.write_arg_fmt(AdmissionKey(request.key.space.namespace()));
     }
     for request in requests {
-        encode_op(&mut cmd, &request.op, terms.queued);
+        encode_op(&mut cmd, &request.op, options.queued);
     }
-    if !terms.node.is_empty() {
-        cmd.write_arg(terms.node.as_bytes());
+    if !options.node.is_empty() {
+        cmd.write_arg(options.node.as_bytes());
     }
     cmd
 }
@@ -103,10 +103,9 @@ pub(super) fn encode_continue(verb: &str, script: &str, keys: &[Key], node: &str
     cmd
 }
 
-/// The replies in an answer of the script. Always as many as requests.
+/// Decodes an answer of the script. Returns one reply per request.
 ///
-/// Whatever the answer is, it came from the server, so a part that makes no sense leaves only its
-/// own request unknown.
+/// An invalid part leaves only its own request unknown.
 pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     let strange = || Reply::Unknown(errors::strange_answer());
     let all = |reply: Reply| vec![reply; requests.len()];
@@ -124,7 +123,7 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     };
     let now = match items.next() {
         Some(Value::Int(micros)) => u64::try_from(micros).ok(),
-        // The script was refused its first command.
+        // The first command of the script was refused.
         Some(Value::BulkString(command)) => {
             let text = items.next().as_ref().and_then(text).unwrap_or_default();
             let command = String::from_utf8_lossy(&command);
@@ -215,7 +214,7 @@ fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {
     }
 }
 
-/// What a code and a value say to an operation. `None` if they do not fit it.
+/// The outcome of an operation by its code and value. `None` if they do not match it.
 fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
     let number = || match value {
         Value::Int(number) => Some(*number),
@@ -267,13 +266,13 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
     }
 }
 
-/// What is left of a lease by the server's count in ms, which is negative for "for ever".
+/// The time to live of a lease as the server reports it in ms, which is negative for a key without expiry.
 pub(super) fn left(millis: i64) -> Duration {
     let span = u64::try_from(millis).map_or(Ttl::MAX.as_duration(), Duration::from_millis);
     span.min(Ttl::MAX.as_duration())
 }
 
-/// The text in a value. `None` if it is none.
+/// The text in a value. `None` if it is not a string.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -282,7 +281,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The error in the `{command, error}` of a script, if it is that.
+/// The error in the `{command, error}` of a script, if it has that form.
 pub(super) fn failed_command(key: &str, value: &Value) -> Option<Error> {
     match value {
         Value::Array(pair) => match pair.as_slice() {

@@ -48,7 +48,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
                 // Messages of a former master are void.
                 _ if state.is_replaced() => {}
                 _ => {
-                    if let Some((key, lease)) = notifications.hear(&push) {
+                    if let Some((key, lease)) = notifications.handle_push(&push) {
                         tracking.add_grant(&key, lease);
                     }
                 }
@@ -62,12 +62,12 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         Err(error) if is_hello_unknown(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
             let connection = connect(&client, &config).await.map_err(refused)?;
-            let subscriptions = Subscriptions::beside(&client, &state, notifications).await;
+            let subscriptions = Subscriptions::separate(&client, &state, notifications).await;
             (connection, subscriptions.map_err(refused)?)
         }
         connection => (
             connection.map_err(refused)?,
-            Subscriptions::within(tracking),
+            Subscriptions::shared(tracking),
         ),
     };
     Ok(Session {

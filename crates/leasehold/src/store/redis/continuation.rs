@@ -12,11 +12,11 @@ use super::connection_manager::ConnectionManager;
 use super::script::Script;
 use crate::store::api::Key;
 
-/// How long a reply is delayed by that at most, but for the last call. What is left then is left to the next
+/// How long a reply may be delayed by continuations, without the last call. The rest is left to the next
 /// request for the lock.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
-/// Has the waiters passed over that a call has left for these keys. In a cluster, they are in one slot.
+/// Passes over the waiters that a call has left for these keys. In a cluster, the keys are in one slot.
 pub(super) async fn continue_passing(
     manager: &ConnectionManager,
     script: &Script,
@@ -24,10 +24,10 @@ pub(super) async fn continue_passing(
 ) {
     let start = Instant::now();
     while !keys.is_empty() && start.elapsed() < TIME_MAX {
-        let asked = &keys;
+        let open = &keys;
         let answer = manager.exchange(|mut connection| async move {
             let node = manager.notifications().node();
-            let encode = |verb: &str, text: &str| codec::encode_continue(verb, text, asked, node);
+            let encode = |verb: &str, text: &str| codec::encode_continue(verb, text, open, node);
             script.call(&mut connection, encode).await
         });
         let Ok(answer) = answer.await else {
@@ -37,7 +37,7 @@ pub(super) async fn continue_passing(
     }
 }
 
-/// The keys for which a call has left waiters to pass over, of those that it was for.
+/// The keys of a call for which it has left waiters to pass over.
 pub(super) fn unfinished<'a>(
     answer: &Value,
     keys: impl ExactSizeIterator<Item = &'a Key> + Clone,

@@ -1,11 +1,11 @@
-//! What a URL says of Redis servers that belong together.
+//! Deployments of Redis servers, as their URLs name them.
 //!
 //! | URL | deployment |
 //! |---|---|
 //! | `redis://`, `rediss://`, `redis+unix:` | one server |
 //! | `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT],.../MASTER[/DB][?sentinel-user=USER]` | the master that sentinels name |
 //! | `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT],...` | a cluster, found by any of its nodes |
-//! | `redlock://[USER[:PASSWORD]@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many masters, each by itself |
+//! | `redlock://[USER[:PASSWORD]@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many independent masters |
 //!
 //! `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS, and take the
 //! parameters of `rediss://`.
@@ -19,42 +19,42 @@ use super::address::{Address, decoded, invalid, percent_encoded};
 use crate::store::options::OpenOptions;
 use crate::{Result, Secret};
 
-/// The port of a sentinel that names none.
+/// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// How many servers a URL names at most.
+/// The maximum number of servers in a URL.
 const SERVERS_MAX: usize = 64;
 
-/// Servers, and how they belong together. Its `Display` is a URL again, without a password.
+/// A deployment of servers. Its `Display` is a URL again, without a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Deployment {
     /// One server.
     Single(Address),
     /// The master that sentinels name.
     Sentinel(SentinelSet),
-    /// A cluster: any of its nodes.
+    /// A cluster, by any of its nodes.
     Cluster(Vec<Address>),
-    /// Many masters, each by itself.
+    /// Many independent masters.
     Masters(Masters),
 }
 
-/// Sentinels, and the master that they watch.
+/// Sentinels, and the master that they monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct SentinelSet {
-    /// Where they are, each with the user and the database that the master wants.
+    /// Their addresses, each with the user and the database for the master.
     pub(in crate::store) sentinels: Vec<Address>,
-    /// By which name they know the master.
+    /// The name of the master.
     pub(in crate::store) master: String,
-    /// Who we are to the sentinels, if they ask.
+    /// The user for the sentinels, if they require one.
     pub(in crate::store) user: Option<String>,
 }
 
 /// Many masters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Masters {
-    /// Where they are.
+    /// Their addresses.
     pub(in crate::store) nodes: Vec<Address>,
-    /// The longest ttl that anybody uses with them, if the URL says so.
+    /// The longest ttl that is used with them, if the URL names it.
     pub(in crate::store) longest_ttl: Option<Ttl>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Takes a parameter out of the query.
+    /// Removes a parameter from the query.
     fn take(&mut self, name: &str) -> Result<Option<String>> {
         let is = |pair: &&str| pair.split_once('=').is_some_and(|(key, _)| key == name);
         let Some(at) = self.query.iter().position(is) else {
@@ -174,7 +174,7 @@ impl<'a> Parts<'a> {
         value.map(decoded).transpose()
     }
 
-    /// Each server, as if the URL named it alone. What is left of the query is for TLS.
+    /// The address of each server. The rest of the query is for TLS.
     fn addresses(&self, tls: bool, port: Option<u16>, db: &str) -> Result<Vec<Address>> {
         let (scheme, user) = (if tls { "rediss" } else { "redis" }, self.user);
         let query = self.query.join("&");

@@ -1,4 +1,4 @@
-//! What of this store must survive any input.
+//! Entry points of the fuzz targets: no input may break them.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,11 +14,11 @@ use super::notifications::Notifications;
 use super::{codec, inspect};
 use crate::store::api::{Event, Key, Keyspace, Listener, Reply, Request};
 
-/// A password that is in no message.
+/// A password that must not appear in any message.
 const PASSWORD: &str = "kEnNwOrT";
 
-/// Texts as URLs. What is accepted is shown as a URL that means the same without its password, and
-/// nobody is told of the password, whatever stands around it.
+/// Texts as URLs. The `Display` of an accepted URL is equivalent to it without its password, and no message
+/// contains the password, whatever surrounds it.
 pub fn address(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(mut address) = Address::parse(&text) {
@@ -33,7 +33,7 @@ pub fn address(data: &[u8]) {
     assert!(!told.contains(PASSWORD), "{told}");
 }
 
-/// The bytes of a server as its answer to a batch of the script, and to the questions of a listing.
+/// Bytes as the answer of a server to a batch of the script, and to the queries of a listing.
 pub fn answer(data: &[u8]) {
     let Some((choice, bytes)) = data.split_first() else {
         return;
@@ -59,23 +59,23 @@ pub fn answer(data: &[u8]) {
     }
 }
 
-/// The bytes of a server as a push of its own accord, and as a message on a client's channel. What
-/// makes sense is subscriptions of this client and this space, the rest nothing.
+/// Bytes as a push of the server, and as a message on the channel of a client. A valid one is an event of this
+/// client and this keyspace; all others are ignored.
 pub fn push(data: &[u8]) {
     let (space, client) = (space(), ClientId::from_random([0; 16]));
-    let ear = Arc::new(Ear::default());
-    let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
+    let log = Arc::new(EventLog::default());
+    let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
     let notifications = Notifications::default();
     notifications.add(&space, client, listener);
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
-        notifications.hear(&PushInfo { kind, data });
+        notifications.handle_push(&PushInfo { kind, data });
     }
     let channel = ClientKey(&space, client).to_string();
-    notifications.hear_message(channel.as_bytes(), data);
+    notifications.handle_message(channel.as_bytes(), data);
     if let Some(at) = data.iter().position(|byte| *byte == b'|') {
-        notifications.hear_message(&data[..at], &data[at + 1..]);
+        notifications.handle_message(&data[..at], &data[at + 1..]);
     }
-    for event in ear.take() {
+    for event in log.take() {
         match event {
             Event::Notice(key, notice) => {
                 assert_eq!(key.space, space);
@@ -87,25 +87,25 @@ pub fn push(data: &[u8]) {
     }
 }
 
-/// Notes what it hears.
+/// Records events.
 #[derive(Debug, Default)]
-struct Ear(Mutex<Vec<Event>>);
+struct EventLog(Mutex<Vec<Event>>);
 
-impl Ear {
+impl EventLog {
     fn take(&self) -> Vec<Event> {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut events)
     }
 }
 
-impl Listener for Ear {
+impl Listener for EventLog {
     fn notify(&self, event: Event) {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);
     }
 }
 
-/// A key and a name: only the key of a name is taken for it.
+/// A key and a name: only the key of a name is parsed as that name.
 pub fn key(data: &[u8]) {
     let space = space();
     if let Some(name) = parse_record(&space, data) {
@@ -119,10 +119,10 @@ pub fn key(data: &[u8]) {
     }
 }
 
-/// The bit of a choice by which an acquire is one that waits.
+/// The bit of a choice that makes an acquisition wait.
 const WAIT: u8 = 0x40;
 
-/// One to four operations: two bits of `choice` say how many, the rest which.
+/// One to four operations: two bits of `choice` are their number, the rest selects them.
 fn requests(choice: u8) -> Vec<Request> {
     let name = Name::parse("n").unwrap_or_else(|_| unreachable!());
     let key: Key = space().key(name);
@@ -168,7 +168,7 @@ fn space() -> Keyspace {
     Keyspace::new(scope("app"), scope("t"))
 }
 
-/// Whether an operation can end that way.
+/// Whether an operation can have this outcome.
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
         (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
@@ -186,7 +186,7 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
     }
 }
 
-/// The words of a server may be anything; a message stays one short line.
+/// Whatever the words of a server, a message is one short line.
 fn check_message(error: &crate::Error) {
     let message = error.to_string();
     assert!(!message.contains(char::is_control), "{message:?}");

@@ -15,7 +15,7 @@ pub(super) struct CounterKey<'a>(pub(super) &'a Key);
 /// The queue of a name: the same and `:queue`.
 pub(super) struct QueueKey<'a>(pub(super) &'a Key);
 
-/// Who a client is: `<namespace>:client:<client id>`.
+/// The description of a client: `<namespace>:client:<client id>`.
 pub(super) struct ClientKey<'a>(pub(super) &'a Keyspace, pub(super) ClientId);
 
 /// The admission record of one of many masters: `<namespace>:master`.
@@ -27,38 +27,38 @@ impl fmt::Display for AdmissionKey<'_> {
     }
 }
 
-/// A channel on which a client is told of its grants: the same and, in a cluster, `:<node id>`.
+/// A channel on which a client receives its grants: the same and, in a cluster, `:<node id>`.
 ///
-/// A cluster brings each message to all its nodes. With the node in its name the channel is that of
-/// the connection to this node, and a client that has one to each hears a message once. Without it the
-/// channel is that of all its connections: on it comes what nobody heard on the other.
+/// A cluster broadcasts each message to all its nodes. A channel with a node id belongs to the connection to
+/// this node, so that a client with a connection to each node receives a message once. The channel without it
+/// belongs to all connections, and is used for messages that had no receiver on the other.
 pub(super) struct Channel<'a> {
     pub(super) space: &'a Keyspace,
     pub(super) client: ClientId,
-    /// The node's id. Empty: there is no cluster, or all nodes.
+    /// The id of the node. Empty without a cluster, or for all nodes.
     pub(super) node: &'a str,
 }
 
-/// What every record of a space, and nothing else of ours, matches.
+/// A pattern that matches every record of a keyspace, and no other key of ours.
 ///
-/// No namespace, tenant or literal here contains a character that means something in a pattern.
+/// No namespace, tenant or literal here contains a special character of patterns.
 pub(super) struct RecordPattern<'a>(pub(super) &'a Keyspace);
 
-/// The bytes that a record's key has beside namespace, tenant and name.
+/// The length of the key of a record without namespace, tenant and name.
 pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
 
-/// The bytes that a counter's key has beside the record's.
+/// The suffix of the key of a counter.
 pub(super) const COUNTER_SUFFIX: &str = ":token";
 
-/// The bytes that a queue's key has beside the record's.
+/// The suffix of the key of a queue.
 pub(super) const QUEUE_SUFFIX: &str = ":queue";
 
-/// What stands between namespace and client id.
+/// The part between namespace and client id.
 const CLIENT_INFIX: &str = ":client:";
 
-/// The name in a key that matched [`RecordPattern`]. `None` if it is none of ours.
+/// The name in a key that matched [`RecordPattern`]. `None` if the key is not ours.
 ///
-/// No name contains a brace, so a name that ends in `:token` is not taken for a counter.
+/// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter.
 pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let key = str::from_utf8(key).ok()?;
     let rest = key.strip_prefix(space.namespace().as_str())?;
@@ -75,7 +75,7 @@ pub(super) fn namespace(channel: &str) -> &str {
         .map_or(channel, |(namespace, _)| namespace)
 }
 
-/// The namespace and the client that a channel of a node is of. `None` if it is none of ours.
+/// The namespace and the client of a channel. `None` if the channel is not ours.
 pub(super) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a str, ClientId)> {
     let channel = str::from_utf8(channel).ok()?;
     let (namespace, client) = channel.split_once(CLIENT_INFIX)?;

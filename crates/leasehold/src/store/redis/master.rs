@@ -20,19 +20,19 @@ use crate::{Error, Result};
 
 const MASTER: &str = include_str!("scripts/master.lua");
 
-/// What a server says of itself.
+/// What a server reports of itself.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Facts {
-    /// The run of its process.
+    /// The id of its run: it changes with every start.
     pub(in crate::store) run: String,
     pub(in crate::store) version: String,
-    /// Of which server it is a replica, if it is one.
+    /// Its master, if it is a replica.
     pub(in crate::store) master: Option<String>,
     /// Whether it is a node of a cluster.
     pub(in crate::store) cluster: bool,
 }
 
-/// What a master said of itself, and its run as the server writes it.
+/// The inspection of a master, and its run id as the server writes it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inspection {
     pub(in crate::store) observation: Observation,
@@ -40,7 +40,7 @@ pub(in crate::store) struct Inspection {
 }
 
 impl RedisStore {
-    /// One of many masters. Nothing is connected before it is used.
+    /// One of many masters. Connects on first use.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
         let notifications = Notifications::without_queue();
         let (connect, response) = (options.connect_timeout, options.response_timeout);
@@ -49,15 +49,15 @@ impl RedisStore {
         Self::new(manager, Some(Script::new(MASTER)))
     }
 
-    /// Whether it is there, lets us in and knows what it must; and who it is.
+    /// Proves that the server responds, accepts us and can run the rule. Returns its identity.
     pub(in crate::store) async fn meet(&self) -> Result<Facts> {
         self.greet().await?;
         let mut info = String::new();
-        // One section each: older servers answer only the first.
+        // One section per query, as older servers return only the first.
         for section in ["server", "replication", "cluster"] {
-            let mut question = cmd("INFO");
-            question.arg(section);
-            info.push_str(&self.question("INFO", question).await?);
+            let mut query = cmd("INFO");
+            query.arg(section);
+            info.push_str(&self.query("INFO", query).await?);
             info.push('\n');
         }
         let field = |name: &str| {
@@ -79,8 +79,8 @@ impl RedisStore {
         })
     }
 
-    /// Inspects the server and its admission record for a namespace. If it is not admitted, it notes when
-    /// this run was inspected first.
+    /// Inspects the server and its admission record for a namespace. If it is not admitted, the time of the first
+    /// inspection of this run is stored.
     pub(in crate::store) async fn inspect_master(
         &self,
         namespace: &ScopeName,
@@ -88,8 +88,7 @@ impl RedisStore {
         self.master_script(namespace, None).await
     }
 
-    /// Admits a candidate, unless its process was started again or its data was lost since it was
-    /// inspected.
+    /// Admits a candidate, unless it was restarted or its data was lost since the inspection.
     pub(in crate::store) async fn admit(
         &self,
         namespace: &ScopeName,
@@ -123,27 +122,27 @@ impl RedisStore {
             .manager
             .exchange(|mut connection| async move { script.call(&mut connection, call).await })
             .await;
-        let answered = match answer {
+        let result = match answer {
             Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
             Ok(answer) => inspection(&answer).ok_or_else(|| {
                 failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
             }),
         };
-        answered.map_err(|error| error.at_store(self))
+        result.map_err(|error| error.at_store(self))
     }
 
-    async fn question(&self, command: &str, question: Cmd) -> Result<String> {
-        let asked = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(&question).await
+    async fn query(&self, command: &str, query: Cmd) -> Result<String> {
+        let exchange = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&query).await
         };
-        let answered = match self.manager.exchange(asked).await {
+        let result = match self.manager.exchange(exchange).await {
             Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
             Ok(Value::VerbatimString { text, .. }) => Ok(text),
             Ok(answer) => text(&answer).ok_or_else(errors::strange_answer),
         };
-        answered.map_err(|error: Error| error.at_store(self))
+        result.map_err(|error: Error| error.at_store(self))
     }
 }
 
@@ -156,12 +155,12 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     let uptime = number(&up)?.saturating_sub(1);
     let observation = Observation {
         run: run_id(&text(&run)?)?,
-        // The server takes the difference of two times in whole seconds, so it may say a second too much.
+        // The uptime is a difference of two times in whole seconds, so it may be a second too large.
         uptime: Duration::from_secs(uptime),
         now: StoreTime::from_micros(number(&now)?),
         admitted: match text(&admitted)? {
             run if run.is_empty() => None,
-            // A run that nobody can read is another one.
+            // An unreadable run id is that of another run.
             run => Some(run_id(&run).unwrap_or(RunId(0))),
         },
         high: number(&high).and_then(Token::new),
@@ -171,7 +170,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     Some(Inspection { observation, run })
 }
 
-/// The first 128 of the 160 bits that a server draws at random for a run.
+/// The first 128 of the 160 random bits of a run id.
 fn run_id(text: &str) -> Option<RunId> {
     let digits = text.get(..text.len().min(32))?;
     u128::from_str_radix(digits, 16).ok().map(RunId)
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_the_script_is_read() {
+    fn an_answer_of_the_script_is_parsed() {
         let run = "f".repeat(40);
         let answer = |values: [&str; 6]| {
             let values = values.map(|value| Value::BulkString(value.into()));

@@ -210,7 +210,9 @@ impl RedisStore {
             .manager
             .exchange_settled(Duration::ZERO, |session| async move {
                 let mut connection = session.connection.clone();
-                let replies = self.rule.apply(&mut connection, requests, notifications, open);
+                let replies = self
+                    .rule
+                    .apply(&mut connection, requests, notifications, open);
                 Ok((replies.await?, session))
             })
             .await;
@@ -239,7 +241,9 @@ impl RedisStore {
         let answers = manager
             .exchange_settled(time, |session| async move {
                 let mut executor = self.replicas.executor(session.connection.clone(), requests);
-                let replies = self.rule.apply(&mut executor, requests, notifications, open);
+                let replies = self
+                    .rule
+                    .apply(&mut executor, requests, notifications, open);
                 let mut replies = replies.await?;
                 executor.into_waits().check(requests, &mut replies);
                 Ok((replies, session))
@@ -262,7 +266,7 @@ impl RedisStore {
             Err(ExchangeError::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
             Ok((mut replies, session)) => {
                 manager.check_demotion(&session, &mut replies);
-                session.subscriptions.note(requests, &replies);
+                session.subscriptions.track(requests, &replies);
                 rule::notify_local(self.manager.notifications(), requests, &replies);
                 replies
             }

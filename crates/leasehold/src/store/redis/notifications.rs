@@ -1,4 +1,4 @@
-//! Who is told what: the notifications of a store's clients, and the server's pushes as their events.
+//! Passes the messages of a server on to the clients as events.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,24 +13,24 @@ use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, Wak
 
 type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 
-/// The notifications of a store, by their clients.
+/// The clients of a connection and their listeners.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     table: Mutex<Table>,
-    /// Grows whenever the table changes, so that a connection knows when it has to look at it.
+    /// Increases with every change of the table, so that a connection knows when to update its subscriptions.
     version: AtomicU64,
-    /// How they were woken last. `None`: nobody knows yet.
-    wakes: Mutex<Option<WakeupMode>>,
-    /// Why none of them may take a lock of a namespace: they cannot be notified, and others can.
+    /// How they are woken. `None`: not known yet.
+    wakeup_mode: Mutex<Option<WakeupMode>>,
+    /// The namespaces in which they may not acquire locks: they cannot be notified, while others can.
     denied: Mutex<HashMap<String, Error>>,
-    /// The id of the node of a cluster that tells them. Empty: there is no cluster.
+    /// The id of the node of a cluster. Empty without a cluster.
     node: String,
-    /// Whether none of them waits in a queue, whatever the server can do.
+    /// Whether queues are not used, whatever the server can do.
     queueless: bool,
 }
 
 impl Notifications {
-    /// Those of a node of a cluster.
+    /// For a node of a cluster.
     pub(super) fn of_node(node: String) -> Self {
         Self {
             node,
@@ -38,7 +38,7 @@ impl Notifications {
         }
     }
 
-    /// Those of one of many masters: none of them waits in its queue.
+    /// For one of many masters, which keep no queues.
     pub(super) fn without_queue() -> Arc<Self> {
         Arc::new(Self {
             queueless: true,
@@ -46,17 +46,17 @@ impl Notifications {
         })
     }
 
-    /// Whether none of them waits in a queue.
+    /// Whether queues are not used.
     pub(super) fn queueless(&self) -> bool {
         self.queueless
     }
 
-    /// The id of the node, if there is a cluster, else nothing.
+    /// The id of the node of a cluster. Empty without a cluster.
     pub(super) fn node(&self) -> &str {
         &self.node
     }
 
-    /// The channels on which a client is told: its own, and in a cluster that of all nodes.
+    /// The channels of a client: that of this node, and in a cluster also that of all nodes.
     pub(super) fn channels(&self, space: &Keyspace, client: ClientId) -> Vec<String> {
         let own = self.node.as_str();
         let nodes = std::iter::once(own).chain((!own.is_empty()).then_some(""));
@@ -73,7 +73,7 @@ impl Notifications {
         self.changed();
     }
 
-    /// Removes a client and gives its space, if it was there.
+    /// Removes a client and returns its keyspace, if it was there.
     pub(super) fn remove(&self, client: ClientId) -> Option<Keyspace> {
         let (space, _) = self.table().remove(&client)?;
         self.changed();
@@ -88,7 +88,7 @@ impl Notifications {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Who listens, without those who are gone.
+    /// The clients, without those whose listener was dropped.
     pub(super) fn clients(&self) -> Vec<(ClientId, Keyspace)> {
         let mut table = self.table();
         table.retain(|_, (_, listener)| listener.strong_count() > 0);
@@ -98,17 +98,17 @@ impl Notifications {
             .collect()
     }
 
-    /// How they are woken who were refused. As long as nothing is known: as it should be.
+    /// How refused clients are woken. Optimistic until it is known.
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
         self.last_wakeup_mode().unwrap_or(WakeupMode::Grants)
     }
 
-    /// Notes how they are woken from now on, and answers whether that is subscriptions.
-    pub(super) fn set_wakeup_mode(&self, wakes: WakeupMode) -> bool {
-        self.last_wakeup_mode().replace(wakes) != Some(wakes)
+    /// Sets how refused clients are woken, and returns whether that is a change.
+    pub(super) fn set_wakeup_mode(&self, mode: WakeupMode) -> bool {
+        self.last_wakeup_mode().replace(mode) != Some(mode)
     }
 
-    /// Why a request may not take its lock, as far as anybody knows.
+    /// Why a request may not acquire its lock, if that is known.
     pub(super) fn denied(&self, request: &Request) -> Option<Error> {
         if !request.acquires() {
             return None;
@@ -117,13 +117,13 @@ impl Notifications {
         denied.get(request.key.space.namespace().as_str()).cloned()
     }
 
-    /// Notes by namespace why no lock may be taken.
+    /// Sets the namespaces in which no lock may be acquired.
     pub(super) fn set_denied(&self, denied: HashMap<String, Error>) {
         *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = denied;
     }
 
-    /// Has the server asked again for the rights that these requests need and that it refused: they may have
-    /// been granted meanwhile.
+    /// Causes the subscriptions to be repeated that these requests need and that were denied: the permission may
+    /// have been granted meanwhile.
     pub(super) fn retry_denied(&self, requests: &[Request]) {
         if requests
             .iter()
@@ -133,45 +133,44 @@ impl Notifications {
         }
     }
 
-    /// Tells what a push says, and answers which lock was granted by it. One that makes no sense is
-    /// nobody's subscriptions.
-    pub(super) fn hear(&self, push: &PushInfo) -> Option<(Key, LeaseId)> {
+    /// Handles a push, and returns the lock that it granted. An invalid push is ignored.
+    pub(super) fn handle_push(&self, push: &PushInfo) -> Option<(Key, LeaseId)> {
         match (&push.kind, push.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) => {
-                return self.hear_message(channel, message);
+                return self.handle_message(channel, message);
             }
-            // Everything was deleted.
+            // All keys were deleted.
             (PushKind::Invalidate, [Value::Nil]) => self.interrupted(),
             (PushKind::Invalidate, [Value::Array(keys)]) => {
                 for key in keys {
                     match key {
-                        Value::BulkString(key) => self.hear_change(key),
-                        other => tracing::debug!(?other, "not a key that changed"),
+                        Value::BulkString(key) => self.handle_change(key),
+                        other => tracing::debug!(?other, "an invalidation without a key"),
                     }
                 }
             }
             (PushKind::Subscribe | PushKind::Unsubscribe | PushKind::Disconnection, _) => {}
-            (kind, data) => tracing::debug!(?kind, ?data, "a push of no known form"),
+            (kind, data) => tracing::debug!(?kind, ?data, "an unknown push"),
         }
         None
     }
 
-    /// Tells a client what came on its channel, and answers which lock was granted.
-    pub(super) fn hear_message(&self, channel: &[u8], message: &[u8]) -> Option<(Key, LeaseId)> {
-        // What a connection tells itself to see whether it may.
+    /// Handles a message on the channel of a client, and returns the lock that it granted.
+    pub(super) fn handle_message(&self, channel: &[u8], message: &[u8]) -> Option<(Key, LeaseId)> {
+        // A message of the connection to itself, which checks its permission.
         if message.is_empty() {
             return None;
         }
         let own = parse_channel(channel, &self.node);
-        let told = own.or_else(|| parse_channel(channel, ""));
-        let told = told.and_then(|(namespace, client)| {
+        let addressee = own.or_else(|| parse_channel(channel, ""));
+        let parsed = addressee.and_then(|(namespace, client)| {
             let space = self.table().get(&client).map(|(space, _)| space.clone())?;
             let ours = space.namespace().as_str() == namespace;
             parse_notice(&space, client, message).filter(|_| ours)
         });
-        let Some((key, notice)) = told else {
+        let Some((key, notice)) = parsed else {
             let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
-            tracing::debug!(%channel, %message, "a message for nobody, or of no known form");
+            tracing::debug!(%channel, %message, "a message for an unknown client, or an invalid one");
             return None;
         };
         let lease = notice.lease();
@@ -179,34 +178,34 @@ impl Notifications {
             Notice::Granted(_) if own.is_some() => Some((key.clone(), lease)),
             _ => None,
         };
-        self.tell(
+        self.notify(
             lease.client,
             match own {
                 Some(_) => Event::Notice(key, notice),
-                None => unheard(key, notice),
+                None => missed(key, notice),
             },
         );
         granted
     }
 
-    /// Tells whoever may be concerned that a key was changed.
-    fn hear_change(&self, key: &[u8]) {
-        self.tell_all(|space| Some(Event::Changed(space.key(parse_record(space, key)?))));
+    /// Notifies the clients of a keyspace that a key was changed.
+    fn handle_change(&self, key: &[u8]) {
+        self.notify_all(|space| Some(Event::Changed(space.key(parse_record(space, key)?))));
     }
 
-    /// Tells whoever may be concerned that a record was changed.
-    pub(super) fn tell_change(&self, key: &Key) {
-        self.tell_all(|space| (*space == key.space).then(|| Event::Changed(key.clone())));
+    /// Notifies the clients of a keyspace that a record was changed.
+    pub(super) fn notify_changed(&self, key: &Key) {
+        self.notify_all(|space| (*space == key.space).then(|| Event::Changed(key.clone())));
     }
 
-    /// Tells everybody that there may have been subscriptions that nobody heard.
+    /// Notifies all clients that events may have been missed.
     pub(super) fn interrupted(&self) {
-        self.tell_all(|_| Some(Event::Interrupted(EventScope::Store)));
+        self.notify_all(|_| Some(Event::Interrupted(EventScope::Store)));
     }
 
-    /// Tells a client, if it still listens. One that is gone is forgotten, so that the next batch
-    /// unsubscribes from its channel.
-    pub(super) fn tell(&self, client: ClientId, event: Event) {
+    /// Notifies a client. If its listener was dropped, the client is removed, so that the next batch unsubscribes
+    /// from its channel.
+    pub(super) fn notify(&self, client: ClientId, event: Event) {
         let Some(listener) = self
             .table()
             .get(&client)
@@ -220,18 +219,18 @@ impl Notifications {
         }
     }
 
-    /// Tells every client what is subscriptions in its space.
-    fn tell_all(&self, subscriptions: impl Fn(&Keyspace) -> Option<Event>) {
-        let told: Vec<(Arc<dyn Listener>, Event)> = {
+    /// Notifies every client of the event in its keyspace, if there is one.
+    fn notify_all(&self, event_in: impl Fn(&Keyspace) -> Option<Event>) {
+        let events: Vec<(Arc<dyn Listener>, Event)> = {
             let table = self.table();
-            let told = table.values().filter_map(|(space, listener)| {
-                let event = subscriptions(space)?;
+            let events = table.values().filter_map(|(space, listener)| {
+                let event = event_in(space)?;
                 Some((listener.upgrade()?, event))
             });
-            told.collect()
+            events.collect()
         };
-        // Not under the lock: a listener may be the last to hold something that forgets a client.
-        for (listener, event) in told {
+        // Not under the lock: a listener may hold the last reference to something that unsubscribes a client.
+        for (listener, event) in events {
             listener.notify(event);
         }
     }
@@ -241,7 +240,9 @@ impl Notifications {
     }
 
     fn last_wakeup_mode(&self) -> MutexGuard<'_, Option<WakeupMode>> {
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wakeup_mode
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -250,17 +251,17 @@ impl Notifications {
     }
 }
 
-/// What is subscriptions in a notice that its client did not hear where the record is: it looks in the wrong
-/// place. A grant was taken back.
-fn unheard(key: Key, notice: Notice) -> Event {
+/// The event of a notice that its client did not receive from the node of the record: its slot map is outdated.
+/// A grant was withdrawn.
+fn missed(key: Key, notice: Notice) -> Event {
     match notice {
         Notice::Granted(_) | Notice::Next { .. } => Event::Moved(EventScope::Record(key)),
         Notice::Revoked { .. } => Event::Changed(key),
     }
 }
 
-/// A notice as the script tells it: number of the lease, first token, ttl in ms, time in microseconds,
-/// record. Who is the next has no token, and who was cut off has no ttl either.
+/// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record.
+/// The head of the queue has no token, and a revoked lease has no ttl either.
 fn parse_notice(space: &Keyspace, client: ClientId, message: &[u8]) -> Option<(Key, Notice)> {
     let mut parts = str::from_utf8(message).ok()?.splitn(5, ' ');
     let mut number = || -> Option<u64> {

@@ -141,7 +141,7 @@ pub(super) fn notify_local(notifications: &Notifications, requests: &[Request], 
             _ => false,
         };
         if freed {
-            notifications.tell_change(&request.key);
+            notifications.notify_changed(&request.key);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What makes a server tell without being asked: subscriptions to the channels of those who listen,
-//! and the tracking of keys.
+//! Subscribes to the messages of a server: the channels of the clients, and the tracking of keys.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,53 +21,53 @@ use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
 
-/// The subscriptions that come with one connection.
+/// The subscriptions of one connection.
 #[derive(Debug)]
 pub(super) struct Subscriptions {
-    way: Way,
-    /// The version of the notifications for which all is done.
+    transport: Transport,
+    /// The version of the notifications that is subscribed.
     settled: AtomicU64,
-    watch: Arc<KeyTracking>,
+    tracking: Arc<KeyTracking>,
     state: Mutex<State>,
 }
 
-/// How messages come.
+/// The transport of messages.
 #[derive(Debug)]
-enum Way {
-    /// Between the answers: RESP3.
-    Within,
-    /// On a second connection, which can do nothing else: RESP2.
-    Beside(Beside),
+enum Transport {
+    /// The connection itself: RESP3.
+    Shared,
+    /// A second connection for subscriptions only: RESP2.
+    Separate(PubSub),
 }
 
 #[derive(Debug)]
-struct Beside {
+struct PubSub {
     sink: PubSubSink,
     reader: JoinHandle<()>,
 }
 
-/// What the server does not do, and for which channel.
+/// A refusal of the server, and its channel.
 type Refused = (Step, String, Refusal);
 
-/// The channels of those who listen.
+/// The channels of the clients.
 type Channels = HashMap<ClientId, Vec<String>>;
 
 #[derive(Debug, Default)]
 struct State {
     channels: Channels,
-    /// What has the server watch records. `None`: it was not asked yet, or does not.
-    watcher: Option<JoinHandle<()>>,
-    /// Why there is no queue for us. Sticks to the connection, unless it is for want of a right.
+    /// The task that tracks records. `None`: not started yet, or not supported.
+    tracker: Option<JoinHandle<()>>,
+    /// Why queues cannot be used. Permanent for the connection, unless a permission is missing.
     no_queue: Option<Refusal>,
-    /// Why nobody is told of changes. Sticks to the connection.
-    no_watch: Option<String>,
+    /// Why changes cannot be detected. Permanent for the connection.
+    no_tracking: Option<String>,
 }
 
-/// What those who listen are told over a connection.
+/// The events that clients receive over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubscribedTo {
     All,
-    /// Nothing that comes by messages: another connection brings them.
+    /// No messages: another connection receives them.
     Changes,
 }
 
@@ -76,29 +75,29 @@ pub(super) enum SubscribedTo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Track,
-    KeyTracking,
-    /// Nothing, for the sake of the one before.
+    Caching,
+    /// Has no effect; it is the command that the one before applies to.
     Pass,
     Unsubscribe,
     Subscribe,
-    /// To ourselves: does a message arrive?
+    /// Publishes to ourselves, to check that messages arrive.
     Publish,
-    /// Of some key of ours: does the server know the command?
+    /// Runs a command on one of our keys, to check that the server supports it.
     Find,
 }
 
 impl Subscriptions {
-    /// Subscriptions on the connection itself. `watch` is what the server is to watch on it.
-    pub(super) fn within(watch: Arc<KeyTracking>) -> Self {
-        Self::new(Way::Within, watch)
+    /// Subscriptions on the connection itself, with the tracking on it.
+    pub(super) fn shared(tracking: Arc<KeyTracking>) -> Self {
+        Self::new(Transport::Shared, tracking)
     }
 
     /// Subscriptions on a second connection. They end together.
     ///
     /// # Errors
     ///
-    /// If there can be none: without it, its clients would wait behind all others.
-    pub(super) async fn beside(
+    /// If it cannot be opened: without it, its clients would wait behind all others.
+    pub(super) async fn separate(
         client: &Client,
         state: &Arc<SessionState>,
         notifications: &Arc<Notifications>,
@@ -114,55 +113,56 @@ impl Subscriptions {
                     break;
                 }
                 let channel = message.get_channel_name().as_bytes();
-                notifications.hear_message(channel, message.get_payload_bytes());
+                notifications.handle_message(channel, message.get_payload_bytes());
             }
             state.end();
         });
-        let way = Way::Beside(Beside { sink, reader });
-        Ok(Self::new(way, Arc::default()))
+        let transport = Transport::Separate(PubSub { sink, reader });
+        Ok(Self::new(transport, Arc::default()))
     }
 
-    fn new(way: Way, watch: Arc<KeyTracking>) -> Self {
+    fn new(transport: Transport, tracking: Arc<KeyTracking>) -> Self {
         Self {
-            way,
+            transport,
             settled: AtomicU64::new(0),
-            watch,
+            tracking,
             state: Mutex::default(),
         }
     }
 
-    /// Whether the server tells all that those want to hear who listen now.
+    /// Whether all current clients are subscribed.
     pub(super) fn settled(&self, notifications: &Notifications) -> bool {
         self.settled.load(Ordering::Acquire) == notifications.version()
     }
 
-    /// Notes what came of a batch, so that the server watches what is held.
-    pub(super) fn note(&self, requests: &[Request], replies: &[Reply]) {
-        self.watch.add(requests, replies);
+    /// Tracks the records that are held after a batch.
+    pub(super) fn track(&self, requests: &[Request], replies: &[Reply]) {
+        self.tracking.add(requests, replies);
     }
 
-    /// Makes the server tell all that those want to hear who listen now, before it is asked anything
-    /// else. What it refuses is done without.
+    /// Subscribes all current clients, before any other request is sent. What the server refuses is done without.
     pub(super) async fn settle(
         &self,
         connection: &mut MultiplexedConnection,
         notifications: &Arc<Notifications>,
         target: &impl fmt::Display,
-        told: SubscribedTo,
+        subscribed_to: SubscribedTo,
     ) -> RedisResult<()> {
         let version = notifications.version();
         let clients = notifications.clients();
-        let heard = !clients.is_empty();
-        let clients = clients.into_iter().filter(|_| told == SubscribedTo::All);
+        let has_clients = !clients.is_empty();
+        let clients = clients
+            .into_iter()
+            .filter(|_| subscribed_to == SubscribedTo::All);
         let wanted: Channels = clients
             .map(|(client, space)| (client, notifications.channels(&space, client)))
             .collect();
         let (new, old) = self.state().compared_with(&wanted);
         let mut refused = Vec::new();
-        if let Way::Beside(beside) = &self.way {
-            refused = beside.subscribe(&new, &old).await?;
+        if let Transport::Separate(pubsub) = &self.transport {
+            refused = pubsub.subscribe(&new, &old).await?;
         }
-        let (pipeline, steps) = self.steps(&new, &old, heard);
+        let (pipeline, steps) = self.steps(&new, &old, has_clients);
         let count = pipeline.len();
         let answers = match count {
             0 => Vec::new(),
@@ -174,9 +174,9 @@ impl Subscriptions {
             Some((*step, channel.clone(), refusal))
         }));
         if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
-            // It is loading, say. The next batch tries again.
+            // For example, it is loading. The next batch tries again.
             let why = &refusal.words;
-            tracing::debug!(store = %target, ?step, %why, "not yet told of anything");
+            tracing::debug!(store = %target, ?step, %why, "not subscribed yet");
             return Ok(());
         }
         let denied = match notifications.queueless() {
@@ -187,15 +187,15 @@ impl Subscriptions {
             let mut state = self.state();
             let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
             state.settled(wanted, &new, refused, &denied);
-            if tracked && state.no_watch.is_none() {
-                state.watcher = Some(self.watcher(connection.clone(), Arc::clone(notifications)));
+            if tracked && state.no_tracking.is_none() {
+                state.tracker = Some(self.tracker(connection.clone(), Arc::clone(notifications)));
             }
-            if heard && told == SubscribedTo::All {
-                let wakes = self.wakeup_mode(&state, notifications.queueless());
-                state.tell(wakes, notifications, target);
+            if has_clients && subscribed_to == SubscribedTo::All {
+                let mode = self.wakeup_mode(&state, notifications.queueless());
+                state.report(mode, notifications, target);
             }
         }
-        if told == SubscribedTo::All {
+        if subscribed_to == SubscribedTo::All {
             let error = |refusal: Refusal| errors::denied_notifications(&refusal.words);
             let denied = denied.into_iter();
             notifications.set_denied(denied.map(|(space, why)| (space, error(why))).collect());
@@ -204,12 +204,12 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// What has to be asked on the connection itself.
+    /// The commands on the connection itself.
     fn steps(
         &self,
         new: &[String],
         old: &[String],
-        heard: bool,
+        has_clients: bool,
     ) -> (Pipeline, Vec<(Step, String)>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
         let mut ask = |step: Step, channel: &str, words: &[&str]| {
@@ -218,25 +218,25 @@ impl Subscriptions {
             pipeline.add_command(cmd);
             steps.push((step, channel.to_owned()));
         };
-        if matches!(self.way, Way::Within) {
+        if matches!(self.transport, Transport::Shared) {
             let asked = {
                 let state = self.state();
-                state.watcher.is_some() || state.no_watch.is_some()
+                state.tracker.is_some() || state.no_tracking.is_some()
             };
-            if heard && !asked {
-                // Only of what it is asked to watch, and not of our own doing.
+            if has_clients && !asked {
+                // Only selected keys, and not our own changes.
                 ask(
                     Step::Track,
                     "",
                     &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
                 );
-                ask(Step::KeyTracking, "", &tracking::START);
+                ask(Step::Caching, "", &tracking::START);
                 if new.is_empty() {
-                    // It concerns the next command, which shall be none that reads.
+                    // It applies to the next command, which must not read.
                     ask(Step::Pass, "", &["WAIT", "0", "1"]);
                 }
             }
-            // One command each: the client library expects one answer to a command.
+            // One command per channel, as the client library expects one answer per command.
             for channel in old {
                 ask(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
             }
@@ -254,41 +254,40 @@ impl Subscriptions {
         (pipeline, steps)
     }
 
-    fn watcher(
+    fn tracker(
         &self,
         connection: MultiplexedConnection,
         notifications: Arc<Notifications>,
     ) -> JoinHandle<()> {
-        let watch = Arc::clone(&self.watch);
-        watch.turn_on();
-        tokio::spawn(async move { watch.run(connection, &notifications).await })
+        let tracking = Arc::clone(&self.tracking);
+        tracking.turn_on();
+        tokio::spawn(async move { tracking.run(connection, &notifications).await })
     }
 
     fn wakeup_mode(&self, state: &State, queueless: bool) -> WakeupMode {
         let queue = state.no_queue.is_none() && !queueless;
-        match (&self.way, &state.no_watch) {
+        match (&self.transport, &state.no_tracking) {
             _ if queue => WakeupMode::Grants,
-            (Way::Within, None) => WakeupMode::Changes,
+            (Transport::Shared, None) => WakeupMode::Changes,
             _ => WakeupMode::Nothing,
         }
     }
 
-    /// Ends a subscription without waiting for it. If it cannot be sent at once, it is sent before
-    /// the next batch.
+    /// Ends a subscription without waiting. If it cannot be sent at once, it is sent before the next batch.
     pub(super) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
         let Some(channels) = self.state().channels.remove(&client) else {
             return;
         };
-        let sent = match &self.way {
-            Way::Within => channels.iter().all(|channel| {
+        let sent = match &self.transport {
+            Transport::Shared => channels.iter().all(|channel| {
                 let mut cmd = redis::cmd("UNSUBSCRIBE");
                 cmd.arg(channel).set_no_response(true);
                 let mut connection = connection.clone();
                 poll_once(async move { connection.send_packed_command(&cmd).await })
             }),
-            Way::Beside(beside) => {
-                let (mut sink, channels) = (beside.sink.clone(), channels.clone());
-                // It is under way with the first poll; what follows is the wait for the answer.
+            Transport::Separate(pubsub) => {
+                let (mut sink, channels) = (pubsub.sink.clone(), channels.clone());
+                // The first poll sends it; the rest waits for the answer.
                 poll_once(async move { sink.unsubscribe(channels).await });
                 true
             }
@@ -304,7 +303,7 @@ impl Subscriptions {
 }
 
 impl State {
-    /// The channels that are wanted and missing, and those that are there and not wanted.
+    /// The channels to subscribe, and those to unsubscribe.
     fn compared_with(&self, wanted: &Channels) -> (Vec<String>, Vec<String>) {
         let without = |all: &Channels, others: &Channels| {
             let left = all
@@ -317,8 +316,7 @@ impl State {
         (new, without(&self.channels, wanted))
     }
 
-    /// Notes what came of asking for the `new` ones of the channels that are wanted. Those of a namespace that is
-    /// denied are asked for again.
+    /// Records the result of subscribing the `new` channels. Those of a namespace that is denied are repeated.
     fn settled(
         &mut self,
         wanted: Channels,
@@ -335,9 +333,9 @@ impl State {
         }
         for (step, channel, refusal) in refused {
             match step {
-                // Not for those who may not hear of it.
+                // Not those of a denied namespace.
                 Step::Subscribe | Step::Publish | Step::Find if is_denied(&channel) => {}
-                Step::Track | Step::KeyTracking => self.no_watch = Some(refusal.words),
+                Step::Track | Step::Caching => self.no_tracking = Some(refusal.words),
                 Step::Subscribe | Step::Publish | Step::Find => {
                     self.no_queue.get_or_insert(refusal);
                 }
@@ -350,19 +348,19 @@ impl State {
         }
     }
 
-    fn tell(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
+    fn report(&self, wakes: WakeupMode, notifications: &Notifications, target: &impl fmt::Display) {
         let no_queue = self.no_queue.as_ref().map(|refusal| &*refusal.words);
-        let no_watch = self.no_watch.as_deref();
+        let no_tracking = self.no_tracking.as_deref();
         if notifications.set_wakeup_mode(wakes) {
-            tracing::info!(store = %target, no_queue, no_watch, "waiters are woken: {wakes}");
+            tracing::info!(store = %target, no_queue, no_tracking, "waiters are woken: {wakes}");
         } else {
-            tracing::debug!(store = %target, no_queue, no_watch, "waiters are woken: {wakes}");
+            tracing::debug!(store = %target, no_queue, no_tracking, "waiters are woken: {wakes}");
         }
     }
 }
 
 impl Step {
-    /// Why the server does not do it, if it does not.
+    /// The refusal in an answer, if it is one.
     fn refusal(self, answer: &Value) -> Option<Refusal> {
         match (self, answer) {
             (Self::Publish, Value::Int(0)) => Some(Refusal {
@@ -370,7 +368,7 @@ impl Step {
                 lasting: true,
                 denied: false,
             }),
-            // The key holds something else than a list, or is on another node: the command is known.
+            // The key is not a list, or is on another node: the command is supported.
             (Self::Find, Value::ServerError(error))
                 if matches!(error.code(), "WRONGTYPE" | "MOVED" | "ASK" | "CLUSTERDOWN") =>
             {
@@ -381,10 +379,10 @@ impl Step {
     }
 }
 
-impl Beside {
+impl PubSub {
     async fn subscribe(&self, new: &[String], old: &[String]) -> RedisResult<Vec<Refused>> {
         let mut sink = self.sink.clone();
-        // What the server says is known from now on; what broke the connection ends it.
+        // An error reply is a refusal; any other error ends the connection.
         let refusal = |result: RedisResult<()>| match result {
             Err(error) if error.code().is_none() => Err(error),
             result => Ok(result.err().map(|error: RedisError| Refusal {
@@ -407,24 +405,24 @@ impl Beside {
 
 impl Drop for State {
     fn drop(&mut self) {
-        if let Some(watcher) = &self.watcher {
-            watcher.abort();
+        if let Some(tracker) = &self.tracker {
+            tracker.abort();
         }
     }
 }
 
-impl Drop for Beside {
+impl Drop for PubSub {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-/// Channels in their order, those of each namespace by themselves.
+/// The channels in order, grouped by namespace.
 fn by_namespace(channels: &[String]) -> impl Iterator<Item = &[String]> {
     channels.chunk_by(|a, b| namespace(a) == namespace(b))
 }
 
-/// Why the clients of a namespace cannot be notified, where it is for want of a right.
+/// The namespaces whose clients lack the permission to be notified.
 fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
     let mut denied = HashMap::new();
     for (step, channel, refusal) in refused {
@@ -437,7 +435,7 @@ fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
     denied
 }
 
-/// Does what a future does before it first waits, and answers whether that was all.
+/// Polls a future once, and returns whether it is ready.
 fn poll_once(future: impl Future) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     pin!(future).poll(&mut context).is_ready()

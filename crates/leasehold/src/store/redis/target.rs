@@ -1,4 +1,4 @@
-//! Where a connection goes.
+//! The target of a connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::session::Session;
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
 
-/// Where a connection goes. Its `Display` is a URL without a password.
+/// The target of a connection. Its `Display` is a URL without a password.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    /// To this server, whatever it is.
+    /// This server, whatever its role.
     Fixed(Address),
-    /// To the server that sentinels take for the master.
+    /// The master that sentinels name.
     Found(Sentinels),
 }
 
 impl Target {
-    /// Where the server of a deployment is that has one.
+    /// The target of a deployment with a single connection.
     pub(super) fn of(deployment: Deployment, options: &OpenOptions) -> Result<Self> {
         match deployment {
             Deployment::Single(address) => Ok(Self::Fixed(address)),
@@ -39,8 +39,7 @@ impl Target {
         }
     }
 
-    /// Connects. Takes as long as it takes, but for what others than the server itself do: that must
-    /// leave most of this time to it.
+    /// Connects. Has no timeout of its own, but finding the server leaves it most of `within`.
     pub(super) async fn dial(
         &self,
         notifications: &Arc<Notifications>,
@@ -52,7 +51,7 @@ impl Target {
         }
     }
 
-    /// There was no connection in time.
+    /// The error of a connection attempt that timed out.
     pub(super) fn no_connection_within(&self, timeout: Duration) -> Error {
         match self {
             Self::Fixed(address) => errors::no_connection_within(timeout, address),
@@ -60,7 +59,7 @@ impl Target {
         }
     }
 
-    /// Whether another server may take the target of the one there.
+    /// Whether another server may become the target.
     pub(super) fn moves(&self) -> bool {
         matches!(self, Self::Found(_))
     }

@@ -153,7 +153,7 @@ impl KeyTracking {
                 let done = self.due().done(part);
                 let results = part.iter().zip(done.iter().zip(changed));
                 for ((key, _), _) in results.filter(|(_, (done, changed))| **done && *changed) {
-                    notifications.tell_change(key);
+                    notifications.notify_changed(key);
                 }
             }
         }

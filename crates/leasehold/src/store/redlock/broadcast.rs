@@ -127,7 +127,7 @@ impl Broadcast<'_> {
             if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
                 self.leftovers.released_at(lease, master);
             }
-            let Some((to, request)) = tally.hear(master, second, reply) else {
+            let Some((to, request)) = tally.count(master, second, reply) else {
                 continue;
             };
             for (master, _) in among(nodes, to) {

@@ -192,8 +192,19 @@ impl RedlockStore {
             admission: &self.admission,
             leftovers: &self.leftovers,
         };
-        let decided = broadcast.apply(allowed).await;
-        let mut decided = decided.into_iter().map(|reply| self.name_error(reply));
+        let rounds = rounds(&allowed);
+        let last = rounds.iter().copied().max().unwrap_or_default();
+        let mut decided: Vec<Option<Reply>> = vec![None; allowed.len()];
+        for round in 0..=last {
+            let places = (0..allowed.len()).filter(|place| rounds[*place] == round);
+            let places: Vec<_> = places.collect();
+            let requests = places.iter().map(|place| allowed[*place].clone());
+            let replies = broadcast.apply(requests.collect()).await;
+            for (place, reply) in places.into_iter().zip(replies) {
+                decided[place] = Some(self.name_error(reply));
+            }
+        }
+        let mut decided = decided.into_iter().flatten();
         for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
             *reply = decided.next();
         }
@@ -232,6 +243,25 @@ impl RedlockStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// In which round each request of a batch is sent, from 0. An acquisition behind a release of the same lock
+/// goes into the next round. Together they would leave no moment in which another client can acquire the
+/// lock, as the masters keep no queue.
+fn rounds(batch: &[Request]) -> Vec<usize> {
+    let mut keys: HashMap<&Key, (usize, bool)> = HashMap::new();
+    let round = |request: &'_ Request, (round, released): &mut (usize, bool)| {
+        if *released && request.acquires() {
+            *round += 1;
+            *released = false;
+        }
+        *released |= matches!(request.op, Op::Release { .. });
+        *round
+    };
+    let requests = batch.iter();
+    requests
+        .map(|request| round(request, keys.entry(&request.key).or_default()))
+        .collect()
 }
 
 impl fmt::Display for RedlockStore {

@@ -1,4 +1,4 @@
-//! One request, and what the masters answered to it.
+//! The tally of one request: the votes of the masters.
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -13,19 +13,19 @@ use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
-/// One request on its way to a reply.
+/// The tally of one request.
 pub(super) struct Tally {
     size: Size,
     request: Request,
     kind: Kind,
-    heard: Masters,
-    /// What was answered to an acquisition.
+    replied: Masters,
+    /// The replies to an acquisition.
     at: Replies,
-    /// Those that have granted a lease that is to be released: they are waited for.
+    /// The masters that have granted the lease to be released: their replies are awaited.
     awaited: Masters,
     errors: Vec<Error>,
     now: StoreTime,
-    /// Too few masters can. Why is known when all have answered.
+    /// Too few masters can decide. The reason is known when all have replied.
     no_quorum: bool,
     reply: Option<Reply>,
 }
@@ -33,9 +33,9 @@ pub(super) struct Tally {
 enum Kind {
     /// An acquisition.
     Round(Round),
-    /// Whatever a holder does.
+    /// An operation of a holder.
     Vote(Vote),
-    /// An operator's: who did it, and whom it cut off.
+    /// A forced release: the masters that applied it, and the leases that they revoked.
     Revoke { done: usize, cut_off: Vec<LeaseId> },
 }
 
@@ -55,7 +55,7 @@ impl Tally {
             size,
             request,
             kind,
-            heard: Masters::default(),
+            replied: Masters::default(),
             at: Replies::default(),
             awaited: Masters::default(),
             errors: Vec::new(),
@@ -70,22 +70,22 @@ impl Tally {
         tally
     }
 
-    /// Counts the masters that have nothing of a lease that is to be released: they are not asked.
+    /// Counts the masters that do not have the lease to be released: they are not called.
     fn skip(&mut self, at: Replies) {
         self.awaited = at.granted.without(at.clear);
         for master in at.clear.iter() {
             let outcome = Outcome::Lost(Loss::Gone);
             let now = self.now;
-            self.hear(master, false, Reply::Applied { outcome, now });
+            self.count(master, false, Reply::Applied { outcome, now });
         }
     }
 
     /// The request, if it is to be sent to a master.
     pub(super) fn request_to(&self, master: usize) -> Option<Request> {
-        (!self.heard.contains(master)).then(|| self.request.clone())
+        (!self.replied.contains(master)).then(|| self.request.clone())
     }
 
-    /// The lease that is released as a whole, if that is what the request is for.
+    /// The lease, if the request releases it entirely.
     pub(super) fn released(&self) -> Option<LeaseId> {
         match self.request.op {
             Op::Release {
@@ -95,7 +95,7 @@ impl Tally {
         }
     }
 
-    /// Notes what an acquisition has left, or that a release has left nothing.
+    /// Records the leftovers of an acquisition, or that a release has freed them.
     pub(super) fn note(&self, leftovers: &Leftovers) {
         let outcome = match &self.reply {
             Some(Reply::Applied { outcome, .. }) => Some(outcome),
@@ -110,16 +110,16 @@ impl Tally {
         }
     }
 
-    /// Takes in the answer of a master in one of the phases. Answers what is to be sent to which masters
-    /// as the second, if it begins.
-    pub(super) fn hear(
+    /// Counts the reply of a master in one of the phases. Returns the masters and the request of the second phase,
+    /// if it begins.
+    pub(super) fn count(
         &mut self,
         master: usize,
         second: bool,
         reply: Reply,
     ) -> Option<(Masters, Request)> {
         if !second {
-            self.heard.insert(master);
+            self.replied.insert(master);
             match &reply {
                 Reply::Applied {
                     outcome: Outcome::Granted { .. },
@@ -152,7 +152,7 @@ impl Tally {
                     *done += 1;
                     cut_off.extend(lease);
                 }
-                if self.heard.len() == self.size.masters() {
+                if self.replied.len() == self.size.masters() {
                     self.count_revoked();
                 }
                 return None;
@@ -161,8 +161,8 @@ impl Tally {
         self.step(step)
     }
 
-    /// Whoever has not answered by now is not waited for, as far as that may be.
-    pub(super) fn close(&mut self, patience: Duration) {
+    /// Ends the wait for the masters that have not replied by now, where that is safe.
+    pub(super) fn close(&mut self, limit: Duration) {
         if let Kind::Round(round) = &mut self.kind {
             let mut steps = Vec::new();
             for master in self.size.all().iter() {
@@ -171,10 +171,10 @@ impl Tally {
             }
             for step in steps {
                 if matches!(step, Step::Lost(_)) && self.is_open() {
-                    let silent = self.size.masters() - self.heard.len();
+                    let silent = self.size.masters() - self.replied.len();
                     let message = match silent {
-                        0 => format!("the token was not written within {patience:?}"),
-                        _ => format!("no answer of {silent} within {patience:?}"),
+                        0 => format!("the token was not written within {limit:?}"),
+                        _ => format!("no answer of {silent} within {limit:?}"),
                     };
                     self.silent(silent, message);
                     self.step(step);
@@ -182,25 +182,22 @@ impl Tally {
             }
         }
         if self.reply.is_some() || self.no_quorum {
-            self.heard = self.size.all();
+            self.replied = self.size.all();
         }
     }
 
-    /// As [`Tally::close`] for what a holder or an operator does: what a majority did not say in time
-    /// nobody knows.
-    pub(super) fn give_up(&mut self, patience: Duration) {
+    /// As [`Tally::close`] for operations of holders and operators: without a majority in time, the result is
+    /// unknown.
+    pub(super) fn give_up(&mut self, limit: Duration) {
         if matches!(self.kind, Kind::Round(_)) {
             return;
         }
-        let silent = self.size.masters() - self.heard.len();
-        self.heard = self.size.all();
+        let silent = self.size.masters() - self.replied.len();
+        self.replied = self.size.all();
         if self.is_open() {
-            self.silent(
-                silent,
-                format!("no answer of the others within {patience:?}"),
-            );
+            self.silent(silent, format!("no answer of the others within {limit:?}"));
             self.no_quorum = true;
-            // Whom an operator cut off is known without the others.
+            // The revoked lease is known without the others.
             self.count_revoked();
         }
     }
@@ -209,15 +206,15 @@ impl Tally {
         self.request.key.space.namespace()
     }
 
-    /// Whether nothing more is to be waited for. A renewal waits for all masters, because it restores the
-    /// lease where it was forgotten; an acquisition that cannot be won does, because only those that
-    /// have not answered need its release; and a release waits for those that have granted the lease.
+    /// Whether there is nothing more to wait for. A renewal waits for all masters, as it restores the lease where
+    /// it was forgotten; so does an acquisition that cannot be won, as only masters that have not replied need its
+    /// release; and a release waits for the masters that have granted the lease.
     pub(super) fn is_done(&self) -> bool {
-        let all = self.heard.len() == self.size.masters();
+        let all = self.replied.len() == self.size.masters();
         match self.request.op {
             Op::Renew { .. } => all && !self.is_open(),
             Op::Acquire { .. } if self.no_quorum => all,
-            _ => !self.is_open() && self.awaited.without(self.heard).is_empty(),
+            _ => !self.is_open() && self.awaited.without(self.replied).is_empty(),
         }
     }
 
@@ -225,7 +222,7 @@ impl Tally {
         self.reply.is_none() && !self.no_quorum
     }
 
-    /// Whether all masters have answered an acquisition, and none has granted it.
+    /// Whether all masters have replied to an acquisition, and none has granted it.
     fn is_rejected(&self) -> bool {
         let acquisition = matches!(self.request.op, Op::Acquire { .. });
         acquisition && self.no_quorum && self.at.clear == self.size.all()
@@ -258,7 +255,7 @@ impl Tally {
                 None
             }
             Step::Lost(Defeat::Held { left, split }) => {
-                // If nobody has a majority, it is a matter of who asks again first.
+                // If no lease has a majority, the first to try again may win.
                 let left = if split { Duration::ZERO } else { left };
                 self.applied(Outcome::Refused { left, place: None });
                 None
@@ -287,7 +284,7 @@ impl Tally {
         }
     }
 
-    /// A renewed lease is asked for again where it was forgotten.
+    /// The acquisition that restores a renewed lease where it was forgotten.
     pub(super) fn refill(&self) -> Option<(Masters, Request)> {
         let renewed = matches!(
             self.reply,
@@ -321,7 +318,7 @@ impl Tally {
             self.no_quorum = true;
             return;
         }
-        // The one that had most of them: the others held no lock.
+        // The lease with most of the masters: the others did not hold the lock.
         let had = |lease: &LeaseId| cut_off.iter().filter(|other| *other == lease).count();
         let cut_off = cut_off.iter().max_by_key(|lease| had(lease)).copied();
         self.applied(Outcome::Revoked { cut_off });

@@ -1,4 +1,4 @@
-//! What the store knows of the machine it runs on.
+//! The machine on which the store runs: its boot id and its clocks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +11,15 @@ use super::error::of_system;
 use crate::Result;
 use crate::clock::{BootClock, Clock};
 
-/// The clocks of a machine, and since which start of it they run. Tests make their own.
+/// The boot id and the clocks of a machine. Tests make their own.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct Machine {
-    /// Another one after each start of the machine. `None` where the system has no such thing:
-    /// then leases follow the wall clock.
+    /// Unique for each boot. `None` where the system has none: then leases follow the wall clock.
     pub boot_id: Option<String>,
-    /// Counts from the start of the machine, suspend included.
+    /// Counts from the boot, suspend included.
     pub clock: Arc<dyn Clock>,
-    /// What `clock` shows more than it would in the machine's own time namespace, in microseconds.
+    /// The offset of `clock` from the initial time namespace, in microseconds.
     pub skew: i64,
     /// The wall clock.
     pub wall: Arc<dyn Fn() -> SystemTime + Send + Sync>,
@@ -31,7 +30,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) if it does not tell.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) if its boot id cannot be read.
     pub fn this() -> Result<Self> {
         Ok(Self {
             boot_id: boot_id()?,
@@ -41,7 +40,7 @@ impl Machine {
         })
     }
 
-    /// This machine, with a clock of the caller's.
+    /// This machine, with another clock.
     pub(super) fn with_clock(clock: Arc<dyn Clock>) -> Result<Self> {
         let boot_id = boot_id()?.unwrap_or_else(|| "a clock of the caller".into());
         Ok(Self {
@@ -52,7 +51,7 @@ impl Machine {
         })
     }
 
-    /// How long the machine runs, in microseconds.
+    /// The time since the boot, in microseconds.
     pub(super) fn uptime(&self) -> i64 {
         let running = self.clock.now().since(Instant::default());
         micros(running.as_micros()).saturating_sub(self.skew)
@@ -102,8 +101,8 @@ fn boot_id() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// In a time namespace of its own a process sees the boot clock shifted; the processes outside
-/// that share the file do not.
+/// In a time namespace of its own a process has a shifted boot clock, unlike other processes that share the
+/// file.
 #[cfg(target_os = "linux")]
 fn skew() -> i64 {
     std::fs::read_to_string("/proc/self/timens_offsets")
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_its_boot_id() {
+    fn this_machine_has_a_boot_id() {
         assert!(Machine::this().unwrap().boot_id.is_some());
     }
 }

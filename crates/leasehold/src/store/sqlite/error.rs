@@ -1,4 +1,4 @@
-//! What can go wrong with the file, and what to tell the user.
+//! Faults of the file, and their errors.
 
 use std::fs::File;
 use std::io;
@@ -12,22 +12,22 @@ use crate::{Error, ErrorKind};
 const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
     and a SQLite store is for one machine; use a Redis store";
 
-/// Why something could not be done with the file.
+/// A fault of the file.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// SQLite said no.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
-    /// A record has a value that no leasehold wrote.
+    /// A record has a value that leasehold did not write.
     Unreadable(&'static str),
-    /// The file was last written under another kernel while this one had it open, or is open under one
+    /// The file was last written under another kernel while this one had it open, or another kernel has it open
     /// while this one opens it.
     OtherKernel,
-    /// It was found before SQLite was asked.
+    /// An error found before SQLite was called.
     Found(Error),
 }
 
 impl Fault {
-    /// Whether another process is in the way and it may work in a moment.
+    /// Whether another process has the file locked, so that a retry may succeed.
     pub(super) fn is_busy(&self) -> bool {
         matches!(
             self.code(),
@@ -39,17 +39,17 @@ impl Fault {
         )
     }
 
-    /// Whether the file is none of SQLite's.
+    /// Whether the file is not a SQLite database.
     pub(super) fn is_foreign(&self) -> bool {
         self.code() == Some(ErrorCode::NotADatabase)
     }
 
-    /// Whether the disk has no room left.
+    /// Whether the disk is full.
     pub(super) fn is_full(&self) -> bool {
         self.code() == Some(ErrorCode::DiskFull)
     }
 
-    /// Whether a new connection may fix it.
+    /// Whether reopening the file may fix it.
     pub(super) fn wants_reopening(&self) -> bool {
         matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
     }
@@ -62,8 +62,8 @@ impl Fault {
 
     /// Whether a commit that failed with it was certainly undone.
     ///
-    /// These come before the last page of the transaction is in the file. After any other, a page
-    /// that marks the transaction as complete may be there and be found after a crash.
+    /// These faults occur before the last page of the transaction is written. After any other, the page that
+    /// completes the transaction may exist and be found after a crash.
     pub(super) fn undoes_commit(&self) -> bool {
         self.is_busy() || matches!(self.code(), Some(ErrorCode::ReadOnly | ErrorCode::DiskFull))
     }

@@ -1,4 +1,4 @@
-//! The file: opened, checked and created.
+//! Opens, checks and creates the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use super::{path, schema, time};
 use crate::store::diagnose::FileSystem;
 use crate::{Error, ErrorKind};
 
-/// At most this many statements are kept prepared: more than there are.
+/// The capacity of the cache of prepared statements: more than there are.
 const STATEMENTS_MAX: usize = 32;
 
-/// One file at a time is opened in this process, see [`path::prepare`].
+/// One file at a time is opened in this process; see [`path::prepare`].
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// An open file.
@@ -25,12 +25,12 @@ static OPENING: Mutex<()> = Mutex::new(());
 pub(super) struct File {
     /// The connection to it.
     pub(super) db: Connection,
-    /// Where it is, whatever links lead to it.
+    /// Its path without symbolic links.
     pub(super) path: PathBuf,
-    /// This machine, under the boot id that the file is used with.
+    /// This machine, under the boot id with which the file is used.
     pub(super) machine: Machine,
     identity: Option<(u64, u64)>,
-    /// After the connection, so that it outlives it.
+    /// After the connection, so that it is dropped later.
     pub(super) liveness: LivenessLock,
     _open: OpenConnection,
 }
@@ -38,7 +38,7 @@ pub(super) struct File {
 impl File {
     /// Opens the file, and creates it if it is missing.
     ///
-    /// It is a fault, to be tried again, if another process has it locked at this moment.
+    /// If another process has it locked at this moment, the fault is busy.
     pub(super) fn open(path: &Path, machine: &Machine) -> Result<Self, Fault> {
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         path::prepare(path)?;
@@ -48,10 +48,10 @@ impl File {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(path, flags)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-        // Waiting is done here, with shorter pauses than SQLite's.
+        // Retries are made here, with shorter intervals than those of SQLite.
         db.busy_timeout(Duration::ZERO)?;
         if db.is_readonly(MAIN_DB)? {
-            // SQLite opens a file that it may only read, and would say so at the first lock.
+            // SQLite opens a read-only file, and would fail at the first lock.
             return Err(failure(ErrorCode::ReadOnly, ffi::SQLITE_READONLY));
         }
         db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
@@ -69,9 +69,9 @@ impl File {
         })
     }
 
-    /// Writes the log back, so that the next transaction starts it over in the room that it has: a
-    /// full disk must not keep anybody from renewing and releasing. Gives how many pages are in the log,
-    /// and how many of them are written back: a reader that needs the old ones is in the way of the rest.
+    /// Makes a checkpoint, so that the next transaction reuses the space of the log: a full disk must not prevent
+    /// renewals and releases. Returns the number of pages in the log, and of those that are written back: a reader
+    /// that needs old pages prevents the rest.
     pub(super) fn write_log_back(&self) -> Option<(i64, i64)> {
         let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
         let pages = |row: &rusqlite::Row<'_>| Ok((row.get(1)?, row.get(2)?));
@@ -83,14 +83,13 @@ impl File {
             .ok()
     }
 
-    /// Whether this is still the file at that path. If it was deleted or replaced, its locks
-    /// exclude nobody any more.
+    /// Whether this is still the file at the path. If it was deleted or replaced, its locks exclude nobody.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.identity == path::identity(path)
     }
 }
 
-/// Joins those that have the file open, or starts its clock if there are none.
+/// Joins the processes that have the file open, or sets its clock if there are none.
 fn join(
     db: &mut Connection,
     liveness: &mut LivenessLock,
@@ -99,7 +98,7 @@ fn join(
 ) -> Result<Machine, Fault> {
     if time::is_anchored(db, machine)? {
         liveness.share()?;
-        // From here on nobody else writes the anchor.
+        // From here on no other process writes the anchor.
         if time::is_anchored(db, machine)? {
             return Ok(machine.clone());
         }
@@ -111,28 +110,28 @@ fn join(
         if alone {
             time::anchor(&transaction, &machine)?;
         } else if matches!(path::file_system(path), FileSystem::Foreign(_)) {
-            // There the lock may be that of another kernel, whose clock is another one.
+            // The lock may be that of another kernel, with another clock.
             return Err(Fault::OtherKernel);
         } else {
             machine.boot_id = time::joined_boot_id(&transaction, &machine)?;
         }
     }
     if !alone {
-        // As long as the transaction lasts, nobody else can become the only one.
+        // During the transaction no other process can become the only one.
         liveness.share()?;
     }
     transaction.commit()?;
-    // Not before: nobody else must join by the old anchor.
+    // Not earlier: no process must join by the old anchor.
     liveness.share()?;
     Ok(machine)
 }
 
-/// Refuses what is certainly not ours before anything is touched: no lock is taken, no file is made
+/// Refuses a file that is certainly not ours, without changing anything: no lock is taken, no file is created
 /// beside it, nothing is recovered.
 fn refuse_foreign(path: &Path) -> Result<(), Fault> {
     let empty = std::fs::metadata(path).map_or(0, |meta| meta.len()) == 0;
-    // A journal is left if the process that created the file was killed in that moment. SQLite
-    // undoes its work; what remains is checked then.
+    // A journal remains if the process that created the file was killed. SQLite rolls back, and the result is
+    // checked later.
     if empty || path::beside(path, "-journal").exists() {
         return Ok(());
     }
@@ -142,20 +141,18 @@ fn refuse_foreign(path: &Path) -> Result<(), Fault> {
     let db = Connection::open_with_flags(immutable_uri(path), flags)?;
     match application_id(&db) {
         Ok(schema::APPLICATION_ID) => Ok(()),
-        // A database that nobody has written to yet. With a log it is another's: ours has its id
-        // before it has a log.
+        // An empty database. With a log it is foreign: ours has its id before it has a log.
         Ok(0) if !path::beside(path, "-wal").exists() && is_empty(&db)? => Ok(()),
         Ok(_) => Err(foreign().into()),
         Err(fault) if fault.is_foreign() => Err(fault),
-        // Another process writes the file at this moment, or it is damaged: found out below.
+        // Another process writes the file at this moment, or it is damaged: detected later.
         Err(_) => Ok(()),
     }
 }
 
-/// Creates the tables in an empty file, or checks that they are there.
+/// Creates the tables in an empty file, or checks that they exist.
 ///
-/// It is done before the file is in WAL mode, so that its header says whose it is from the first
-/// moment on.
+/// This happens before the file is in WAL mode, so that its header identifies it from the beginning.
 fn create_tables(db: &mut Connection) -> Result<(), Fault> {
     if application_id(db)? != schema::APPLICATION_ID {
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,17 +1,16 @@
-//! Whether another process has the file open, found out from a kernel lock.
+//! Detects whether another process has the file open, with a kernel lock.
 //!
 //! Every process that has the file open keeps a shared `flock` on it. The kernel drops that lock when
-//! the process ends, however it ends. `flock` and the POSIX locks of SQLite do not see each other.
-//! A process that gets the lock exclusively is the only one with the file open. A process that
-//! does not get it runs under the same kernel as another one that has the file open, whatever the
-//! boot ids of their containers are.
+//! the process ends, in any way. `flock` and the POSIX locks of SQLite are independent. A process that gets
+//! the lock exclusively is the only one with the file open. A process that does not get it runs under the
+//! same kernel as another one that has the file open, whatever the boot ids of their containers are.
 //!
 //! The descriptors stay open, without a lock, when the last store of this process is dropped: to
-//! close one would drop all POSIX locks that SQLite has on the same file in this process. Those of the
-//! stores are known, but the program may have a connection of its own to the file, and SQLite would
-//! believe in its locks for the next store as well. A process keeps one for each file that it ever
-//! opened and that is not deleted, up to its limit of open files. A fork opens its own: what it
-//! inherited is the same lock as its parent's, which either would unlock for both.
+//! close one would drop all POSIX locks that SQLite has on the same file in this process. The stores are
+//! known, but the program may have a connection of its own to the file, whose locks SQLite would still assume
+//! for the next store. A process keeps one descriptor for each file that it ever opened and that is not
+//! deleted, up to its limit of open files. A fork opens its own: an inherited descriptor shares the lock of
+//! the parent, and either process would unlock it for both.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +27,7 @@ use super::path;
 use crate::process::Process;
 use crate::{Error, ErrorKind};
 
-/// The files that this process has had open, and the process of which it is a fork.
+/// The files that this process or the one that it was forked from has had open.
 static FILES: Mutex<Vec<LockedFile>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -36,20 +35,20 @@ struct LockedFile {
     identity: Identity,
     file: File,
     process: Process,
-    /// How many [`LivenessLock`]s of this process share the lock.
+    /// The number of [`LivenessLock`]s of this process that share the lock.
     shares: usize,
 }
 
 type Identity = (u64, u64);
 
 impl LockedFile {
-    /// Whether it is the file with that identity, and was not inherited from another process.
+    /// Whether it is the file with this identity, and not inherited by a fork.
     fn is_own(&self, identity: Identity) -> bool {
         self.identity == identity && self.process.is_current()
     }
 }
 
-/// This process among those that have a file open. Dropping it gives up its share.
+/// A share of the lock on an open file. Dropping it gives it up.
 #[derive(Debug)]
 pub(super) struct LivenessLock {
     identity: Identity,
@@ -84,9 +83,9 @@ impl LivenessLock {
     }
 
     /// Whether no other store has the file open, in this process or another one. If so, none can
-    /// open it until [`share`](Self::share) is called or this is dropped. To be called inside a
-    /// transaction that writes, so that two processes that are opening the file do not take each
-    /// other for one that has it open.
+    /// open it until [`share`](Self::share) is called or this is dropped. Must be called inside a write
+    /// transaction, so that two processes that are opening the file do not mistake each other for one that has
+    /// it open.
     pub(super) fn try_alone(&mut self) -> Result<bool, Fault> {
         let mut files = files();
         let file = find(&mut files, self.identity)?;
@@ -100,7 +99,7 @@ impl LivenessLock {
         }
     }
 
-    /// Joins those that have the file open.
+    /// Takes a share of the lock.
     pub(super) fn share(&mut self) -> Result<(), Fault> {
         let mut files = files();
         let file = find(&mut files, self.identity)?;
@@ -133,7 +132,7 @@ fn files() -> MutexGuard<'static, Vec<LockedFile>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// It was deleted before it was locked, if it is not found: another attempt opens its successor.
+/// A file that is not found was deleted before it was locked: a retry opens its replacement.
 fn find(files: &mut [LockedFile], identity: Identity) -> Result<&mut LockedFile, Fault> {
     let file = files.iter_mut().find(|file| file.is_own(identity));
     file.ok_or_else(|| failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY))

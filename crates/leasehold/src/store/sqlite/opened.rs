@@ -1,8 +1,8 @@
-//! Which files this process has open in SQLite, so that a fork of it does not open them.
+//! The files that this process has open in SQLite, so that a fork does not open them.
 //!
-//! SQLite keeps in memory which locks its process has on a file. A fork has a copy of that, and none of
-//! the locks: it would take no lock that its parent had, and others would truncate the shared memory
-//! and delete the log that it works with.
+//! SQLite keeps the locks of its process in memory. A fork has a copy of that memory, but not the locks: it
+//! would not take a lock that its parent had, and other processes would truncate the shared memory and delete
+//! the log that it uses.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,22 @@ use super::path;
 use crate::process::Process;
 use crate::{Error, ErrorKind, Result};
 
-/// The open files of this process, and those that were open in the process of which it is a fork.
+/// The open files of this process and of the one that it was forked from.
 static FILES: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, Debug)]
 struct OpenFile {
-    /// Not another file's as long as this one is open here, or its descriptor was inherited.
+    /// Unique as long as this file is open here, or its descriptor was inherited.
     identity: (u64, u64),
     process: Process,
 }
 
-/// A connection to a file that this process has open. To be dropped after it.
+/// Registers a connection to a file. Must be dropped after it.
 #[derive(Debug)]
 pub(super) struct OpenConnection(Option<(u64, u64)>);
 
 impl OpenConnection {
-    /// Notes that a connection to the file at a path is about to be opened.
+    /// Registers a connection that is about to be opened.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut files = files();
         let own = |file: &OpenFile| Some(file.identity) == self.0 && file.process.is_current();
-        if let Some(place) = files.iter().position(own) {
-            files.swap_remove(place);
+        if let Some(position) = files.iter().position(own) {
+            files.swap_remove(position);
         }
     }
 }

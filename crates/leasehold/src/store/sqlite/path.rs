@@ -1,4 +1,4 @@
-//! Where the file is, and making it ready to be opened.
+//! The path of the file, and its preparation for opening.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -41,12 +41,11 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
 }
 
-/// Makes the directory and an empty file if they are missing, for nobody but this user, and refuses
+/// Creates the directory and an empty file if they are missing, accessible to this user only, and refuses
 /// what cannot be a store.
 ///
-/// No file that exists is opened here: closing it would take away the locks that another
-/// connection of this process has on it, as POSIX has it. For the same reason the caller opens one
-/// store at a time.
+/// An existing file is not opened here: by POSIX, closing it would drop the locks that another connection of
+/// this process has on it. For the same reason the caller opens one store at a time.
 pub(super) fn prepare(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
@@ -57,7 +56,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         }
         Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
-            create_folder(path)?;
+            create_directory(path)?;
             create_file(path)?;
         }
     }
@@ -71,25 +70,25 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Where a file is in truth. Those who share it may know it by different links.
+/// The path of a file without symbolic links, which may differ between the programs that share it.
 pub(super) fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Tells a file from another that takes its place.
+/// Distinguishes a file from one that replaces it.
 #[cfg(unix)]
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Elsewhere an open file cannot be deleted, so none can take its place.
+/// On other systems an open file cannot be deleted, so it cannot be replaced.
 #[cfg(not(unix))]
 pub(super) fn identity(_path: &Path) -> Option<(u64, u64)> {
     None
 }
 
-fn create_folder(path: &Path) -> Result<()> {
+fn create_directory(path: &Path) -> Result<()> {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
@@ -113,7 +112,7 @@ fn create_file(path: &Path) -> Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => {
-            // Left behind by a file that was deleted. SQLite would take them for this one's.
+            // Left over from a deleted file. SQLite would use them for this one.
             for suffix in ["-wal", "-shm", "-journal"] {
                 let _ = fs::remove_file(beside(path, suffix));
             }
@@ -130,9 +129,9 @@ fn create_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a file that may be known by another name that is not a symbolic link: SQLite keeps log and
-/// shared memory beside the name, so programs that use different ones do not exclude each other. Each is
-/// refused that opens it after the second name was made, by whichever.
+/// Refuses a file that may have another name that is not a symbolic link: SQLite keeps log and shared memory
+/// beside the name, so programs that use different names do not exclude each other. After the second name was
+/// created, the file is refused under both.
 #[cfg(unix)]
 fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;

@@ -109,7 +109,7 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(recorder.verbs(), recorder.release_and_acquire());
+            assert_eq!(recorder.verbs(), [["release", "acquire"]]);
         }
         guard.release().await.unwrap();
     }
@@ -133,12 +133,12 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(fixture:
         recorder.clear();
         let (lease, token) = (guard.lease_id(), guard.token());
         guard.release().await.unwrap();
-        for (waiter, releases) in waiters.into_iter().zip(1..) {
+        for (waiter, batches) in waiters.into_iter().zip(1..) {
             let guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            let batches = vec![recorder.release_and_acquire(); releases].concat();
-            assert_eq!(recorder.verbs(), batches);
+            assert_eq!(recorder.verbs().len(), batches);
+            assert_eq!(recorder.verbs()[batches - 1], ["release", "acquire"]);
             guard.release().await.unwrap();
         }
     }

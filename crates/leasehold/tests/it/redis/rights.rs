@@ -303,9 +303,9 @@ async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
         let store = open(&server.url_of("alice", "pw")).await;
         let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
         let c = Asker::in_space(&store, &other, 3);
-        let elsewhere = |request: Request| Request {
-            key: other.key(request.key.name.clone()),
-            ..c.own(request)
+        let elsewhere = |request: Request| {
+            let key = other.key(request.key.name.clone());
+            Request::new(key, c.own(request).op)
         };
         let replies = store
             .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])

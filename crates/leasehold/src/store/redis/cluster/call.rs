@@ -1,4 +1,4 @@
-//! What is asked of the node that has a slot.
+//! Calls to the node that has a slot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::store::api::{Key, Reply, Request};
 pub(super) struct Call {
     pub(super) slot: u16,
     pub(super) work: Work,
-    /// For each request of it the addr in what was asked for.
-    pub(super) addrs: Vec<usize>,
-    /// The node to which the slot is on its way, if the owner said that what is asked for is not there.
-    pub(super) asked: Option<Arc<ClusterNode>>,
+    /// The positions of its requests in the batch.
+    pub(super) positions: Vec<usize>,
+    /// The node to which the slot is being migrated, if its owner redirected the call.
+    pub(super) asking: Option<Arc<ClusterNode>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// Operations by the rule, in their order.
+    /// Operations by the rule, in order.
     Rule(Vec<Request>),
-    /// RenewScript for the same ttl, by the short way.
+    /// Renewals for the same ttl, on the fast path.
     RenewScript(Ttl, Vec<Request>),
     /// Any command.
     Plain(Cmd),
 }
 
 impl Work {
-    /// Which script it calls, as a number. `None`: none.
+    /// The number of the script that it calls, if any.
     pub(super) fn script(&self) -> Option<usize> {
         match self {
             Self::Rule(_) => Some(0),
@@ -51,53 +51,53 @@ impl Work {
     }
 }
 
-/// Requests with their addrs.
-type Placed = Vec<(usize, Request)>;
+/// Requests with their positions in the batch.
+type Positioned = Vec<(usize, Request)>;
 
 impl Call {
-    fn new(slot: u16, placed: Placed, work: impl FnOnce(Vec<Request>) -> Work) -> Self {
-        let (addrs, requests) = placed.into_iter().unzip();
+    fn new(slot: u16, positioned: Positioned, work: impl FnOnce(Vec<Request>) -> Work) -> Self {
+        let (positions, requests) = positioned.into_iter().unzip();
         Self {
             slot,
             work: work(requests),
-            addrs,
-            asked: None,
+            positions,
+            asking: None,
         }
     }
 
-    /// The only command on a key.
-    pub(super) fn plain(key: &str, cmd: Cmd, addr: usize) -> Self {
+    /// A single command on a key.
+    pub(super) fn plain(key: &str, cmd: Cmd, position: usize) -> Self {
         Self {
             slot: slots::of_text(key),
             work: Work::Plain(cmd),
-            addrs: vec![addr],
-            asked: None,
+            positions: vec![position],
+            asking: None,
         }
     }
 
-    /// Calls of the rule: those of a slot in the order of the requests. One namespace may have rights that
-    /// another has not.
-    pub(super) fn by_rule(placed: Placed) -> Vec<Self> {
-        let mut groups = BTreeMap::<(u16, ScopeName), Placed>::new();
-        for (addr, request) in placed {
+    /// Calls of the rule: those of a slot in the order of the requests. One namespace may have permissions that
+    /// another lacks.
+    pub(super) fn by_rule(positioned: Positioned) -> Vec<Self> {
+        let mut groups = BTreeMap::<(u16, ScopeName), Positioned>::new();
+        for (position, request) in positioned {
             let namespace = request.key.space.namespace().clone();
             let group = groups.entry((slots::of(&request.key), namespace));
-            group.or_default().push((addr, request));
+            group.or_default().push((position, request));
         }
         let groups = groups.into_iter();
         groups
-            .map(|((slot, _), placed)| Self::new(slot, placed, Work::Rule))
+            .map(|((slot, _), positioned)| Self::new(slot, positioned, Work::Rule))
             .collect()
     }
 
-    /// Calls of the short way, of a batch of renewals.
-    pub(super) fn renewals(batch: Placed) -> Vec<Self> {
-        let mut groups = BTreeMap::<(u16, Ttl), Placed>::new();
-        for (addr, request) in batch {
+    /// Calls on the fast path, for a batch of renewals.
+    pub(super) fn renewals(batch: Positioned) -> Vec<Self> {
+        let mut groups = BTreeMap::<(u16, Ttl), Positioned>::new();
+        for (position, request) in batch {
             if let Op::Renew { ttl, .. } = request.op {
                 let slot = slots::of(&request.key);
                 let group = groups.entry((slot, ttl)).or_default();
-                group.push((addr, request));
+                group.push((position, request));
             }
         }
         let mut calls = Vec::with_capacity(groups.len());
@@ -112,35 +112,37 @@ impl Call {
         calls
     }
 
-    /// A call for each name, those of a name in their order. A node that has some keys of a call and not
-    /// others refuses all of it, and names may be on different sides.
+    /// One call per name. A node that has only some keys of a call refuses all of it, and during a migration
+    /// names may be on different nodes.
     pub(super) fn by_name(self) -> Vec<Self> {
         let (slot, ttl) = match &self.work {
             Work::Plain(_) => return vec![self],
             Work::Rule(_) => (self.slot, None),
             Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
         };
-        let mut names = BTreeMap::<Key, Placed>::new();
-        for (addr, request) in self.into_placed() {
+        let mut names = BTreeMap::<Key, Positioned>::new();
+        for (position, request) in self.into_positioned() {
             let name = names.entry(request.key.clone()).or_default();
-            name.push((addr, request));
+            name.push((position, request));
         }
         let work = |requests| match ttl {
             Some(ttl) => Work::RenewScript(ttl, requests),
             None => Work::Rule(requests),
         };
         let names = names.into_values();
-        names.map(|placed| Self::new(slot, placed, work)).collect()
+        names
+            .map(|positioned| Self::new(slot, positioned, work))
+            .collect()
     }
 
-    /// The same for the node to which the slot is on its way, a call for each request.
-    pub(super) fn asking(self, node: &Arc<ClusterNode>) -> Vec<Self> {
-        let asked = |call: Self| Self {
-            asked: Some(Arc::clone(node)),
+    /// The same for the node to which the slot is being migrated, with one call per request.
+    pub(super) fn redirected_to(self, node: &Arc<ClusterNode>) -> Vec<Self> {
+        let redirected = |call: Self| Self {
+            asking: Some(Arc::clone(node)),
             ..call
         };
         let (slot, ttl) = match &self.work {
-            Work::Plain(_) => return vec![asked(self)],
+            Work::Plain(_) => return vec![redirected(self)],
             Work::Rule(_) => (self.slot, None),
             Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
         };
@@ -148,31 +150,30 @@ impl Call {
             Some(ttl) => Work::RenewScript(ttl, requests),
             None => Work::Rule(requests),
         };
-        let placed = self.into_placed().into_iter();
-        placed
-            .map(|placed| asked(Self::new(slot, vec![placed], work)))
+        let positioned = self.into_positioned().into_iter();
+        positioned
+            .map(|positioned| redirected(Self::new(slot, vec![positioned], work)))
             .collect()
     }
 
-    /// How many names it is about.
-    pub(super) fn is_about_many(&self) -> bool {
+    /// Whether it concerns several names.
+    pub(super) fn has_many_names(&self) -> bool {
         let requests = self.work.requests();
         requests
             .iter()
             .any(|request| request.key != requests[0].key)
     }
 
-    pub(super) fn into_placed(self) -> Placed {
+    pub(super) fn into_positioned(self) -> Positioned {
         match self.work {
             Work::Rule(requests) | Work::RenewScript(_, requests) => {
-                self.addrs.into_iter().zip(requests).collect()
+                self.positions.into_iter().zip(requests).collect()
             }
             Work::Plain(_) => Vec::new(),
         }
     }
 
-    /// The replies in an answer, for each request of it. `None`: it was certainly not applied, and is to
-    /// be asked of the rule.
+    /// The replies in an answer, one per request. `None`: it was certainly not applied, and needs the rule.
     pub(super) fn replies(&self, answer: Value) -> Vec<Option<Reply>> {
         match &self.work {
             Work::Rule(requests) => {
@@ -201,8 +202,8 @@ impl Call {
     }
 }
 
-/// The requests of a call of the rule that came upon a key that is gone, in a slot that is on its way to
-/// another node: what an operation before it has deleted cannot be made there again.
+/// The requests of a call of the rule that met a missing key in a slot that is being migrated: a key that an
+/// earlier operation has deleted cannot be created again on this node.
 fn elsewhere(answer: &Value) -> Vec<usize> {
     let Value::Array(items) = answer else {
         return Vec::new();

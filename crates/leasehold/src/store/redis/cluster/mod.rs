@@ -1,17 +1,17 @@
-//! A Redis cluster: a store over its masters, each of which has a part of the slots.
+//! The store of a Redis cluster: its masters, each of which has a part of the slots.
 //!
-//! * `slots` is which slot a key is in, `map` who has which slot by the word of a node.
-//! * `topology` keeps the map and the nodes, and knows who listens.
-//! * `node` is one of them, with a connection and scripts of its own.
-//! * `call` is what is asked of a node: all its keys are in one slot. `route` brings calls to where they
-//!   belong.
+//! * `slots` computes the slot of a key, `slot_map` is the owner of each slot.
+//! * `topology` keeps the slot map, the nodes and the clients.
+//! * `node` is one of the nodes, with a connection and scripts of its own; `node_addr` is its address.
+//! * `call` is a call to a node, with keys of one slot. `router` routes calls, and `send` sends them.
 //!
-//! The routing is our own: that of the client library sends things again that may have been applied.
+//! The routing is not that of the client library, which repeats requests that may have been applied.
 
 mod call;
 mod node;
 mod node_addr;
 mod router;
+mod send;
 mod slot_map;
 mod slots;
 mod topology;
@@ -43,11 +43,11 @@ use crate::store::api::{
 use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, Result};
 
-/// The pause between two looks at a cluster that is not ready.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The interval of checks of a cluster that is not ready.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The pause before an operation is asked for again that came upon a slot on its way.
-const MOVE_PAUSE: Duration = Duration::from_millis(5);
+/// The retry interval of an operation in a slot that is being migrated.
+const MIGRATION_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Lock records in a Redis cluster.
 ///
@@ -57,8 +57,8 @@ const MOVE_PAUSE: Duration = Duration::from_millis(5);
 pub(in crate::store) struct ClusterStore {
     seeds: Deployment,
     topology: Topology,
-    /// Whether a server does not know the short way to renew.
-    no_short_way: AtomicBool,
+    /// Whether a node cannot run the script for renewals.
+    no_renew_script: AtomicBool,
 }
 
 impl ClusterStore {
@@ -72,7 +72,7 @@ impl ClusterStore {
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
             topology: Topology::new(seeds, options.clone()),
-            no_short_way: AtomicBool::new(false),
+            no_renew_script: AtomicBool::new(false),
         };
         let named = |error: Error| error.at_store(&store);
         store.topology.discover().await.map_err(named)?;
@@ -80,7 +80,7 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// Proves that all slots are served and that all masters let us in. One that just dies may be replaced
+    /// Proves that all slots are served and that all masters accept us. A master that fails may be replaced
     /// within the connect timeout.
     async fn greet(&self) -> Result<()> {
         let start = Instant::now();
@@ -89,9 +89,9 @@ impl ClusterStore {
             let greetings = map.nodes().iter().map(|node| node.greet());
             let greeted = join_all(greetings).await;
             let greeted = greeted.into_iter().zip(map.nodes());
-            let trouble = greeted
+            let failed = greeted
                 .filter_map(|(greeted, node)| Some(greeted.err()?.at_store(node.manager.target())));
-            let error = match (map.uncovered(), trouble.last()) {
+            let error = match (map.uncovered(), failed.last()) {
                 (0, None) => return Ok(()),
                 (0, Some(error)) => error,
                 (uncovered, _) => return Err(errors::slots_without_node(uncovered)),
@@ -100,7 +100,7 @@ impl ClusterStore {
             if error.kind() != ErrorKind::Unreachable || !in_time {
                 return Err(error);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             self.topology.refresh(None).await;
         }
     }
@@ -115,11 +115,10 @@ impl ClusterStore {
             .collect();
         let mut replies: Vec<Option<Reply>> = vec![None; batch.len()];
         let mut open: Vec<_> = batch.into_iter().enumerate().collect();
-        if self.is_short(&open) {
-            let left = self.apply(Call::renewals(open), &mut replies).await;
-            open = left;
+        if self.is_renewals(&open) {
+            open = self.apply(Call::renewals(open), &mut replies).await;
         }
-        // What follows a part of the same name is sent behind its answer.
+        // Requests for a name are applied in order, so a part is sent after the replies to the one before.
         while !open.is_empty() {
             let rest = open.split_off(open.len().min(REQUESTS_MAX));
             self.apply_by_rule(open, &mut replies).await;
@@ -136,76 +135,80 @@ impl ClusterStore {
             .collect()
     }
 
-    /// Asks for operations by the rule, and again for those that came upon a slot on its way, for a while.
-    async fn apply_by_rule(&self, placed: Vec<(usize, Request)>, replies: &mut [Option<Reply>]) {
-        let (start, patience) = (Instant::now(), self.topology.options().response_timeout / 4);
-        let mut left = self.apply(Call::by_rule(placed), replies).await;
-        while !left.is_empty() && start.elapsed() < patience {
-            tokio::time::sleep(MOVE_PAUSE).await;
-            left = self.apply(Call::by_rule(left), replies).await;
+    /// Applies operations by the rule, and for a while repeats those in a slot that is being migrated.
+    async fn apply_by_rule(
+        &self,
+        positioned: Vec<(usize, Request)>,
+        replies: &mut [Option<Reply>],
+    ) {
+        let (start, limit) = (Instant::now(), self.topology.options().response_timeout / 4);
+        let mut open = self.apply(Call::by_rule(positioned), replies).await;
+        while !open.is_empty() && start.elapsed() < limit {
+            tokio::time::sleep(MIGRATION_INTERVAL).await;
+            open = self.apply(Call::by_rule(open), replies).await;
         }
-        for (addr, _) in left {
-            if let Some(reply) = replies.get_mut(addr) {
+        for (position, _) in open {
+            if let Some(reply) = replies.get_mut(position) {
                 *reply = Some(Reply::Rejected(errors::slot_is_moving()));
             }
         }
     }
 
-    /// Whether a batch is renewals and nothing else.
-    fn is_short(&self, batch: &[(usize, Request)]) -> bool {
+    /// Whether a batch contains only renewals, and nodes can run the script for them.
+    fn is_renewals(&self, batch: &[(usize, Request)]) -> bool {
         let renewals = batch
             .iter()
             .all(|(_, request)| matches!(request.op, Op::Renew { .. }));
-        renewals && !self.no_short_way.load(Ordering::Relaxed)
+        renewals && !self.no_renew_script.load(Ordering::Relaxed)
     }
 
-    /// Makes calls, puts the replies to their addrs, and answers what was not simply renewed.
+    /// Makes calls, and puts the replies to their positions. Returns the requests without a reply.
     async fn apply(
         &self,
         calls: Vec<Call>,
         replies: &mut [Option<Reply>],
     ) -> Vec<(usize, Request)> {
-        let mut left = Vec::new();
-        for (call, end) in router::make(&self.topology, calls).await {
-            let answers = match end {
+        let mut open = Vec::new();
+        for (call, result) in router::route(&self.topology, calls).await {
+            let answers = match result {
                 CallResult::NotApplied(error) => {
-                    vec![Some(Reply::Rejected(error)); call.addrs.len()]
+                    vec![Some(Reply::Rejected(error)); call.positions.len()]
                 }
                 CallResult::Unanswered(error) => {
-                    vec![Some(Reply::Unknown(error)); call.addrs.len()]
+                    vec![Some(Reply::Unknown(error)); call.positions.len()]
                 }
                 CallResult::Answered(answer, session) => {
                     if let (Work::RenewScript(..), Value::Array(words)) = (&call.work, &answer)
                         && let Some(Value::BulkString(_)) = words.first()
-                        && !self.no_short_way.swap(true, Ordering::Relaxed)
+                        && !self.no_renew_script.swap(true, Ordering::Relaxed)
                     {
                         tracing::debug!(?answer, "renewals use the rule");
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {
-                        session.subscriptions.note(call.work.requests(), &all);
+                        session.subscriptions.track(call.work.requests(), &all);
                     }
-                    self.tell_revoked(&answers, &call);
+                    self.notify_revoked(&answers, &call);
                     answers
                 }
             };
-            for (placed, answer) in call.into_placed().into_iter().zip(answers) {
+            for (positioned, answer) in call.into_positioned().into_iter().zip(answers) {
                 match answer {
-                    None => left.push(placed),
+                    None => open.push(positioned),
                     answer => {
-                        if let Some(reply) = replies.get_mut(placed.0) {
+                        if let Some(reply) = replies.get_mut(positioned.0) {
                             *reply = answer;
                         }
                     }
                 }
             }
         }
-        left
+        open
     }
 
-    /// Tells those who were cut off: a node does not tell of what came over the connection that it would
-    /// tell.
-    fn tell_revoked(&self, answers: &[Option<Reply>], call: &Call) {
+    /// Notifies local clients whose leases were revoked: a node does not report changes to the connection that
+    /// made them.
+    fn notify_revoked(&self, answers: &[Option<Reply>], call: &Call) {
         for (request, reply) in call.work.requests().iter().zip(answers) {
             if let Some(Reply::Applied { outcome, .. }) = reply
                 && let Outcome::Revoked {
@@ -213,7 +216,7 @@ impl ClusterStore {
                 } = outcome
             {
                 let event = Event::Changed(request.key.clone());
-                self.topology.tell(lease.client, event);
+                self.topology.notify(lease.client, event);
             }
         }
     }
@@ -231,7 +234,7 @@ impl ClusterStore {
         info: &ClientInfo,
         ttl: Duration,
     ) -> Result<()> {
-        // A good moment to see to it that all nodes can tell us things, also those that have come.
+        // This is also the moment to subscribe at nodes that were added.
         self.topology.refresh(None).await;
         let map = self.topology.map();
         let settled = map.nodes().iter().map(|node| node.manager.settled());
@@ -239,13 +242,13 @@ impl ClusterStore {
         let key = ClientKey(space, client).to_string();
         let cmd = register_cmd("EVAL", REGISTER, &key, info, ttl);
         let answers = self.read(vec![(key.clone(), cmd)]).await?;
-        let answered = answers.into_iter().next();
-        let answered = registered(&key, answered.unwrap_or(Value::Nil));
-        answered.map_err(|error| error.at_store(self))
+        let answer = answers.into_iter().next();
+        let result = registered(&key, answer.unwrap_or(Value::Nil));
+        result.map_err(|error| error.at_store(self))
     }
 }
 
-/// Whether a server that said hello is a node of a cluster.
+/// Whether the answer to `HELLO` is that of a node of a cluster.
 pub(super) fn is_node(hello: &Value) -> bool {
     let is_mode = |name: &Value, value: &Value| {
         text(name).as_deref() == Some("mode") && text(value).as_deref() == Some("cluster")
@@ -261,12 +264,13 @@ impl Reader for ClusterStore {
     async fn read(&self, queries: Vec<Query>) -> Result<Vec<Value>> {
         let mut answers = vec![Value::Nil; queries.len()];
         let calls = queries.into_iter().enumerate();
-        let calls = calls.map(|(addr, (key, cmd))| Call::plain(&key, cmd, addr));
-        for (call, end) in router::make(&self.topology, calls.collect()).await {
-            match end {
+        let calls = calls.map(|(position, (key, cmd))| Call::plain(&key, cmd, position));
+        for (call, result) in router::route(&self.topology, calls.collect()).await {
+            match result {
                 CallResult::Answered(answer, _) => {
-                    if let Some(addr) = call.addrs.first().and_then(|at| answers.get_mut(*at)) {
-                        *addr = answer;
+                    let position = call.positions.first();
+                    if let Some(slot) = position.and_then(|at| answers.get_mut(*at)) {
+                        *slot = answer;
                     }
                 }
                 CallResult::NotApplied(error) | CallResult::Unanswered(error) => {

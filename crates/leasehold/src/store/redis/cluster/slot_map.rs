@@ -1,4 +1,4 @@
-//! Which node has which slot.
+//! The owner of each slot.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::node::ClusterNode;
 use super::node_addr::NodeAddr;
 use super::slots::SLOTS;
 
-/// What a node says of the cluster.
+/// The reply of a node to `CLUSTER SLOTS`.
 #[derive(Debug, Default)]
 pub(super) struct SlotsReply {
     pub(super) masters: Vec<Master>,
     pub(super) replicas: Vec<NodeAddr>,
 }
 
-/// A master and some of its slots.
+/// A master and a range of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Master {
     pub(super) addr: NodeAddr,
@@ -28,29 +28,29 @@ pub(super) struct Master {
 /// The owner of each slot.
 #[derive(Clone, Debug)]
 pub(super) struct SlotMap {
-    /// For each slot the addr of its owner in `nodes`. Beyond them: it has none.
+    /// The position in `nodes` of the owner of each slot. `NOBODY`: it has no owner.
     owners: Vec<u16>,
     nodes: Vec<Arc<ClusterNode>>,
     replicas: Vec<NodeAddr>,
 }
 
-/// An answer that sends whoever asks to another node.
+/// A redirection to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// The slot belongs to another node.
     Moved(NodeAddr),
-    /// It is on its way to another node, and what was asked for is there if anywhere.
+    /// The slot is being migrated, and the keys of the call are on the other node if anywhere.
     Ask(NodeAddr),
-    /// It is on its way to another node, and what was asked for is in both.
+    /// The slot is being migrated, and the keys of the call are on both nodes.
     Both,
-    /// Nobody serves the slot at this moment.
+    /// No node serves the slot at this moment.
     Down,
 }
 
 const NOBODY: u16 = u16::MAX;
 
 impl SlotMap {
-    /// A map on which nobody has a slot.
+    /// A map without owners.
     pub(super) fn empty() -> Self {
         Self {
             owners: vec![NOBODY; usize::from(SLOTS)],
@@ -59,15 +59,15 @@ impl SlotMap {
         }
     }
 
-    /// A map by what a node said, with the nodes in the order of its masters.
-    pub(super) fn new(told: &SlotsReply, nodes: &[Arc<ClusterNode>]) -> Self {
+    /// The map of a reply, with the nodes in the order of its masters.
+    pub(super) fn new(reply: &SlotsReply, nodes: &[Arc<ClusterNode>]) -> Self {
         let mut map = Self::empty();
-        for (master, node) in told.masters.iter().zip(nodes) {
+        for (master, node) in reply.masters.iter().zip(nodes) {
             for slot in master.first..=master.last {
                 map.set(slot, node);
             }
         }
-        map.replicas.clone_from(&told.replicas);
+        map.replicas.clone_from(&reply.replicas);
         map
     }
 
@@ -97,19 +97,19 @@ impl SlotMap {
         &self.replicas
     }
 
-    /// How many slots have no owner.
+    /// The number of slots without an owner.
     pub(super) fn uncovered(&self) -> usize {
         self.owners.iter().filter(|owner| **owner == NOBODY).count()
     }
 }
 
 impl SlotsReply {
-    /// The answer to `CLUSTER SLOTS` of the node at a addr. `None`: it makes no sense.
+    /// Parses the answer of the node at an address. `None` if it is invalid.
     pub(super) fn parse(answer: &Value, asked: &NodeAddr) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
         };
-        let mut told = Self::default();
+        let mut reply = Self::default();
         for range in ranges {
             let Value::Array(range) = range else {
                 return None;
@@ -119,7 +119,7 @@ impl SlotsReply {
             };
             let (first, last) = (slot(first)?, slot(last)?);
             let (addr, id) = node(master, asked)?;
-            told.masters.push(Master {
+            reply.masters.push(Master {
                 addr,
                 id,
                 first,
@@ -127,17 +127,17 @@ impl SlotsReply {
             });
             for replica in replicas {
                 let (addr, _) = node(replica, asked)?;
-                if !told.replicas.contains(&addr) {
-                    told.replicas.push(addr);
+                if !reply.replicas.contains(&addr) {
+                    reply.replicas.push(addr);
                 }
             }
         }
-        Some(told)
+        Some(reply)
     }
 }
 
 impl Redirect {
-    /// What an error of the node at a addr says of where to ask instead, if it does.
+    /// The redirection in an error of the node at an address, if it is one.
     pub(super) fn parse(error: &ServerError, asked: &NodeAddr) -> Option<Self> {
         let to = || {
             let (_, addr) = error.details()?.trim().split_once(' ')?;
@@ -158,7 +158,7 @@ fn slot(value: &Value) -> Option<u16> {
     u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS)
 }
 
-/// NodeAddr and id of a node.
+/// The address and the id of a node.
 fn node(value: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
     let Value::Array(node) = value else {
         return None;
@@ -191,38 +191,38 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn told_node(host: Value, port: i64, id: &str) -> Value {
+    fn node_value(host: Value, port: i64, id: &str) -> Value {
         Value::Array(vec![host, Value::Int(port), bulk(id), Value::Array(vec![])])
     }
 
     #[test]
-    fn an_answer_tells_masters_and_replicas() {
+    fn an_answer_names_masters_and_replicas() {
         let answer = Value::Array(vec![
             Value::Array(vec![
                 Value::Int(0),
                 Value::Int(8_191),
-                told_node(bulk("10.0.0.1"), 7_000, "a"),
-                told_node(bulk(""), 7_003, "d"),
+                node_value(bulk("10.0.0.1"), 7_000, "a"),
+                node_value(bulk(""), 7_003, "d"),
             ]),
             Value::Array(vec![
                 Value::Int(8_192),
                 Value::Int(16_383),
-                told_node(Value::Nil, 7_001, "b"),
-                told_node(bulk("?"), 7_003, "d"),
+                node_value(Value::Nil, 7_001, "b"),
+                node_value(bulk("?"), 7_003, "d"),
             ]),
         ]);
-        let told = SlotsReply::parse(&answer, &addr("seed", 7_009)).unwrap();
-        let masters: Vec<_> = told.masters.iter().map(|master| &master.addr).collect();
+        let reply = SlotsReply::parse(&answer, &addr("seed", 7_009)).unwrap();
+        let masters: Vec<_> = reply.masters.iter().map(|master| &master.addr).collect();
         assert_eq!(masters, [&addr("10.0.0.1", 7_000), &addr("seed", 7_001)]);
-        assert_eq!(told.replicas, [addr("seed", 7_003)]);
+        assert_eq!(reply.replicas, [addr("seed", 7_003)]);
         assert_eq!(
-            (told.masters[1].first, told.masters[1].last),
+            (reply.masters[1].first, reply.masters[1].last),
             (8_192, 16_383)
         );
     }
 
     #[test]
-    fn redirections_name_a_place() {
+    fn a_redirection_names_an_address() {
         let parse = |text: &str| {
             let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             let Ok(Value::ServerError(error)) = reply else {
@@ -270,8 +270,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_breaks_it(answer in any_value()) {
-            if let Some(told) = SlotsReply::parse(&answer, &addr("a", 1)) {
-                for master in told.masters {
+            if let Some(reply) = SlotsReply::parse(&answer, &addr("a", 1)) {
+                for master in reply.masters {
                     prop_assert!(master.last < SLOTS && master.addr.port != 0);
                 }
             }

@@ -1,11 +1,11 @@
-//! Which of the 16,384 slots of a cluster a key is in.
+//! The slots of keys.
 
 use crate::store::api::Key;
 
-/// How many slots there are in every cluster.
+/// The number of slots in every cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of the record, the counter and the queue of a name: they have the tag `tenant:name`.
+/// The slot of the record, the counter and the queue of a name, which have the hash tag `tenant:name`.
 pub(super) fn of(key: &Key) -> u16 {
     let tenant = key.space.tenant().as_str().as_bytes();
     let crc = crc16(0, tenant);
@@ -13,8 +13,8 @@ pub(super) fn of(key: &Key) -> u16 {
     crc16(crc, key.name.as_str().as_bytes()) % SLOTS
 }
 
-/// The slot of any key: of what stands between its first brace and the next closing one, if that is
-/// anything, else of the whole.
+/// The slot of any key: of its hash tag between the first brace and the next closing one, unless that is
+/// empty, otherwise of the whole key.
 pub(super) fn of_text(key: &str) -> u16 {
     let tag = key
         .split_once('{')
@@ -24,7 +24,7 @@ pub(super) fn of_text(key: &str) -> u16 {
     crc16(0, tag.unwrap_or(key).as_bytes()) % SLOTS
 }
 
-/// CRC-16 as servers reckon it: XMODEM, with the polynomial 0x1021.
+/// CRC-16 as in the servers: XMODEM, with the polynomial 0x1021.
 fn crc16(start: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(start, |crc, byte| {
         let at = usize::from((crc >> 8) as u8 ^ byte);

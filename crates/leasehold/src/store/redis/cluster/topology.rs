@@ -1,4 +1,4 @@
-//! What is known of a cluster: its nodes, who has which slot, and who listens.
+//! The topology of a cluster: its nodes, the slot map, and the clients that receive events.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, Wakeu
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
-/// How long a node may take to say who has which slot before another is asked.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a node may take to return its slot map before another is asked.
+const ASK_LIMIT: Duration = Duration::from_millis(250);
 
-/// How long what a node said is taken for new. Many who find out the same ask once.
+/// How long a slot map counts as new, so that many callers cause one query.
 const FRESH: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -35,22 +35,21 @@ pub(super) struct Topology {
     options: OpenOptions,
     map: Arc<SharedSlotMap>,
     known: Mutex<Known>,
-    /// Held while a node is asked who has which slot: whoever wants to know waits for the one answer.
-    /// Keeps when that was last.
+    /// Held during a query for the slot map, for which all callers wait together. Keeps the time of the last one.
     asking: tokio::sync::Mutex<Option<Instant>>,
-    /// How often a node was asked.
-    asked: AtomicU64,
+    /// The number of queries.
+    queries: AtomicU64,
 }
 
-/// The map of this moment.
+/// The current slot map.
 #[derive(Debug)]
 struct SharedSlotMap(RwLock<Arc<SlotMap>>);
 
 #[derive(Debug, Default)]
 struct Known {
     nodes: HashMap<NodeAddr, Arc<ClusterNode>>,
-    /// The number of each addr there ever was: some bytes for each.
-    numbers: HashMap<NodeAddr, Shard>,
+    /// The shard of each address that was ever used: some bytes for each.
+    shards: HashMap<NodeAddr, Shard>,
     clients: HashMap<ClientId, Client>,
 }
 
@@ -58,19 +57,19 @@ struct Known {
 struct Client {
     space: Keyspace,
     listener: Weak<dyn Listener>,
-    ears: HashMap<Shard, Arc<Ear>>,
+    listeners: HashMap<Shard, Arc<NodeListener>>,
 }
 
-/// Takes the subscriptions of a node for a client, as long as it is the node's to tell them.
+/// Receives the events of a node for a client, as long as the node owns their slots.
 #[derive(Debug)]
-struct Ear {
+struct NodeListener {
     shard: Shard,
     map: Arc<SharedSlotMap>,
     listener: Weak<dyn Listener>,
 }
 
 impl Topology {
-    /// Nothing is known, and nothing connected.
+    /// An empty topology, without connections.
     pub(super) fn new(seeds: Vec<Address>, options: OpenOptions) -> Self {
         Self {
             seeds,
@@ -78,7 +77,7 @@ impl Topology {
             map: Arc::new(SharedSlotMap(RwLock::new(Arc::new(SlotMap::empty())))),
             known: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
-            asked: AtomicU64::new(0),
+            queries: AtomicU64::new(0),
         }
     }
 
@@ -94,48 +93,47 @@ impl Topology {
         self.map.shard(key).unwrap_or(Shard(0))
     }
 
-    /// Asks all seeds for the map, and takes that of the first that answers.
+    /// Queries all seeds, and uses the slot map of the first that replies.
     pub(super) async fn discover(&self) -> Result<()> {
         let ask = |seed: &Address| {
             let (seed, options) = (seed.clone(), &self.options);
-            let addr = place_of(&seed).ok_or_else(errors::strange_answer);
+            let addr = addr_of(&seed).ok_or_else(errors::strange_answer);
             let manager =
                 ConnectionManager::new(seed, options.connect_timeout, options.response_timeout);
             async move {
-                let told = ask(&manager, &addr?).await;
-                told.map_err(|error| error.at_store(manager.target()))
+                let reply = ask(&manager, &addr?).await;
+                reply.map_err(|error| error.at_store(manager.target()))
             }
         };
-        // There is one at least: a URL without a host is none.
+        // There is at least one: a URL without a host is invalid.
         let asked = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
-        let (told, _) = select_ok(asked).await?;
-        self.learn(&told);
+        let (reply, _) = select_ok(asked).await?;
+        self.learn(&reply);
         Ok(())
     }
 
-    /// Asks a node for the map, `first` before all others, unless that was done just now. Answers whether
-    /// one was learned.
+    /// Queries a node for the slot map, `first` before all others, unless it is new. Returns whether that
+    /// succeeded.
     pub(super) async fn refresh(&self, first: Option<&NodeAddr>) -> bool {
-        let seen = self.asked.load(Ordering::Acquire);
+        let seen = self.queries.load(Ordering::Acquire);
         let mut last = self.asking.lock().await;
         let fresh = last.is_some_and(|last| last.elapsed() < FRESH);
-        if fresh || seen != self.asked.load(Ordering::Acquire) {
+        if fresh || seen != self.queries.load(Ordering::Acquire) {
             return true;
         }
-        let told = self.ask_any(first).await;
+        let reply = self.ask_any(first).await;
         *last = Some(Instant::now());
-        self.asked.fetch_add(1, Ordering::Release);
-        match told {
-            Some(told) => {
-                self.learn(&told);
+        self.queries.fetch_add(1, Ordering::Release);
+        match reply {
+            Some(reply) => {
+                self.learn(&reply);
                 true
             }
             None => false,
         }
     }
 
-    /// Asks one node after the other: those that are well, those that are not, and those that the URL
-    /// names.
+    /// Queries one node after the other: healthy nodes, replicas and seeds, and then doubtful nodes.
     async fn ask_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
         let map = self.map();
         let (mut well, mut ill): (Vec<_>, Vec<_>) = map
@@ -143,8 +141,8 @@ impl Topology {
             .iter()
             .cloned()
             .partition(|node| !node.is_doubtful());
-        // Not always the same one: it may be the one that is behind.
-        let turn = self.asked.load(Ordering::Relaxed) as usize;
+        // Start at another node each time, as one may be outdated.
+        let turn = self.queries.load(Ordering::Relaxed) as usize;
         let count = well.len().max(1);
         well.rotate_left(turn % count);
         well.append(&mut ill);
@@ -153,34 +151,34 @@ impl Topology {
         }
         let (ill, well): (Vec<_>, Vec<_>) = well.into_iter().partition(|node| node.is_doubtful());
         for node in &well {
-            if let Some(told) = within(ask(&node.manager, &node.addr)).await {
-                return Some(told);
+            if let Some(reply) = within_limit(ask(&node.manager, &node.addr)).await {
+                return Some(reply);
             }
         }
         let replicas = map.replicas().iter();
         let replicas = replicas.map(|addr| self.seeds[0].at(&addr.host, addr.port));
         let others = replicas.chain(self.seeds.iter().cloned());
         for address in others {
-            let Some(addr) = place_of(&address) else {
+            let Some(addr) = addr_of(&address) else {
                 continue;
             };
             if ill.iter().any(|node| node.addr == addr) {
                 continue;
             }
-            let manager = ConnectionManager::new(address, PATIENCE, PATIENCE);
-            if let Some(told) = within(ask(&manager, &addr)).await {
-                return Some(told);
+            let manager = ConnectionManager::new(address, ASK_LIMIT, ASK_LIMIT);
+            if let Some(reply) = within_limit(ask(&manager, &addr)).await {
+                return Some(reply);
             }
         }
         for node in &ill {
-            if let Some(told) = within(ask(&node.manager, &node.addr)).await {
-                return Some(told);
+            if let Some(reply) = within_limit(ask(&node.manager, &node.addr)).await {
+                return Some(reply);
             }
         }
         None
     }
 
-    /// The node at a addr, which is asked who it is if nobody knows.
+    /// The node at an address, which is queried for its id if it is unknown.
     pub(super) async fn find(&self, addr: &NodeAddr) -> Result<Arc<ClusterNode>> {
         if let Some(node) = self.known().nodes.get(addr) {
             return Ok(Arc::clone(node));
@@ -189,46 +187,46 @@ impl Topology {
         let options = &self.options;
         let manager =
             ConnectionManager::new(address, options.connect_timeout, options.response_timeout);
-        let id = tell(&manager, &["CLUSTER", "MYID"]).await?;
+        let id = query(&manager, &["CLUSTER", "MYID"]).await?;
         let id = text(&id).filter(|id| !id.is_empty());
         let id = id.ok_or_else(errors::strange_answer)?;
         let mut known = self.known();
         let node = known.node(addr, &id, self);
-        known.introduce(&node, &self.map);
+        known.subscribe_all(&node, &self.map);
         Ok(node)
     }
 
-    /// Notes that a slot belongs to the node at a addr, if that is known.
+    /// Makes the node at an address the owner of a slot, if it is known.
     pub(super) fn moved(&self, slot: u16, addr: &NodeAddr) {
-        let told = {
+        let events = {
             let known = self.known();
             let Some(node) = known.nodes.get(addr) else {
                 return;
             };
             let mut map = SlotMap::clone(&self.map());
             map.set(slot, node);
-            known.take_up(map, &self.map)
+            known.replace_map(map, &self.map)
         };
-        tell_all(told);
+        notify_all(events);
     }
 
-    fn learn(&self, told: &SlotsReply) {
-        let told = {
+    fn learn(&self, reply: &SlotsReply) {
+        let events = {
             let mut known = self.known();
-            let masters = told.masters.iter();
+            let masters = reply.masters.iter();
             let nodes: Vec<_> = masters
                 .map(|master| known.node(&master.addr, &master.id, self))
                 .collect();
             for node in &nodes {
-                known.introduce(node, &self.map);
+                known.subscribe_all(node, &self.map);
             }
-            let map = SlotMap::new(told, &nodes);
+            let map = SlotMap::new(reply, &nodes);
             let is_there =
                 |node: &Arc<ClusterNode>| map.nodes().iter().any(|there| Arc::ptr_eq(there, node));
             known.nodes.retain(|_, node| is_there(node));
-            known.take_up(map, &self.map)
+            known.replace_map(map, &self.map)
         };
-        tell_all(told);
+        notify_all(events);
     }
 
     pub(super) fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
@@ -238,12 +236,12 @@ impl Topology {
         let listening = Client {
             space: space.clone(),
             listener,
-            ears: HashMap::new(),
+            listeners: HashMap::new(),
         };
         clients.insert(client, listening);
         let nodes: Vec<_> = known.nodes.values().cloned().collect();
         for node in nodes {
-            known.introduce(&node, &self.map);
+            known.subscribe_all(&node, &self.map);
         }
     }
 
@@ -258,8 +256,8 @@ impl Topology {
         }
     }
 
-    /// Tells a client, if it listens.
-    pub(super) fn tell(&self, client: ClientId, event: Event) {
+    /// Notifies a client, if it has a listener.
+    pub(super) fn notify(&self, client: ClientId, event: Event) {
         let listener = self
             .known()
             .clients
@@ -270,7 +268,7 @@ impl Topology {
         }
     }
 
-    /// How they are woken who were refused: as the least of the nodes can do it.
+    /// How refused clients are woken: the weakest mode of all nodes.
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
         let map = self.map();
         let wakes = map
@@ -292,46 +290,50 @@ impl Topology {
 }
 
 impl Known {
-    /// The node at a addr. Another that came there has the number of the first.
+    /// The node at an address. A node that replaces another there has the same shard.
     fn node(&mut self, addr: &NodeAddr, id: &str, topology: &Topology) -> Arc<ClusterNode> {
         if let Some(node) = self.nodes.get(addr)
             && node.id() == id
         {
             return Arc::clone(node);
         }
-        let next = Shard(u32::try_from(self.numbers.len()).unwrap_or(u32::MAX));
-        let shard = *self.numbers.entry(addr.clone()).or_insert(next);
+        let next = Shard(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
+        let shard = *self.shards.entry(addr.clone()).or_insert(next);
         let (seed, options) = (&topology.seeds[0], &topology.options);
         let node = Arc::new(ClusterNode::new(seed, addr.clone(), id, shard, options));
         self.nodes.insert(addr.clone(), Arc::clone(&node));
         node
     }
 
-    /// Has a node tell all who listen.
-    fn introduce(&mut self, node: &ClusterNode, map: &Arc<SharedSlotMap>) {
+    /// Subscribes all clients at a node.
+    fn subscribe_all(&mut self, node: &ClusterNode, map: &Arc<SharedSlotMap>) {
         let notifications = node.manager.notifications();
         for (id, client) in &mut self.clients {
             if notifications.has(*id) {
                 continue;
             }
             let listener = &client.listener;
-            let ear = client.ears.entry(node.shard).or_insert_with(|| {
-                Arc::new(Ear {
+            let at_node = client.listeners.entry(node.shard).or_insert_with(|| {
+                Arc::new(NodeListener {
                     shard: node.shard,
                     map: Arc::clone(map),
                     listener: Weak::clone(listener),
                 })
             });
-            let ear: Arc<dyn Listener> = Arc::clone(ear) as _;
-            notifications.add(&client.space, *id, Arc::downgrade(&ear));
+            let at_node: Arc<dyn Listener> = Arc::clone(at_node) as _;
+            notifications.add(&client.space, *id, Arc::downgrade(&at_node));
         }
     }
 
-    /// Takes up a map, and answers what is to be told of it to whom.
+    /// Replaces the slot map, and returns the events to send.
     ///
-    /// A node that had no slots and has those of one that has none any more took its addr: it may not
-    /// know what that one did last. Else slots have moved with all that is in them.
-    fn take_up(&self, map: SlotMap, shared_map: &SharedSlotMap) -> Vec<(Arc<dyn Listener>, Event)> {
+    /// A node that had no slots and now has those of one that has none any more has replaced it in a failover,
+    /// and may have lost its last changes. Otherwise slots were migrated with their keys.
+    fn replace_map(
+        &self,
+        map: SlotMap,
+        shared_map: &SharedSlotMap,
+    ) -> Vec<(Arc<dyn Listener>, Event)> {
         let old = shared_map.now();
         let mut events = Vec::<Event>::new();
         for slot in 0..slots::SLOTS {
@@ -357,11 +359,12 @@ impl Known {
         }
         shared_map.take(map);
         let clients = self.clients.values();
-        let notifications = clients.filter_map(|client| client.listener.upgrade());
-        let notifications: Vec<_> = notifications.collect();
+        let listeners = clients.filter_map(|client| client.listener.upgrade());
+        let listeners: Vec<_> = listeners.collect();
         let each = |event: Event| {
-            let told = notifications.iter().cloned();
-            told.map(move |listener| (listener, event.clone()))
+            let listeners = listeners.iter().cloned();
+            listeners
+                .map(move |listener| (listener, event.clone()))
                 .collect::<Vec<_>>()
         };
         events.into_iter().flat_map(each).collect()
@@ -385,13 +388,13 @@ impl SharedSlotMap {
     }
 }
 
-impl Listener for Ear {
+impl Listener for NodeListener {
     fn notify(&self, event: Event) {
         let Some(listener) = self.listener.upgrade() else {
             return;
         };
         listener.notify(match event {
-            // It says when by its own clock, and nobody knows by whose the question was answered.
+            // The grant has the time of this node, but the request may have been answered by another one.
             Event::Notice(key, Notice::Granted(_)) if self.map.shard(&key) != Some(self.shard) => {
                 Event::Moved(EventScope::Record(key))
             }
@@ -403,25 +406,26 @@ impl Listener for Ear {
     }
 }
 
-/// Not under a lock: a listener may be the last to hold something that forgets a client.
-fn tell_all(told: Vec<(Arc<dyn Listener>, Event)>) {
-    for (listener, event) in told {
+/// Not called under a lock: a listener may hold the last reference to something that unsubscribes a client.
+fn notify_all(events: Vec<(Arc<dyn Listener>, Event)>) {
+    for (listener, event) in events {
         listener.notify(event);
     }
 }
 
-/// Asks a node who has which slot.
+/// Queries a node for the slot map.
 async fn ask(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
-    let answer = tell(manager, &["CLUSTER", "SLOTS"]).await?;
-    let told = SlotsReply::parse(&answer, addr).ok_or_else(errors::strange_answer)?;
-    match told.masters.is_empty() {
-        // It was not told of the others yet, or was thrown out.
+    let answer = query(manager, &["CLUSTER", "SLOTS"]).await?;
+    let reply = SlotsReply::parse(&answer, addr).ok_or_else(errors::strange_answer)?;
+    match reply.masters.is_empty() {
+        // The node does not know the others yet, or was removed.
         true => Err(errors::slots_without_node(slots::SLOTS.into())),
-        false => Ok(told),
+        false => Ok(reply),
     }
 }
 
-async fn tell(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
+/// Sends one command.
+async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     let mut command = cmd(words[0]);
     command.arg(&words[1..]);
     let asked = |mut connection: MultiplexedConnection| async move {
@@ -434,11 +438,14 @@ async fn tell(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     }
 }
 
-async fn within(told: impl Future<Output = Result<SlotsReply, Error>>) -> Option<SlotsReply> {
-    timeout(PATIENCE, told).await.ok()?.ok()
+/// The reply, if it arrives in time.
+async fn within_limit(
+    reply: impl Future<Output = Result<SlotsReply, Error>>,
+) -> Option<SlotsReply> {
+    timeout(ASK_LIMIT, reply).await.ok()?.ok()
 }
 
-fn place_of(address: &Address) -> Option<NodeAddr> {
+fn addr_of(address: &Address) -> Option<NodeAddr> {
     match &address.endpoint {
         Endpoint::Tcp { host, port } | Endpoint::Tls { host, port, .. } => Some(NodeAddr {
             host: host.as_str().to_owned(),

@@ -1,13 +1,13 @@
-//! What is made of a push, and who is told.
+//! Tests of pushes and their events.
 
 use leasehold_core::{Name, ScopeName};
 
 use super::*;
 
 #[derive(Debug, Default)]
-struct Ear(Mutex<Vec<Event>>);
+struct EventLog(Mutex<Vec<Event>>);
 
-impl Listener for Ear {
+impl Listener for EventLog {
     fn notify(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
@@ -27,15 +27,15 @@ fn client(byte: u8) -> ClientId {
 }
 
 /// Adds a client and gives its listener.
-fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<Ear> {
-    let ear = Arc::new(Ear::default());
-    let listener = Arc::downgrade(&ear) as Weak<dyn Listener>;
+fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLog> {
+    let log = Arc::new(EventLog::default());
+    let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
     notifications.add(space, client(byte), listener);
-    ear
+    log
 }
 
-fn heard(ear: &Ear) -> Vec<Event> {
-    std::mem::take(&mut ear.0.lock().unwrap())
+fn events(log: &EventLog) -> Vec<Event> {
+    std::mem::take(&mut log.0.lock().unwrap())
 }
 
 fn bulk(text: &str) -> Value {
@@ -56,8 +56,8 @@ fn a_grant_is_told_to_its_client_only() {
         push(PushKind::Message, vec![bulk(channel), bulk(message)])
     };
     let [to_one, to_three] = [1, 3].map(|byte| format!("app:client:{}", client(byte)));
-    notifications.hear(&grant(&to_one));
-    let told = Grant {
+    notifications.handle_push(&grant(&to_one));
+    let expected = Grant {
         lease: LeaseId {
             client: client(1),
             number: 7,
@@ -67,22 +67,22 @@ fn a_grant_is_told_to_its_client_only() {
         now: StoreTime::from_micros(1_700_000_000_000_000),
     };
     assert_eq!(
-        heard(&one),
-        [Event::Notice(key(&space), Notice::Granted(told))]
+        events(&one),
+        [Event::Notice(key(&space), Notice::Granted(expected))]
     );
     for channel in [&to_three, &to_one.replace("app", "apq"), "app:client:", ""] {
-        notifications.hear(&grant(channel));
+        notifications.handle_push(&grant(channel));
     }
-    assert!(heard(&one).is_empty() && heard(&two).is_empty());
+    assert!(events(&one).is_empty() && events(&two).is_empty());
 }
 
 #[test]
 fn who_is_the_next_is_told_without_a_token() {
     let notifications = Notifications::default();
     let space = space("app", "t");
-    let ear = add(&notifications, &space, 1);
+    let log = add(&notifications, &space, 1);
     let channel = format!("app:client:{}", client(1));
-    notifications.hear_message(channel.as_bytes(), b"7 0 3000 1 app:{t:n}");
+    notifications.handle_message(channel.as_bytes(), b"7 0 3000 1 app:{t:n}");
     let next = Notice::Next {
         lease: LeaseId {
             client: client(1),
@@ -90,32 +90,38 @@ fn who_is_the_next_is_told_without_a_token() {
         },
         ttl: Ttl::from_millis(3_000).unwrap(),
     };
-    assert_eq!(heard(&ear), [Event::Notice(key(&space), next)]);
+    assert_eq!(events(&log), [Event::Notice(key(&space), next)]);
 }
 
-/// What a node says on the channel of all nodes, nobody heard on its own.
+/// What a node says on the channel of all nodes, nobody events on its own.
 #[test]
 fn what_comes_for_all_nodes_is_no_grant() {
     let notifications = Notifications::of_node("4f0c".to_owned());
     let space = space("app", "t");
-    let ear = add(&notifications, &space, 1);
+    let log = add(&notifications, &space, 1);
     let channels = notifications.channels(&space, client(1));
     let common = format!("app:client:{}", client(1));
     assert_eq!(channels, [format!("{common}:4f0c"), common.clone()]);
-    let told = |channel: &str, message: &str| {
-        let granted = notifications.hear_message(channel.as_bytes(), message.as_bytes());
-        (granted.is_some(), heard(&ear))
+    let expected = |channel: &str, message: &str| {
+        let granted = notifications.handle_message(channel.as_bytes(), message.as_bytes());
+        (granted.is_some(), events(&log))
     };
     let grant = "7 1 3000 1 app:{t:n}";
-    let (granted, events) = told(&channels[0], grant);
+    let (granted, events) = expected(&channels[0], grant);
     assert!(granted && matches!(events[..], [Event::Notice(_, Notice::Granted(_))]));
     let moved = Event::Moved(EventScope::Record(key(&space)));
-    assert_eq!(told(&common, grant), (false, vec![moved.clone()]));
-    assert_eq!(told(&common, "7 0 3000 1 app:{t:n}"), (false, vec![moved]));
+    assert_eq!(expected(&common, grant), (false, vec![moved.clone()]));
+    assert_eq!(
+        expected(&common, "7 0 3000 1 app:{t:n}"),
+        (false, vec![moved])
+    );
     let changed = Event::Changed(key(&space));
-    assert_eq!(told(&common, "7 0 0 1 app:{t:n}"), (false, vec![changed]));
-    assert_eq!(told(&common, ""), (false, vec![]));
-    assert_eq!(told(&format!("{common}:4f0d"), grant), (false, vec![]));
+    assert_eq!(
+        expected(&common, "7 0 0 1 app:{t:n}"),
+        (false, vec![changed])
+    );
+    assert_eq!(expected(&common, ""), (false, vec![]));
+    assert_eq!(expected(&format!("{common}:4f0d"), grant), (false, vec![]));
     // Without a cluster there is one channel.
     let one = Notifications::default().channels(&space, client(1));
     assert_eq!(one, [common]);
@@ -124,7 +130,7 @@ fn what_comes_for_all_nodes_is_no_grant() {
 #[test]
 fn what_is_no_grant_is_nobodys_news() {
     let notifications = Notifications::default();
-    let ear = add(&notifications, &space("app", "t"), 1);
+    let log = add(&notifications, &space("app", "t"), 1);
     let channel = format!("app:client:{}", client(1));
     for message in [
         "",
@@ -141,11 +147,11 @@ fn what_is_no_grant_is_nobodys_news() {
         "99999999999999999999 1 3000 1 app:{t:n}",
         " 7 1 3000 1 app:{t:n}",
     ] {
-        notifications.hear_message(channel.as_bytes(), message.as_bytes());
-        assert_eq!(heard(&ear), [], "{message:?}");
+        notifications.handle_message(channel.as_bytes(), message.as_bytes());
+        assert_eq!(events(&log), [], "{message:?}");
     }
-    notifications.hear_message(channel.as_bytes(), b"7 1 3000 1 app:{t:n}");
-    assert_eq!(heard(&ear).len(), 1);
+    notifications.handle_message(channel.as_bytes(), b"7 1 3000 1 app:{t:n}");
+    assert_eq!(events(&log).len(), 1);
 }
 
 #[test]
@@ -162,16 +168,16 @@ fn a_change_is_told_to_all_of_its_space() {
         "x",
     ];
     let keys = Value::Array(keys.map(bulk).into_iter().chain([Value::Int(1)]).collect());
-    notifications.hear(&push(PushKind::Invalidate, vec![keys]));
-    for ear in [&one, &two] {
-        assert_eq!(heard(ear), [Event::Changed(key(&here))]);
+    notifications.handle_push(&push(PushKind::Invalidate, vec![keys]));
+    for log in [&one, &two] {
+        assert_eq!(events(log), [Event::Changed(key(&here))]);
     }
-    assert_eq!(heard(&other), []);
-    notifications.tell_change(&key(&there));
-    assert_eq!(heard(&other), [Event::Changed(key(&there))]);
-    notifications.hear(&push(PushKind::Invalidate, vec![Value::Nil]));
-    for ear in [&one, &two, &other] {
-        assert_eq!(heard(ear), [Event::Interrupted(EventScope::Store)]);
+    assert_eq!(events(&other), []);
+    notifications.notify_changed(&key(&there));
+    assert_eq!(events(&other), [Event::Changed(key(&there))]);
+    notifications.handle_push(&push(PushKind::Invalidate, vec![Value::Nil]));
+    for log in [&one, &two, &other] {
+        assert_eq!(events(log), [Event::Interrupted(EventScope::Store)]);
     }
     for strange in [
         push(PushKind::Invalidate, vec![]),
@@ -179,8 +185,8 @@ fn a_change_is_told_to_all_of_its_space() {
         push(PushKind::Other("new".to_owned()), vec![Value::Nil]),
         push(PushKind::PMessage, vec![bulk("a"), bulk("b"), bulk("c")]),
     ] {
-        notifications.hear(&strange);
-        assert_eq!(heard(&one), []);
+        notifications.handle_push(&strange);
+        assert_eq!(events(&one), []);
     }
 }
 
@@ -201,8 +207,8 @@ fn who_is_gone_is_forgotten() {
     assert_eq!(ids(), [client(1), client(2), client(3)]);
     let before = notifications.version();
     drop(one);
-    // Noticed when it is to be told something, so that it is unsubscribed.
-    notifications.tell(client(1), Event::Interrupted(EventScope::Store));
+    // Noticed when it is to be expected something, so that it is unsubscribed.
+    notifications.notify(client(1), Event::Interrupted(EventScope::Store));
     assert!(notifications.version() > before);
     assert_eq!(ids(), [client(2), client(3)]);
     drop(two);
@@ -212,5 +218,5 @@ fn who_is_gone_is_forgotten() {
     assert!(notifications.version() > before);
     assert!(notifications.remove(client(3)).is_none());
     notifications.interrupted();
-    assert_eq!(heard(&three), []);
+    assert_eq!(events(&three), []);
 }

@@ -1,5 +1,4 @@
-//! Elsewhere than on Linux no start of the machine is told from another, so no process needs to know
-//! whether others live.
+//! Without boot ids, which only Linux has, no process needs to know whether others live.
 
 use std::path::Path;
 

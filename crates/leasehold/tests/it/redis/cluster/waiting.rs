@@ -153,9 +153,9 @@ async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
     let other = Keyspace::new(scope("other"), scope("t"));
     let (a, b) = (Asker::on(&store, 1), Asker::in_space(&store, &other, 2));
     // One slot, so that both go to one node, and all of it is one batch.
-    let elsewhere = |request: Request| Request {
-        key: other.key(request.key.name.clone()),
-        ..b.own(request)
+    let elsewhere = |request: Request| {
+        let key = other.key(request.key.name.clone());
+        Request::new(key, b.own(request).op)
     };
     let replies = store
         .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
