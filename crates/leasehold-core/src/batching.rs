@@ -1,14 +1,14 @@
-//! How many renewals travel together.
+//! How many renewals are sent together.
 
 use std::time::Duration;
 
-/// The size of the batches to one node of a store, as its answers tell.
+/// The size of the batches to one node of a store, by the time of its replies.
 ///
-/// A large batch costs less for each lease, but keeps the node busy for longer, and a failed one takes
-/// more leases into jeopardy. So it grows as long as the answers come quickly, and shrinks when they
-/// come late. Late answers need not be the work of the batch, though: the way may be long, or the machine
+/// A large batch costs less for each lease, but keeps the node busy for longer, and a failed one puts more
+/// leases in jeopardy. So the size grows as long as replies are quick, and shrinks when they are late. Late
+/// replies need not be caused by the size of the batch, though: the network may be slow, or the machine
 /// overloaded. Then small batches would only multiply the delay, and a large backlog would not be renewed in
-/// time. So a backlog is cut into few batches, whatever the answers tell.
+/// time. So a backlog is divided into few batches, whatever the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
     size: usize,
@@ -29,17 +29,17 @@ impl Batching {
     const QUICK: Duration = Duration::from_millis(2);
     const SLOW: Duration = Duration::from_millis(50);
 
-    /// Into how many batches a backlog is cut at least, as long as they are not too large.
+    /// Into how many batches a backlog is divided, as long as they are not too large.
     const BACKLOG_BATCHES: usize = 4;
 
-    /// How many leases the next batch takes at most where so many wait.
+    /// How many leases the next batch has at most if so many wait.
     #[must_use]
     pub fn size(self, backlog: usize) -> usize {
         let share = backlog.div_ceil(Self::BACKLOG_BATCHES);
         share.clamp(self.size, Self::MAX)
     }
 
-    /// A batch of so many was answered after this time, or given up.
+    /// A batch of so many leases was answered after this time, or given up.
     pub fn answered(&mut self, leases: usize, took: Duration) {
         if took >= Self::SLOW {
             self.size = (self.size / 2).max(Self::MIN);
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(batching.size(0), Batching::MIN);
     }
 
-    /// Each answer comes late, however small the batch: an overloaded machine, or a store far away.
+    /// Each reply is late, however small the batch: an overloaded machine, or a store far away.
     #[test]
     fn a_backlog_is_renewed_in_time_where_every_answer_is_late() {
         const LATE: Duration = Duration::from_millis(300);

@@ -1,7 +1,7 @@
-//! Waiting and handing off inside a process: when to ask again, and how often a lease may pass from
-//! one task to the next before the other processes have their turn.
+//! Contention for a lock: when a request is retried, and how often a lease is handed off inside a process
+//! before other processes have their turn.
 //!
-//! [`ask_again_after`] is for a client that was refused, [`retry_after`] for one whose store fails, and
+//! [`retry_in_queue_after`] is for a client that was refused, [`retry_after`] for one whose store fails, and
 //! [`Backoff`] for one of several contenders that keep each other from a majority.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::queue;
 use crate::time::{self, Instant, Ttl};
 use crate::token::{Token, TokenCount};
 
-/// How far a lease is handed from task to task before it is released.
+/// How often a lease is handed off from task to task before it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handoff {
     /// How many times. 0: never.
@@ -31,14 +31,14 @@ impl Default for Handoff {
 }
 
 impl Handoff {
-    /// How many tokens a lease needs that may be handed off as often as allowed.
+    /// How many tokens a lease needs to be handed off as often as allowed.
     #[must_use]
     pub fn tokens(&self) -> TokenCount {
         TokenCount::MIN.saturating_add(self.max.into())
     }
 }
 
-/// The way of one lease through the tasks of its process.
+/// The hand-offs of one lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain {
     first: Token,
@@ -65,14 +65,14 @@ impl Chain {
         self.passed
     }
 
-    /// The token of who holds it now.
+    /// The token of the current holder.
     #[must_use]
     pub fn token(&self) -> Token {
         // Inside the block, which ends at a valid token.
         Token::new(self.first.get() + u64::from(self.passed)).unwrap_or(self.first)
     }
 
-    /// Hands the lease to the next task, which gets a larger token. `false`: it is to be released.
+    /// Hands the lease off to the next task, which gets a larger token. `false`: it is to be released.
     pub fn pass(&mut self, now: Instant) -> bool {
         let goes_on = now < self.ends && self.passed + 1 < self.tokens.get();
         if goes_on {
@@ -82,33 +82,31 @@ impl Chain {
     }
 }
 
-/// How late a renewal may be that was on its way in time.
+/// How late a renewal may arrive that was sent in time.
 const LATE: Duration = Duration::from_millis(50);
 
-/// How long a refused lease waits in the queue before it asks again, if it is not told its grant.
+/// How long a waiter in the queue waits before it retries its request, if no grant is notified.
 ///
-/// * The head asks when the holder's time is over for sure, as far as clocks may part: it may have
-///   died. A holder that lives has renewed by then, so this is about once in its ttl.
-/// * Each one behind gives those before it the time to take their grants.
-/// * Everybody asks at least once in its own ttl, to keep the queue and to learn of a store that
-///   lost it.
+/// * The head retries when the lease of the holder has certainly expired, as far as clocks may drift apart:
+///   the holder may have died. A live holder has renewed by then, so this is about once in its ttl.
+/// * Each waiter behind gives those before it the time to accept their grants.
+/// * Each waiter retries at least once in its own ttl, to keep the queue and to notice a store that lost it.
 #[must_use]
-pub fn ask_again_after(left: Duration, place: u32, ttl: Ttl) -> Duration {
-    let over = left + time::drift(left) + (left / 10).min(LATE);
-    let before = queue::acceptance(ttl).as_duration() * place.min(1_000);
-    (over + before).min(ttl.as_duration())
+pub fn retry_in_queue_after(time_left: Duration, queue_position: u32, ttl: Ttl) -> Duration {
+    let expiry = time_left + time::drift(time_left) + (time_left / 10).min(LATE);
+    let before = queue::acceptance(ttl).as_duration() * queue_position.min(1_000);
+    (expiry + before).min(ttl.as_duration())
 }
 
-/// The bounds of the pause between two requests to a store that fails.
+/// The bounds of the interval between two requests to a store that fails.
 const RETRY_MIN: Duration = Duration::from_millis(4);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// How long to wait before a store is asked again that has failed for `failing`: it did not answer, or
-/// refused for a while.
+/// The retry interval at a store that has failed for `failing`: it did not answer, or refused requests for a
+/// while.
 ///
-/// A quarter of the time that it has failed. So a short failure costs little time, and a long one
-/// little load: a client sends a few dozen requests in the first minute, and one every two seconds
-/// from then on.
+/// A quarter of the time that it has failed. So a short failure costs little time, and a long one little
+/// load: a client sends a few dozen requests in the first minute, and one every two seconds from then on.
 #[must_use]
 pub fn retry_after(failing: Duration) -> Duration {
     (failing / 4).clamp(RETRY_MIN, RETRY_MAX)
@@ -116,11 +114,11 @@ pub fn retry_after(failing: Duration) -> Duration {
 
 /// When a contender asks that others keep from a majority.
 ///
-/// Contenders that ask at the same time split the vote, and nobody wins. So each of them asks at a
+/// Contenders whose requests coincide split the vote, and nobody wins. So each of them sends its request at a
 /// random instant within a window. The window doubles with each split vote, grows a little when another
 /// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
-/// split has no window, and asks at once. A client keeps the window of a lock from one acquisition to
-/// the next: it says how many others want the lock, which is not learned anew each time.
+/// split has no window, and sends its request at once. A client keeps the window of a lock from one
+/// acquisition to the next: it measures how many others want the lock, which is not learned anew each time.
 ///
 /// This is the binary exponential backoff of Metcalfe and Boggs, "Ethernet: distributed packet
 /// switching for local computer networks" (1976), with the gentle changes of V. Bharghavan et al.,
@@ -168,14 +166,14 @@ const TURN: Duration = Duration::from_millis(200);
 const YIELD: Duration = Duration::from_millis(4);
 
 impl Backoff {
-    /// The vote was split, in a round that took so long.
+    /// The vote was split, in a round of this duration.
     pub fn split(&mut self, round: Duration, now: Instant) {
         let doubled = (self.window * 2).max(round * 2);
         self.window = doubled.clamp(WINDOW_MIN, WINDOW_MAX.max(round * WINDOW_ROUNDS));
         self.not_granted(round, now);
     }
 
-    /// Another has won, as a round has shown that took so long.
+    /// Another contender has won, as a round of this duration has shown.
     pub fn refused(&mut self, round: Duration, now: Instant) {
         let grown = self.window * 9 / 8;
         self.window = grown.min(WINDOW_MAX.max(self.window));
@@ -222,13 +220,13 @@ impl Backoff {
         Duration::ZERO
     }
 
-    /// Within which time to ask after a split vote, at random. Zero: at once.
+    /// The window within which a request is sent after a split vote, at random. Zero: at once.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// Within which time to ask after the record was changed, at random. Zero: at once.
+    /// The window within which a request is sent after a change of the record, at random. Zero: at once.
     #[must_use]
     pub fn window_after_change(&self, now: Instant) -> Duration {
         let age = self.refused_since.map(|since| now.since(since));
@@ -295,8 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn the_head_asks_first_and_nobody_more_than_once_in_its_ttl() {
-        let wait = |left, place| ask_again_after(Duration::from_millis(left), place, ttl(30_000));
+    fn the_head_retries_first_and_each_waiter_at_least_once_in_its_ttl() {
+        let wait =
+            |left, place| retry_in_queue_after(Duration::from_millis(left), place, ttl(30_000));
         let ms = Duration::from_millis;
         assert_eq!(wait(20_000, 0).as_millis(), 20_252);
         assert_eq!(wait(20_000, 1).as_millis(), 23_252);
@@ -310,9 +309,9 @@ mod tests {
     fn a_long_failure_costs_little_load_and_a_short_one_little_time() {
         let (mut failing, mut requests) = (Duration::ZERO, 0);
         while failing < Duration::from_secs(60) {
-            let pause = retry_after(failing);
-            assert!(pause <= RETRY_MIN.max(failing / 4));
-            failing += pause;
+            let interval = retry_after(failing);
+            assert!(interval <= RETRY_MIN.max(failing / 4));
+            failing += interval;
             requests += 1;
         }
         assert!((20..80).contains(&requests), "{requests}");

@@ -1,14 +1,14 @@
-//! Re-entry: several holds of one owner over one lease.
+//! Re-entry: several holds of one owner on one lease.
 
 use std::time::Duration;
 
 use crate::time::{Instant, Ttl, drift};
 
-/// One hold of a lease: which of the entries it is.
+/// One hold on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HoldId(u64);
 
-/// How long a hold wants its lease to last.
+/// How long a hold needs its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term {
     /// Renewed until it is released.
@@ -43,14 +43,14 @@ impl Holds {
         id
     }
 
-    /// Takes a hold away. `false` if it was not there (any more).
+    /// Removes a hold. `false` if there is no such hold.
     pub fn leave(&mut self, id: HoldId) -> bool {
         let before = self.entries.len();
         self.entries.retain(|(entry, _)| *entry != id);
         self.entries.len() < before
     }
 
-    /// Gives a hold its term, once the time of its request is known.
+    /// Sets the term of a hold, once the time of its request is known.
     pub fn set_term(&mut self, id: HoldId, term: Term) {
         if let Some(entry) = self.entries.iter_mut().find(|(entry, _)| *entry == id) {
             entry.1 = term;
@@ -72,7 +72,7 @@ impl Holds {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether any of them wants the lease renewed.
+    /// Whether any of them needs the lease renewed.
     #[must_use]
     pub fn renewed(&self) -> bool {
         self.entries
@@ -80,7 +80,7 @@ impl Holds {
             .any(|(_, term)| matches!(term, Term::Renewed))
     }
 
-    /// When the last fixed hold ends. `None`: there is none.
+    /// When the last fixed hold ends. `None`: all are renewed.
     #[must_use]
     pub fn fixed_end(&self) -> Option<Instant> {
         let ends = self.entries.iter().filter_map(|(_, term)| match term {
@@ -90,17 +90,17 @@ impl Holds {
         ends.max()
     }
 
-    /// The ttl that an operation sent at `now` must ask for, so that every hold has its time.
+    /// The ttl of an operation that is sent at `now`, so that the lease lasts for every hold.
     ///
-    /// It may be less than what the store promised already: a store shortens no lease before its
-    /// last release, so answers may arrive in any order and the latest deadline is true.
+    /// It may be shorter than one that the store has confirmed already: a store shortens no lease before its
+    /// last release, so replies may arrive in any order, and the latest deadline is valid.
     #[must_use]
     pub fn ttl(&self, now: Instant, renewal: Ttl) -> Ttl {
-        let wanted = self.entries.iter().map(|(_, term)| match term {
+        let ttls = self.entries.iter().map(|(_, term)| match term {
             Term::Renewed => renewal,
             Term::Fixed(until) => covering(now.until(*until)),
         });
-        wanted.max().unwrap_or(Ttl::remainder(Duration::ZERO))
+        ttls.max().unwrap_or(Ttl::remainder(Duration::ZERO))
     }
 }
 

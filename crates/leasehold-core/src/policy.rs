@@ -8,14 +8,14 @@ use crate::time::{self, Instant, Ttl};
 /// The part of an interval by which renewals are spread: one in this number.
 const SPREAD_DIVISOR: u64 = 10;
 
-/// Renewals come due at the lines of a grid this many of which fit into an interval, at least. So
-/// those that are due at about the same time travel together.
+/// Renewals are due at the points of a grid, at least this many of which fit into an interval. So renewals that
+/// are due at about the same time are sent together.
 const GRID: u64 = 64;
 
 /// When a lease is renewed and when it is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The ttl that each renewal asks for.
+    /// The ttl of each renewal.
     pub ttl: Ttl,
     /// The longest time from one renewal to the next.
     pub interval: Duration,
@@ -26,10 +26,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a renewed lease of this ttl, if nothing else is wanted.
+    /// The default policy of a renewed lease of this ttl.
     ///
-    /// A renewal is due after a third of the ttl. With another third as margin, the second renewal in
-    /// a row that failed ends the lease with a third of its ttl left to stop the work.
+    /// A renewal is due after a third of the ttl. With another third as margin, two failed renewals in a row
+    /// end the lease with a third of its ttl left to stop the work.
     #[must_use]
     pub fn of(ttl: Ttl) -> Self {
         let third = ttl.as_duration() / 3;
@@ -41,18 +41,18 @@ impl Policy {
         }
     }
 
-    /// Checks what belongs together.
+    /// Checks that the durations fit together.
     ///
     /// # Errors
     ///
-    /// Says what does not fit.
+    /// Names those that do not.
     pub fn check(&self) -> Result<(), PolicyError> {
         let ttl = self.ttl.as_duration();
         let (interval, margin) = (self.interval, self.margin);
         if interval < Self::INTERVAL_MIN {
             return Err(PolicyError::Interval(interval));
         }
-        // A renewal that fails shall be tried again before the lease is given up.
+        // A renewal that fails must be retried before the lease is given up.
         if interval + self.retry() + margin + time::drift(ttl) > ttl {
             return Err(PolicyError::Sum(*self));
         }
@@ -65,7 +65,7 @@ impl Policy {
     /// The shortest interval. Below it, the store would do little else.
     pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-    /// The pause after a failed renewal: a tenth of the interval.
+    /// The interval between a failed renewal and its retry: a tenth of the interval.
     #[must_use]
     pub fn retry(&self) -> Duration {
         retry(self.interval)
@@ -87,12 +87,12 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Why settings cannot be.
+/// Why a policy is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyError {
     /// The interval is too short.
     Interval(Duration),
-    /// There is no time for a second try between interval and margin.
+    /// There is no time for a retry between interval and margin.
     Sum(Policy),
     /// The longest hold is shorter than the ttl.
     MaxHold(Duration, Duration),
@@ -143,7 +143,7 @@ impl Pace {
         retry(self.interval())
     }
 
-    /// The pace of a lease that the store keeps for `ttl` instead of for `whole`: the same parts of it.
+    /// The pace of a lease that the store keeps for `ttl` instead of `whole`, in proportion.
     pub(crate) fn part(self, ttl: Ttl, whole: Ttl) -> Self {
         let (ttl, whole) = (u128::from(ttl.as_millis()), u128::from(whole.as_millis()));
         let part = |span| u64::try_from(u128::from(span) * ttl / whole).unwrap_or(u64::MAX);
@@ -153,9 +153,9 @@ impl Pace {
         }
     }
 
-    /// When a lease is to be renewed that was confirmed by a request sent at `sent`: an interval later
-    /// or up to an eighth of it earlier. `last` tells leases apart that were confirmed together; without
-    /// that, those that once came due together would for ever.
+    /// When a lease is renewed that was confirmed by a request sent at `sent`: an interval later or up to an
+    /// eighth of it earlier. `last` distinguishes leases that were confirmed together; without it, leases that
+    /// were once due together would be for ever.
     pub(crate) fn due(self, sent: Instant, last: Instant) -> Instant {
         let seed = sent.as_nanos() ^ last.as_nanos().rotate_left(32);
         let early = scramble(seed) % (self.interval / SPREAD_DIVISOR).max(1);

@@ -1,21 +1,21 @@
-//! What a lease is worth to its holder, and why it is worth less.
+//! The state of a lease for its holder, and the cause of a bad one.
 
 use std::fmt;
 
 use crate::mutex::{Loss, Outcome};
 use crate::time::Instant;
 
-/// What a holder may believe.
+/// What a holder may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The lock is held.
     Held {
-        /// It is, at least until here.
+        /// Until when it is certainly held.
         until: Instant,
     },
-    /// The lock is held, but it may soon not be: a renewal failed or is overdue.
+    /// The lock is held, but may soon be lost: a renewal failed or is overdue.
     Jeopardy {
-        /// It is given up here unless a renewal succeeds.
+        /// When it is given up unless a renewal succeeds.
         until: Instant,
         /// What went wrong.
         cause: Cause,
@@ -24,7 +24,7 @@ pub enum State {
     Lost(Cause),
 }
 
-/// What kind of state it is, whatever its times.
+/// The kind of a state, without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateKind {
     /// As [`State::Held`].
@@ -36,7 +36,7 @@ pub enum StateKind {
 }
 
 impl State {
-    /// What kind of state it is.
+    /// The kind of the state.
     #[must_use]
     pub const fn kind(&self) -> StateKind {
         match *self {
@@ -46,13 +46,13 @@ impl State {
         }
     }
 
-    /// Whether the lease is over.
+    /// Whether the lease is lost.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
     }
 
-    /// Whether all is well.
+    /// Whether the lease is held and not in jeopardy.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Held { .. })
@@ -63,9 +63,9 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The fixed lease ran to its end.
+    /// The fixed lease has expired.
     Expired,
-    /// Another lease holds the lock: this one ended in the store before its time.
+    /// Another lease holds the lock: this one ended early in the store.
     TakenOver,
     /// The store does not know the lease any more: its record was deleted or evicted, or the store
     /// was restarted, failed over or emptied.
@@ -87,12 +87,12 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What an answer of the store means that says that a lease does not hold its lock.
+    /// The cause that a reply implies, which shows that a lease does not hold its lock.
     #[must_use]
-    pub const fn of(answer: &Outcome) -> Self {
-        match answer {
+    pub const fn of(outcome: &Outcome) -> Self {
+        match outcome {
             Outcome::Lost(Loss::TakenOver) | Outcome::Refused { .. } => Self::TakenOver,
-            // Also granted anew, for it had ended before.
+            // Also a new grant: the lease had ended before.
             _ => Self::Deleted,
         }
     }

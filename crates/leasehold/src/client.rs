@@ -1,4 +1,4 @@
-//! The way in: a process's connection to a store.
+//! The client: a process's connection to a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Policy};
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
 use crate::driver::watchdog::WatchdogClient;
-use crate::driver::{Driver, Runtime};
+use crate::driver::{Context, Driver, Runtime, shutdown};
 use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
 #[cfg(feature = "watchdog")]
 use crate::watchdog::Watchdog;
@@ -19,11 +19,11 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret, docto
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
-/// One per process and store is enough; clones share everything. The last clone and guard to go
-/// close the connection.
+/// One per process and store is enough; clones share everything. The connection closes when the last clone
+/// and the last guard are dropped.
 ///
-/// It belongs to the process that made it. In a fork of that process each call is an error, each guard reads
-/// [`Lost`](crate::State::Lost), and what is dropped releases nothing: connect anew there.
+/// A client belongs to the process that made it. In a fork of that process each call is an error, each guard
+/// reads [`Lost`](crate::State::Lost), and a guard that is dropped releases nothing: connect anew there.
 /// A SQLite file that the process has open cannot be opened in a fork of it. It is closed when the last client
 /// on it was dropped, and its runtime has run on or was dropped.
 ///
@@ -58,6 +58,10 @@ impl Client {
     ///
     /// As [`ClientBuilder::connect`].
     ///
+    /// # Cancel safety
+    ///
+    /// As [`ClientBuilder::connect`].
+    ///
     /// # Panics
     ///
     /// As [`ClientBuilder::connect`].
@@ -65,12 +69,12 @@ impl Client {
         Self::builder().connect(url).await
     }
 
-    /// Settings first, then a connection.
+    /// A builder for a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock of this name. Asks no store.
+    /// The lock with this name. Sends no request.
     ///
     /// # Errors
     ///
@@ -91,33 +95,35 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store replies.
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
-        let entries = self.driver.store.list(&self.space).await;
-        let entries = entries.map_err(|error| error.at_store(&self.driver.store))?;
+        let entries = self.driver.context.store.list(&self.space).await;
+        let entries = entries.map_err(|error| error.at_store(&self.driver.context.store))?;
         Ok(entries.into_iter().map(LockInfo::from).collect())
     }
 
-    /// Waits until a node of the watchdog has let this client in. Returns at once if there is to be none.
+    /// Waits until a node of the watchdog has accepted this client. Returns at once for a client without a
+    /// watchdog.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the reason, if none has within `patience`.
+    /// [`ErrorKind::Unreachable`], with the reason, if none has within `timeout`.
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
     #[cfg(feature = "watchdog")]
-    pub async fn watched(&self, patience: Duration) -> Result<()> {
-        self.driver.watch.ready(patience).await
+    pub async fn watched(&self, timeout: Duration) -> Result<()> {
+        self.driver.watchdog.ready(timeout).await
     }
 
-    /// Has the watchdog on this machine watch another process, too: this client is dead when all are gone.
-    /// For a child that works under a lock of ours and may outlive us. Answers whether there is a watchdog.
+    /// Has the watchdog on this machine watch another process, too: this client counts as dead when all have
+    /// ended. For a child process that works under a lock of this one and may outlive it. Returns whether the
+    /// client has a watchdog.
     ///
     /// A node that cannot watch the process, because it watches as many as it may, forgets this client.
     ///
@@ -137,7 +143,7 @@ impl Client {
         };
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         match pidfd_open(number.ok_or_else(none)?, PidfdFlags::empty()) {
-            Ok(process) => Ok(self.driver.watch.add_process(process)),
+            Ok(process) => Ok(self.driver.watchdog.add_process(process)),
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Err(none()),
             Err(error) => {
                 let message = "this system does not watch processes";
@@ -149,65 +155,68 @@ impl Client {
     /// The store, as its URL without a password.
     #[must_use]
     pub fn store(&self) -> &dyn fmt::Display {
-        &self.driver.store
+        &self.driver.context.store
     }
 
-    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store
-    /// knows. The guards are lost, and no clone of this client takes a lock any more: whoever waits or
-    /// comes later gets [`ErrorKind::ShutDown`].
+    /// Releases every lease that is still held, in batches, ends all waiting, and waits until the store has
+    /// confirmed the releases. The guards read lost, and no clone of this client acquires a lock any more:
+    /// present and later waiters get [`ErrorKind::ShutDown`].
     ///
     /// Without it, dropped guards release in the background. A program that returns from `main` then
-    /// waits up to two seconds for those that were not told yet; one that ends by
+    /// waits up to two seconds for releases that are not confirmed; one that ends by
     /// [`std::process::exit`] or by a signal does not.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`], with the names of the locks, if the store could not be told of all
-    /// within `timeout`. It is told in the background as long as the runtime lives; the leases end by
-    /// themselves.
+    /// [`ErrorKind::Unreachable`], with the names of the locks, if the store did not confirm all releases
+    /// within `timeout`. They are repeated in the background as long as the runtime lives; the leases expire
+    /// by themselves.
     ///
     /// # Cancel safety
     ///
     /// Dropped, the releases go on in the background.
     pub async fn shutdown(&self, timeout: Duration) -> Result<Shutdown> {
-        let end = self.driver.clock.now().after(timeout);
+        let end = self.driver.context.clock.now().after(timeout);
         let released = tokio::select! {
             biased;
-            released = self.driver.shut_down() => released,
-            () = self.driver.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
+            released = shutdown::shut_down(&self.driver) => released,
+            () = self.driver.context.clock.sleep_until(end) => return Err(self.unreleased(timeout)),
         };
         Ok(Shutdown { released })
     }
 
     fn unreleased(&self, timeout: Duration) -> Error {
-        let left = self.driver.pending.left();
-        let names = left.iter().map(|(release, _)| release.key.name.as_str());
-        let shown: Vec<_> = names.take(NAMES_SHOWN).collect();
-        let more = match left.len() - shown.len() {
+        let unconfirmed = self.driver.releases.unconfirmed();
+        let names = unconfirmed
+            .iter()
+            .map(|release| release.request.key.name.as_str());
+        let listed: Vec<_> = names.take(NAMES_LISTED).collect();
+        let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         let message = format!(
             "{} of its locks could not be released within {timeout:?}: {}{more}; their leases end them",
-            left.len(),
-            shown.join(", "),
+            unconfirmed.len(),
+            listed.join(", "),
         );
-        let error = Error::new(ErrorKind::Unreachable, message).at_store(&self.driver.store);
-        match left.into_iter().find_map(|(_, why)| why) {
-            Some(why) => error.with_source(why),
+        let error = Error::new(ErrorKind::Unreachable, message);
+        let error = error.at_store(&self.driver.context.store);
+        match unconfirmed.into_iter().find_map(|release| release.error) {
+            Some(cause) => error.with_source(cause),
             None => error,
         }
     }
 }
 
-/// How many names an error lists.
-const NAMES_SHOWN: usize = 10;
+/// How many names an error lists at most.
+const NAMES_LISTED: usize = 10;
 
-/// What became of the leases of a client that was shut down. Made by [`Client::shutdown`].
+/// The result of the shutdown of a client. Made by [`Client::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// How many were held still, and are released.
+    /// How many leases were held, and are released.
     pub released: usize,
 }
 
@@ -228,31 +237,30 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a lease is renewed: a third of the ttl if not set. A renewal may come a tenth earlier,
-    /// so that not all come at once.
+    /// The interval between renewals: a third of the ttl if not set. A renewal may be sent a tenth earlier, so
+    /// that not all are sent at once.
     pub fn renew_every(mut self, interval: Duration) -> Self {
         self.config.renew_every = Some(interval);
         self
     }
 
-    /// How long before its deadline a renewed lease is given up, so that its holder has time to stop:
-    /// a third of the ttl if not set. With the default interval, too, that is after the second renewal
-    /// in a row that failed.
+    /// How long before its deadline a renewed lease is given up, so that its holder has time to stop: a third
+    /// of the ttl if not set. With the default interval, that is after two renewals in a row have failed.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.config.margin = Some(margin);
         self
     }
 
-    /// The longest time a lease is renewed, at least the ttl; without end if not set. A holder that
-    /// hangs does not keep the lock for ever then: the lease is in jeopardy after this time, and lost
-    /// when its ttl has run out but for the margin.
+    /// The longest time for which a lease is renewed, at least the ttl; unlimited if not set. With it, a
+    /// holder that hangs does not keep the lock for ever: the lease is in jeopardy after this time, and lost a
+    /// margin before it expires.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.config.max_hold = Some(max_hold);
         self
     }
 
-    /// What the keys in the store start with: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold`
-    /// if not set. Clients in different namespaces know nothing of each other.
+    /// The prefix of the keys in the store: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold` if not set.
+    /// Clients in different namespaces do not see each other's locks.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.config.namespace = namespace.into();
         self
@@ -264,13 +272,13 @@ impl ClientBuilder {
         self
     }
 
-    /// A text that people see who ask who holds a lock.
+    /// A text shown with the holder of a lock.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.config.label = label.into();
         self
     }
 
-    /// The program that people see; the name of this process's executable if not set.
+    /// The program shown with the holder of a lock; the name of this process's executable if not set.
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.config.program = Some(program.into());
         self
@@ -282,8 +290,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The password of the sentinels, for a store that is found by them, if they ask for one. That of
-    /// the servers is another.
+    /// The password of the sentinels, for a store that is found by them. That of the servers is another.
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.config.sentinel_password = Some(Secret::new(password));
         self
@@ -295,42 +302,42 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to wait for an answer of the store: at most a third of the ttl; 2 s, or a sixth of
-    /// the ttl if that is less, if not set. Other intervals and margins leave other times.
+    /// How long to wait for a reply of the store: at most a third of the ttl; 2 s, or a sixth of the ttl if
+    /// that is less, if not set. Other intervals and margins leave other times.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = Some(timeout);
         self
     }
 
-    /// How often a lease may be handed from one task of this process to the next before it is
-    /// released and the process queues up behind the others: 256 times if not set, 0 for never.
+    /// How often a lease may be handed off from one task of this process to the next before it is released
+    /// and the process joins the queue behind the others: 256 times if not set, 0 for never.
     pub fn handoff_max(mut self, times: u16) -> Self {
         self.config.handoff.max = times;
         self
     }
 
-    /// How long after its grant a lease may still be handed from task to task: 20 ms if not set.
+    /// How long after its grant a lease may be handed off: 20 ms if not set.
     pub fn handoff_time(mut self, time: Duration) -> Self {
         self.config.handoff.time = time;
         self
     }
 
-    /// Who must have a grant or a renewal before it counts: only the server that was asked, if not set.
+    /// The replicas that must acknowledge a grant or renewal before it takes effect: none, if not set.
     /// [`Mutex::durability`] sets it for one lock.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
     }
 
-    /// Who keeps leases alive while this process cannot, and releases them when it is dead. Nobody, if not
-    /// set. See [`watchdog`](crate::watchdog).
+    /// The watchdog that keeps leases alive while this process cannot, and releases them when it is dead:
+    /// none, if not set. See [`watchdog`](crate::watchdog).
     #[cfg(feature = "watchdog")]
     pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = Some(watchdog);
         self
     }
 
-    /// A clock of the caller's, for tests that drive the time.
+    /// Replaces the clock, for tests that control the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -340,14 +347,18 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings or a URL that cannot
-    /// be, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store answers; for a
-    /// [`ClientBuilder::durability`] that the store does not have, [`ErrorKind::Unsupported`], or
-    /// [`ErrorKind::NotReplicated`] for want of replicas.
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings or an invalid URL,
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] as the store replies; for a
+    /// [`ClientBuilder::durability`] that the store does not support, [`ErrorKind::Unsupported`], or
+    /// [`ErrorKind::NotReplicated`] if it has too few replicas.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it closes what it has opened.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime with its timers enabled, as the Tokio calls it is made of.
+    /// Outside a Tokio runtime with its timers enabled.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let options = self.config.open_options()?;
         // Checked before the store is touched.
@@ -368,8 +379,8 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Looks at the store that the URL names, for what would lose locks: see [`doctor`]. Nothing in
-    /// it is changed, and a file that is missing is not made.
+    /// Reports settings under which the store that the URL names can lose locks: see [`doctor`]. It changes
+    /// nothing in the store, and does not create a file.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -386,8 +397,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`], but for stores that are there and are not fit for locks: of
-    /// those the report tells.
+    /// As [`ClientBuilder::connect`]. A store that is reached and not fit for locks is not an error: it has a
+    /// report.
     ///
     /// # Cancel safety
     ///
@@ -403,12 +414,12 @@ impl ClientBuilder {
         Ok(doctor::Report::of(&facts, policy.ttl))
     }
 
-    /// A client over a store that is open already.
+    /// A client on a store that is open already.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for settings that cannot be, and
-    /// outside a Tokio runtime.
+    /// [`ErrorKind::InvalidConfig`] and [`ErrorKind::InvalidName`] for invalid settings, and outside a Tokio
+    /// runtime.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Client> {
         let policy = self.config.policy()?;
         let space = self.config.space()?;
@@ -423,13 +434,13 @@ impl ClientBuilder {
             Error::new(ErrorKind::InvalidConfig, message).with_source(error)
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
-        let about = about(&self.config);
+        let info = client_info(&self.config);
         #[cfg(feature = "watchdog")]
-        let (client, watch) = match self.watchdog {
+        let (client, watchdog) = match self.watchdog {
             Some(watchdog) => {
                 let secret = ClientSecret::from_random(random()?);
                 let client = secret.client_id();
-                let who = (secret, &space, &about);
+                let who = (secret, &space, &info);
                 (
                     client,
                     WatchdogClient::start(watchdog, &store, &clock, &runtime, who)?,
@@ -438,14 +449,12 @@ impl ClientBuilder {
             None => (ClientId::from_random(random()?), WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watch) = (ClientId::from_random(random()?), WatchdogClient::default());
+        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient::default());
         let driver = Driver::start(
-            store,
-            clock,
-            runtime,
-            (client, space.clone(), about),
+            Context::new(store, clock, runtime),
+            (client, space.clone(), info),
             self.config.handoff,
-            watch,
+            watchdog,
         );
         Ok(Client {
             driver,
@@ -466,7 +475,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// What a client id is made of.
+/// Random bytes for a client id.
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -476,7 +485,7 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn about(config: &Config) -> ClientInfo {
+fn client_info(config: &Config) -> ClientInfo {
     let own_program = || {
         let path = std::env::current_exe().ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())

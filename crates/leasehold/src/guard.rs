@@ -1,4 +1,4 @@
-//! What a holder has in its hand.
+//! The guard of a lock that is held.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use leasehold_core::{Cause, Instant, LeaseId, State, Token};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::hold::{Hold, Loss};
+use crate::driver::lease::hold::{Hold, Loss};
 use crate::{Error, ErrorKind, Result};
 
 /// A lock that is held, until it is released, dropped or lost.
 ///
-/// Dropping it releases the lock in the background; [`Guard::release`] waits for that and says
+/// Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports
 /// whether the lock was held to the end. A guard that is leaked keeps its lease renewed.
 ///
-/// A lease can be lost while the guard lives. [`Guard::state`] tells what it is worth at this
-/// instant, [`Guard::lost`] wakes up when it is over, and [`Guard::token`] lets the protected
-/// resource refuse a holder that did not notice.
+/// A lease can be lost while the guard lives. [`Guard::state`] is what it is worth at this instant,
+/// [`Guard::lost`] returns when it is lost, and [`Guard::token`] lets the protected resource refuse a
+/// holder that did not notice.
 #[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct Guard {
     hold: Hold,
@@ -35,28 +35,27 @@ impl Guard {
     /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.hold.held.key.name.as_str()
+        self.hold.lease.key.name.as_str()
     }
 
     /// The fencing token: larger than that of every earlier grant under this name.
     ///
     /// Send it with every write to the protected resource and let the resource refuse a token
-    /// smaller than the largest it has seen. Holds that one owner entered over one lease have the same
-    /// token.
+    /// smaller than the largest it has seen. All holds of one owner on one lease have the same token.
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token
     }
 
-    /// The id of the lease: one grant of the store, and never another. Tasks of this process that hand
-    /// it from one to the next hold it one after the other, each with a larger [`Guard::token`].
+    /// The id of the lease, which stands for one grant of the store. Tasks of this process that hand the
+    /// lease off to each other hold it one after the other, each with a larger [`Guard::token`].
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
-        self.hold.held.id
+        self.hold.lease.id
     }
 
-    /// The local instant until which the store is sure to keep the lease, as known now. It moves on
-    /// with every renewal.
+    /// The local instant until which the store certainly keeps the lease, as known now. Each renewal moves
+    /// it on.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.hold.deadline()
@@ -65,19 +64,19 @@ impl Guard {
     /// The time until [`Guard::deadline`].
     #[must_use]
     pub fn time_left(&self) -> Duration {
-        self.hold.driver.clock.now().until(self.deadline())
+        self.hold.driver.context.clock.now().until(self.deadline())
     }
 
     /// What the lease is worth at this instant, by a clock that counts suspend.
     ///
-    /// True without any answer from the store: a process that was stopped for longer than its lease
-    /// reads [`State::Lost`] here before it does anything else.
+    /// It needs no reply from the store: a process that was stopped for longer than its lease reads
+    /// [`State::Lost`] here before it does anything else.
     #[must_use]
     pub fn state(&self) -> State {
         self.hold.state()
     }
 
-    /// The changes of [`Guard::state`], beginning with the state as it is.
+    /// The changes of [`Guard::state`], beginning with the current state.
     #[must_use]
     pub fn states(&self) -> States<'_> {
         States {
@@ -86,14 +85,14 @@ impl Guard {
         }
     }
 
-    /// Waits until the lease is lost, and says why.
+    /// Waits until the lease is lost, and returns the cause.
     ///
-    /// For a renewed lease that is a third of its ttl *before* the store can pass the lock on, unless
-    /// the store itself says that it has. Use the time to stop.
+    /// For a renewed lease that is a third of its ttl *before* the store can grant the lock to another,
+    /// unless the store itself replied that it has. Use the time to stop.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it.
+    /// Dropping it loses nothing.
     pub async fn lost(&self) -> Cause {
         let mut states = self.states();
         loop {
@@ -112,10 +111,10 @@ impl Guard {
         loss.token.clone()
     }
 
-    /// Makes sure that the lease lasts for at least `span` more; renews it at once if it does not.
+    /// Makes sure that the lease lasts for at least `duration` more; renews it at once if it does not.
     ///
-    /// Call it before a step that must not be cut off. For a renewed lease `span` counts to the point
-    /// where the lease would be given up, so at most two thirds of the ttl can be had.
+    /// Call it before a step that must not be cut off. For a renewed lease the duration ends where the
+    /// lease would be given up, so it can be at most two thirds of the ttl.
     ///
     /// # Errors
     ///
@@ -125,43 +124,49 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping it leaves the lease as it is, renewed or not.
-    pub async fn ensure(&self, span: Duration) -> Result<()> {
-        if self.lasts(span)? {
+    pub async fn ensure(&self, duration: Duration) -> Result<()> {
+        if self.lasts(duration)? {
             return Ok(());
         }
-        if self.hold.held.fixed_end(self.hold.id).is_none() {
+        if self.hold.lease.fixed_end(self.hold.id).is_none() {
             self.hold.renew().await?;
-            if self.lasts(span)? {
+            if self.lasts(duration)? {
                 return Ok(());
             }
         }
         let error = Error::new(
             ErrorKind::Lost,
-            format!("the lease cannot last {span:?} more; take the lock with a longer ttl"),
+            format!("the lease cannot last {duration:?} more; take the lock with a longer ttl"),
         );
-        Err(self.hold.driver.name_error(error, &self.hold.held.key))
+        Err(self
+            .hold
+            .driver
+            .context
+            .name_error(error, &self.hold.lease.key))
     }
 
-    fn lasts(&self, span: Duration) -> Result<bool> {
-        let now = self.hold.driver.clock.now();
+    fn lasts(&self, duration: Duration) -> Result<bool> {
+        let now = self.hold.driver.context.clock.now();
         match self.hold.state() {
             State::Lost(cause) => Err(self.hold.lost(cause)),
-            // After a pause only the store knows.
+            // After a pause of the process, only the store knows.
             State::Jeopardy {
                 cause: Cause::Paused,
                 ..
             } => Ok(false),
-            State::Held { until } | State::Jeopardy { until, .. } => Ok(now.until(until) >= span),
+            State::Held { until } | State::Jeopardy { until, .. } => {
+                Ok(now.until(until) >= duration)
+            }
         }
     }
 
-    /// Releases the lock and waits until the store knows.
+    /// Releases the lock and waits for the reply.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if the lease was lost before: what was done under it was not protected to
-    /// the end. Any other error says that the store could not be told; it is told in the background,
-    /// and the lease ends by itself at its deadline.
+    /// [`ErrorKind::Lost`] if the lease was lost before: the work under it was not protected to the end.
+    /// Any other error means that the release failed; it is repeated in the background, and the lease
+    /// expires by itself at its deadline.
     ///
     /// # Cancel safety
     ///
@@ -199,7 +204,7 @@ impl States<'_> {
     ///
     /// # Cancel safety
     ///
-    /// No state is lost by dropping it, but states that came and went unseen are not told.
+    /// Dropping it loses no state, but a state that came and went between two calls is not returned.
     pub async fn next(&mut self) -> Option<State> {
         if self.last.is_some_and(|last| last.is_lost()) {
             return None;

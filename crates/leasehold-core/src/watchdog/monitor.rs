@@ -346,7 +346,7 @@ impl<T> ClientMonitor<T> {
         match end {
             ActionResult::Renewed => watched.renewed = watched.renewed.max(Some(sent)),
             ActionResult::Failed | ActionResult::Over => {
-                watched.pause_until = now.after(watched.terms.retry())
+                watched.pause_until = now.after(watched.terms.retry());
             }
         }
         self.idle_until = now;

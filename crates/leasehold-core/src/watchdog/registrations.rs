@@ -1,4 +1,4 @@
-//! What a client has told one node of its leases.
+//! The leases that a client has registered with one node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,46 +6,46 @@ use std::time::Duration;
 use super::terms::{Terms, back};
 use crate::time::Instant;
 
-/// The pause between two signs of life of a client that has no lease to look after.
-const QUIET_BEAT: Duration = Duration::from_secs(60);
+/// The interval between two heartbeats of a client without leases.
+const IDLE_HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// What one node is to know, and what it knows. `T` is what it must be told of a lease beside its terms.
+/// The leases that one node is to watch, and those that it watches. `T` is what a node must know of a lease
+/// besides its terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registrations<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
-    /// What was told on this connection.
-    told: BTreeMap<u64, Terms>,
-    /// What the node has said it looks after.
+    /// The registrations that were sent on this connection.
+    sent: BTreeMap<u64, Terms>,
+    /// The leases that the node has acknowledged.
     watched: BTreeSet<u64>,
-    /// What the node may look after because it was told so once, on this connection or an earlier one,
-    /// and has not acknowledged that it is to stop.
-    left: BTreeSet<u64>,
-    /// What may be another than what was told.
+    /// The leases that the node may still watch: they were registered once, on this connection or an earlier
+    /// one, and the node has not acknowledged that they were unregistered.
+    stale: BTreeSet<u64>,
+    /// The leases whose registration may differ from what was sent.
     changed: BTreeSet<u64>,
     connected: bool,
     batches: u64,
-    /// What was told and is not acknowledged.
-    unanswered: VecDeque<Unanswered>,
-    /// When something was said last.
-    said: Instant,
-    beat: Duration,
+    /// The batches that are not acknowledged.
+    in_flight: VecDeque<Batch>,
+    last_sent: Instant,
+    heartbeat: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Unanswered {
-    batch: u64,
+struct Batch {
+    number: u64,
     registered: Vec<u64>,
     unregistered: Vec<u64>,
 }
 
-/// One batch of news.
+/// One batch of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes<T> {
     /// Its number on this connection. The node acknowledges it.
     pub batch: u64,
-    /// Leases to look after from now on, or on other terms.
+    /// Leases to watch from now on, or with other terms.
     pub register: Vec<(u64, Terms, T)>,
-    /// Leases to look after no more.
+    /// Leases not to watch any more.
     pub unregister: Vec<u64>,
 }
 
@@ -53,77 +53,75 @@ impl<T> Default for Registrations<T> {
     fn default() -> Self {
         Self {
             wanted: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             watched: BTreeSet::new(),
-            left: BTreeSet::new(),
+            stale: BTreeSet::new(),
             changed: BTreeSet::new(),
             connected: false,
             batches: 0,
-            unanswered: VecDeque::new(),
-            said: Instant::default(),
-            beat: QUIET_BEAT,
+            in_flight: VecDeque::new(),
+            last_sent: Instant::default(),
+            heartbeat: IDLE_HEARTBEAT,
         }
     }
 }
 
 impl<T: Clone> Registrations<T> {
-    /// The node is to look after a lease, on these terms.
-    pub fn want(&mut self, number: u64, terms: Terms, subject: T) {
-        if self
-            .wanted
-            .get(&number)
-            .is_some_and(|(wanted, _)| *wanted == terms)
-        {
+    /// Registers a lease, or changes its terms.
+    pub fn register(&mut self, number: u64, terms: Terms, lease: T) {
+        let wanted = self.wanted.get(&number);
+        if wanted.is_some_and(|(wanted, _)| *wanted == terms) {
             return;
         }
-        self.beat = self.beat.min(terms.beat());
-        self.wanted.insert(number, (terms, subject));
+        self.heartbeat = self.heartbeat.min(terms.heartbeat());
+        self.wanted.insert(number, (terms, lease));
         self.changed.insert(number);
     }
 
-    /// The node is not to look after a lease any more.
-    pub fn leave(&mut self, number: u64) {
-        if self.wanted.remove(&number).is_some() || self.told.contains_key(&number) {
+    /// Unregisters a lease.
+    pub fn unregister(&mut self, number: u64) {
+        if self.wanted.remove(&number).is_some() || self.sent.contains_key(&number) {
             self.changed.insert(number);
         }
     }
 
-    /// A connection to the node stands: it is told everything anew, also what it is not to look after any
-    /// more. It may be the same node, and have missed that.
+    /// The node has accepted a connection: every registration is sent anew, and so are the leases that were
+    /// unregistered. It may be the same node, and have missed that.
     pub fn connected(&mut self, now: Instant) {
         self.disconnected();
         self.connected = true;
-        self.said = now;
-        self.changed = self.wanted.keys().chain(&self.left).copied().collect();
+        self.last_sent = now;
+        self.changed = self.wanted.keys().chain(&self.stale).copied().collect();
     }
 
-    /// The connection ended. Answers which leases it looked after until now.
+    /// The connection ended. Answers the leases that the node watched until now.
     pub fn disconnected(&mut self) -> Vec<u64> {
         self.connected = false;
-        self.unanswered.clear();
-        self.left.extend(std::mem::take(&mut self.told).into_keys());
+        self.in_flight.clear();
+        self.stale
+            .extend(std::mem::take(&mut self.sent).into_keys());
         std::mem::take(&mut self.watched).into_iter().collect()
     }
 
-    /// Whether the node has said that it looks after a lease.
+    /// Whether the node has acknowledged that it watches a lease.
     #[must_use]
     pub fn is_watched(&self, number: u64) -> bool {
         self.watched.contains(&number)
     }
 
-    /// What is told of a lease that is wanted.
+    /// A registered lease.
     #[must_use]
-    pub fn subject(&self, number: u64) -> Option<&T> {
-        self.wanted.get(&number).map(|(_, subject)| subject)
+    pub fn lease(&self, number: u64) -> Option<&T> {
+        self.wanted.get(&number).map(|(_, lease)| lease)
     }
 
-    /// Whether there is something to tell.
+    /// Whether there are changes to send.
     #[must_use]
-    pub fn has_news(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         self.connected && !self.changed.is_empty()
     }
 
-    /// The next news, about so many leases at most. `None`: there are none.
+    /// The next batch of changes, of so many leases at most. `None`: there are no changes.
     pub fn next_changes(&mut self, max: usize, now: Instant) -> Option<Changes<T>> {
         if !self.connected {
             return None;
@@ -136,19 +134,19 @@ impl<T: Clone> Registrations<T> {
         while changes.register.len() + changes.unregister.len() < max
             && let Some(number) = self.changed.pop_first()
         {
-            match (self.wanted.get(&number), self.told.get(&number)) {
-                (Some((terms, _)), Some(told)) if terms == told => {}
-                (Some((terms, subject)), _) => {
-                    changes.register.push((number, *terms, subject.clone()));
-                    self.told.insert(number, *terms);
-                    self.left.remove(&number);
+            match (self.wanted.get(&number), self.sent.get(&number)) {
+                (Some((terms, _)), Some(sent)) if terms == sent => {}
+                (Some((terms, lease)), _) => {
+                    changes.register.push((number, *terms, lease.clone()));
+                    self.sent.insert(number, *terms);
+                    self.stale.remove(&number);
                 }
-                (None, told) => {
-                    if told.is_some() || self.left.contains(&number) {
+                (None, sent) => {
+                    if sent.is_some() || self.stale.contains(&number) {
                         changes.unregister.push(number);
-                        self.told.remove(&number);
+                        self.sent.remove(&number);
                         self.watched.remove(&number);
-                        self.left.insert(number);
+                        self.stale.insert(number);
                     }
                 }
             }
@@ -157,30 +155,30 @@ impl<T: Clone> Registrations<T> {
             return None;
         }
         let registered = changes.register.iter().map(|(number, ..)| *number);
-        self.unanswered.push_back(Unanswered {
-            batch: changes.batch,
+        self.in_flight.push_back(Batch {
+            number: changes.batch,
             registered: registered.collect(),
             unregistered: changes.unregister.clone(),
         });
         self.batches += 1;
-        self.said = now;
+        self.last_sent = now;
         Some(changes)
     }
 
-    /// The node acknowledged a batch, but for those that it `refused`. Answers which leases it looks
-    /// after from now on, and did not before.
+    /// The node acknowledged a batch, and `refused` some of its leases. Answers the leases that it watches
+    /// from now on, and did not before.
     pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
-        while let Some(told) = self.unanswered.pop_front_if(|told| told.batch <= batch) {
-            for lease in told.unregistered {
-                self.left.remove(&lease);
+        while let Some(batch) = self.in_flight.pop_front_if(|sent| sent.number <= batch) {
+            for lease in batch.unregistered {
+                self.stale.remove(&lease);
             }
-            for lease in told.registered {
+            for lease in batch.registered {
                 if refused.contains(&lease) {
-                    // It stays told: asked again at once it would be refused again.
+                    // It still counts as sent: sent again at once, it would be refused again.
                     continue;
                 }
-                if self.told.contains_key(&lease) && self.watched.insert(lease) {
+                if self.sent.contains_key(&lease) && self.watched.insert(lease) {
                     watched.push(lease);
                 }
             }
@@ -188,32 +186,35 @@ impl<T: Clone> Registrations<T> {
         watched
     }
 
-    /// When a sign of life is due if nothing else is said until then. `None`: there is no connection.
+    /// When a heartbeat is due if nothing else is sent until then. `None`: there is no connection.
     #[must_use]
-    pub fn next_beat(&self) -> Option<Instant> {
-        self.connected.then(|| self.said.after(self.beat))
+    pub fn next_heartbeat(&self) -> Option<Instant> {
+        self.connected.then(|| self.last_sent.after(self.heartbeat))
     }
 
-    /// Whether a sign of life is due; it is given with the answer.
-    pub fn beat(&mut self, now: Instant) -> bool {
-        let due = self.next_beat().is_some_and(|due| now >= due);
+    /// Answers whether a heartbeat is due, which then counts as sent.
+    pub fn heartbeat(&mut self, now: Instant) -> bool {
+        let due = self.next_heartbeat().is_some_and(|due| now >= due);
         if due {
-            self.said = now;
-            // Leases that are gone may have asked for more.
-            let beats = self.wanted.values().map(|(terms, _)| terms.beat());
-            self.beat = beats.min().unwrap_or(QUIET_BEAT).min(QUIET_BEAT);
+            self.last_sent = now;
+            // A lease that was unregistered may have needed a shorter interval.
+            let intervals = self.wanted.values().map(|(terms, _)| terms.heartbeat());
+            self.heartbeat = intervals
+                .min()
+                .unwrap_or(IDLE_HEARTBEAT)
+                .min(IDLE_HEARTBEAT);
         }
         due
     }
 
-    /// The same by a clock that is `span` behind. Only spans matter to a registrations, so whoever visits all
-    /// of its states lets the clock stand still and this pass.
+    /// The same by a clock that is `span` behind. Only durations matter here, so a model that visits all
+    /// states lets the clock stand still and this pass.
     #[doc(hidden)]
     pub fn back(&mut self, span: Duration) {
-        back(&mut self.said, span);
+        back(&mut self.last_sent, span);
         let wanted = self.wanted.values_mut().map(|(terms, _)| terms);
-        let told = self.told.values_mut();
-        wanted.chain(told).for_each(|terms| terms.back(span));
+        let sent = self.sent.values_mut();
+        wanted.chain(sent).for_each(|terms| terms.back(span));
     }
 }
 

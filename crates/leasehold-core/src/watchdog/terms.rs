@@ -1,31 +1,31 @@
-//! What a client registers of a lease.
+//! The terms under which a client registers a lease.
 
 use std::time::Duration;
 
 use crate::time::{Instant, Ttl};
 
-/// What a node is to do for a lease.
+/// How a node keeps a lease alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// The ttl that a renewal asks for; nor does the lease last longer without one.
+    /// The ttl of a renewal, and the longest time that the lease lasts without one.
     pub ttl: Ttl,
-    /// After which silence of the client the lease is renewed for it.
+    /// The silence timeout: the node renews the lease if the client is silent for this long.
     pub patience: Duration,
-    /// Until when it may be renewed, by the clock of whoever has these terms. A fixed lease never is.
+    /// Until when it may be renewed, by the local clock. A fixed lease is never renewed.
     pub keep_until: Instant,
 }
 
 impl Terms {
-    /// The shortest patience: below it, a client would do little else than say that it lives.
+    /// The shortest silence timeout: below it, a client would do little else than send heartbeats.
     pub const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
     /// The end of a lease that may be renewed for ever.
     pub const NO_END: Instant = Instant::from_nanos(u64::MAX);
 
-    /// Terms for a lease that its client renews itself every `interval`, and tries again after `retry`.
+    /// Terms for a lease that its client renews itself every `interval`, and after `retry` if that fails.
     ///
-    /// When the client falls silent, its last renewal may be an interval and a retry old. Of what is left
-    /// then, half is waited: the other half is for the node's own renewal, and its second try.
+    /// When the client falls silent, its last renewal may be an interval and a retry old. The node waits for
+    /// half of the rest of the ttl: the other half is for its own renewal, and the retry of that.
     #[must_use]
     pub fn new(ttl: Ttl, interval: Duration, retry: Duration, keep_until: Instant) -> Self {
         let span = ttl.as_duration();
@@ -37,13 +37,13 @@ impl Terms {
         }
     }
 
-    /// The longest pause between two signs of life of a client: two fit into the patience.
+    /// The interval between two heartbeats of a client: two fit into the silence timeout.
     #[must_use]
-    pub fn beat(&self) -> Duration {
+    pub fn heartbeat(&self) -> Duration {
         self.patience / 2
     }
 
-    /// The pause after something failed.
+    /// The interval between a failed action and its retry.
     pub(super) fn retry(&self) -> Duration {
         (self.ttl.as_duration() / 30).max(Duration::from_millis(5))
     }
@@ -54,7 +54,7 @@ impl Terms {
     }
 }
 
-/// The same instant on a clock that is `span` behind. What is never stays never.
+/// The same instant on a clock that is `span` behind. [`Terms::NO_END`] stays as it is.
 pub(super) fn back(at: &mut Instant, span: Duration) {
     if *at != Terms::NO_END {
         *at = at.before(span);

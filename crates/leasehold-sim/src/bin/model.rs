@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     };
     let key = args.iter().find(|arg| !arg.starts_with('-'));
     let mut faults = Vec::new();
-    println!("|variant|states|holds or breaks, in how many steps|independent model|");
+    println!("| variant | states | holds or breaks, in how many steps | independent model |");
     println!("|---|---:|---|---|");
     for row in rows(extent) {
         if key.is_some_and(|key| !row.key.contains(key.as_str())) {
@@ -52,7 +52,7 @@ fn line(row: &Row, report: &Report) -> String {
     };
     let states = grouped(report.states);
     let independent = row.independent.unwrap_or("");
-    format!("|{}|{states}|{result}|{independent}|", row.what)
+    format!("| {} | {states} | {result} | {independent} |", row.what)
 }
 
 /// A number with its digits in groups of three.

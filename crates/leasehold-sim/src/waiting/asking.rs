@@ -183,7 +183,8 @@ impl Asking {
             }
             Outcome::Refused { left, place } => {
                 self.queued = place.map(|_| (call.sent, at));
-                let span = contention::ask_again_after(left, place.unwrap_or_default(), call.ttl);
+                let span =
+                    contention::retry_in_queue_after(left, place.unwrap_or_default(), call.ttl);
                 let timer = self.broken != Some(Broken::NoTimer);
                 self.ask_at = timer.then(|| now.after(span));
                 match self.told.take() {

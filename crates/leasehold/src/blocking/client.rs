@@ -29,12 +29,12 @@ impl Client {
         Self::builder().connect(url)
     }
 
-    /// Settings first, then a connection.
+    /// A builder for a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock of this name. See [`crate::Client::mutex`].
+    /// The lock with this name. See [`crate::Client::mutex`].
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl Client {
 
     /// Releases every lease that is still held. See [`crate::Client::shutdown`].
     ///
-    /// The last handle that goes, client, mutex or guard, waits for up to two seconds until the store
-    /// knows of all releases. A program that ends by [`std::process::exit`] does not.
+    /// When the last client, mutex or guard is dropped, it waits for up to two seconds until the store has
+    /// confirmed all releases. A program that ends by [`std::process::exit`] does not.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use crate::{Cause, Instant, LeaseId, Result, State, Token};
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct Guard {
-    // Dropped first: its release is handed to the threads while they live.
+    // Dropped first: the threads must exist for its release.
     guard: crate::Guard,
     threads: Threads,
 }
@@ -37,7 +37,7 @@ impl Guard {
         self.guard.lease_id()
     }
 
-    /// Until when the store is sure to keep the lease. See [`crate::Guard::deadline`].
+    /// Until when the store certainly keeps the lease. See [`crate::Guard::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
@@ -55,7 +55,7 @@ impl Guard {
         self.guard.state()
     }
 
-    /// Waits until the lease is lost, and says why. See [`crate::Guard::lost`].
+    /// Waits until the lease is lost, and returns the cause. See [`crate::Guard::lost`].
     ///
     /// # Errors
     ///
@@ -64,16 +64,16 @@ impl Guard {
         self.threads.wait(async { Ok(self.guard.lost().await) })
     }
 
-    /// Makes sure that the lease lasts for at least `span` more. See [`crate::Guard::ensure`].
+    /// Makes sure that the lease lasts for at least `duration` more. See [`crate::Guard::ensure`].
     ///
     /// # Errors
     ///
     /// As [`crate::Guard::ensure`].
-    pub fn ensure(&self, span: Duration) -> Result<()> {
-        self.threads.wait(self.guard.ensure(span))
+    pub fn ensure(&self, duration: Duration) -> Result<()> {
+        self.threads.wait(self.guard.ensure(duration))
     }
 
-    /// Releases the lock and waits until the store knows. See [`crate::Guard::release`].
+    /// Releases the lock and waits for the reply. See [`crate::Guard::release`].
     ///
     /// # Errors
     ///

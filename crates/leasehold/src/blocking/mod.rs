@@ -2,7 +2,7 @@
 //!
 //! The names are those of the async API. A client owns a small runtime on threads of its own, so
 //! leases are renewed while the caller is busy. Re-entry is by thread: a thread that holds a lock may
-//! take it again; a guard that was sent to another thread still belongs to the first.
+//! acquire it again; a guard that was sent to another thread still belongs to the first.
 //!
 //! ```
 //! use leasehold::blocking::Client;

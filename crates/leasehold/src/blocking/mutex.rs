@@ -6,7 +6,7 @@ use super::Guard;
 use super::runtime::Threads;
 use crate::{Durability, Error, LockInfo, Result, owner};
 
-/// A lock with a name. See [`crate::Mutex`]; its owner is the thread that takes it.
+/// A lock with a name. See [`crate::Mutex`]; its owner is the thread that acquires it.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     threads: Threads,
@@ -62,7 +62,7 @@ impl Mutex {
         Ok(Self::new(self.threads.clone(), mutex))
     }
 
-    /// Takes the lock; waits as long as it takes. See [`crate::Mutex::lock`].
+    /// Acquires the lock, and waits without a limit. See [`crate::Mutex::lock`].
     ///
     /// # Errors
     ///
@@ -72,13 +72,13 @@ impl Mutex {
         Ok(Guard::new(self.threads.clone(), guard))
     }
 
-    /// Why the store grants no lock to those who wait. See [`crate::Mutex::last_error`].
+    /// The last error of the store, if tasks wait for this lock. See [`crate::Mutex::last_error`].
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         self.mutex.last_error()
     }
 
-    /// Takes the lock if it is free. See [`crate::Mutex::try_lock`].
+    /// Acquires the lock if it is free. See [`crate::Mutex::try_lock`].
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Mutex {
         Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
     }
 
-    /// Takes the lock; waits no longer than `timeout`. See [`crate::Mutex::lock_timeout`].
+    /// Acquires the lock, and waits no longer than `timeout`. See [`crate::Mutex::lock_timeout`].
     ///
     /// # Errors
     ///
@@ -98,9 +98,9 @@ impl Mutex {
         Ok(guard.map(|guard| Guard::new(self.threads.clone(), guard)))
     }
 
-    /// Takes the lock, does the work on this thread and releases the lock.
+    /// Acquires the lock, does the work on this thread and releases the lock.
     ///
-    /// Work on a thread cannot be dropped when the lease is lost: look at [`Guard::state`] or call
+    /// Work on a thread cannot be dropped when the lease is lost: check [`Guard::state`] or call
     /// [`Guard::ensure`] before each step that matters.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Mutex {
         Ok(value)
     }
 
-    /// Whether anybody holds it at this moment. See [`crate::Mutex::is_locked`].
+    /// Whether the lock is held at this moment. See [`crate::Mutex::is_locked`].
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Mutex {
         self.threads.wait(self.mutex.is_locked())
     }
 
-    /// How long its holder has it. See [`crate::Mutex::time_left`].
+    /// The time until the lease of the holder expires. See [`crate::Mutex::time_left`].
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Mutex {
         self.threads.wait(self.mutex.time_left())
     }
 
-    /// Who holds it at this moment. See [`crate::Mutex::holder`].
+    /// The holder of the lock at this moment. See [`crate::Mutex::holder`].
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Mutex {
         self.threads.wait(self.mutex.holder())
     }
 
-    /// Frees the lock whoever holds it. See [`crate::Mutex::force_release`].
+    /// Frees the lock, whichever client holds it. See [`crate::Mutex::force_release`].
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::process::Process;
 use crate::{Error, ErrorKind, Result};
 
-/// Threads that keep running between calls, unlike a current-thread runtime, on which nothing would
-/// be renewed while the caller works.
+/// Threads that run between calls, unlike a current-thread runtime, on which no lease would be renewed
+/// while the caller works.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads(Arc<Owned>);
 
@@ -22,9 +22,9 @@ struct Owned {
     process: Process,
 }
 
-/// How long the last handle waits for the sake of releases under way: a program that returns from
-/// `main` shall leave nothing held.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long the drop of the last handle waits for releases in flight: a program that returns from `main`
+/// leaves nothing held.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Threads {
     pub(crate) fn start() -> Result<Self> {
@@ -44,7 +44,7 @@ impl Threads {
         })))
     }
 
-    /// Names the client whose releases are to be finished before the threads end.
+    /// Names the client whose releases are finished before the threads end.
     pub(crate) fn serve(&self, client: &crate::Client) {
         self.0.client.get_or_init(|| client.clone());
     }
@@ -73,24 +73,24 @@ impl Drop for Owned {
             return;
         };
         if !self.process.is_current() {
-            // To end the threads, which live in the other process, would be to wait for them.
+            // The end of the runtime would wait for the threads, which live in the other process.
             return std::mem::forget((runtime, client));
         }
-        let (tell, ended) = mpsc::channel();
+        let (sender, done) = mpsc::channel();
         // On a thread of its own: a runtime must not end inside another.
         let finish = std::thread::Builder::new().name("leasehold-end".into());
         let spawned = finish.spawn(move || {
             if let Some(client) = client {
-                // What is not released by then ends with its lease.
-                let _ = runtime.block_on(client.shutdown(LINGER));
+                // A lease that is not released by then expires.
+                let _ = runtime.block_on(client.shutdown(FLUSH_TIMEOUT));
             }
-            let _ = tell.send(());
+            let _ = sender.send(());
             runtime.shutdown_background();
         });
         match spawned {
-            Ok(_) => drop(ended.recv_timeout(LINGER)),
+            Ok(_) => drop(done.recv_timeout(FLUSH_TIMEOUT)),
             Err(error) => {
-                tracing::warn!(%error, "releases under way were cut off; their leases end them");
+                tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
             }
         }
     }

@@ -1,157 +1,157 @@
-//! The way of every operation to the store.
+//! Sends the operations of a client to the store, in batches and in order.
 //!
-//! An operation travels at once when none is under way, otherwise with all others that came up
-//! meanwhile: no delay for one caller, one round trip (and one transaction) for many. Operations
-//! reach a shard of the store in the order in which they were handed in.
+//! An operation is sent at once when no other is in flight on its route, otherwise together with all others
+//! that arrived meanwhile: no delay for one caller, one round trip (and one transaction) for many.
+//! Operations reach a shard of the store in the order in which they were submitted.
 //!
-//! A caller makes its call itself as long as it is the only one. It may stop being polled at any
-//! moment, so as soon as another comes, a task of ours goes on with the call.
+//! A caller polls its call itself as long as it is the only one. It may stop polling at any moment, so when
+//! another operation arrives, a task takes the call over.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 
 use tokio::sync::oneshot::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::Route;
-use super::sync::{Mutex, MutexGuard, Runtime, lock, report};
-use crate::store::{BoxFuture, Reply, Request, Store};
+use super::context::{Context, Route};
+use super::sync::{Mutex, MutexGuard, lock, report};
+use crate::store::{BoxFuture, Reply, Request};
 use crate::{Error, ErrorKind};
 
-/// How many operations travel together at most: enough to make the round trip's share small,
-/// few enough that a batch never keeps a store busy for more than about a millisecond.
+/// How many operations a batch has at most: enough to make the round trip's share small, few enough that a
+/// batch never keeps a store busy for more than about a millisecond.
 pub(super) const BATCH_MAX: usize = 256;
 
-/// How many callers may have handed in an operation that is not answered. The others wait their
-/// turn, first come first served, so that a slow store costs no more memory than this. What is posted
-/// goes in always: it gives back what somebody holds.
+/// How many callers may wait for a reply on one route. The others wait for their turn, first come first
+/// served, so that a slow store costs no more memory than this. Posted operations are not limited: they
+/// release what somebody holds.
 const CALLERS_MAX: usize = 16_384;
 
-/// A way to each shard of the store, and one for what waits for replicas there: one that does not
-/// answer delays no other.
+/// The queues of operations of a client: one for each shard, and one for what waits for replicas there.
 #[derive(Debug)]
 pub(crate) struct Batcher {
-    store: Arc<dyn Store>,
-    runtime: Runtime,
-    /// The way to the first, which most stores have only.
+    context: Context,
+    /// The queue of the first route, which is the only one of most clients.
     first: Arc<ShardQueue>,
-    /// The ways to those others that were ever needed.
     others: Mutex<HashMap<Route, Arc<ShardQueue>>>,
-    /// The ways of what is given back past everything else.
-    back: Mutex<HashMap<Route, Arc<ShardQueue>>>,
+    /// The queues of releases that may overtake earlier operations.
+    unordered: Mutex<HashMap<Route, Arc<ShardQueue>>>,
 }
 
-/// The way to one shard. If a record moves to another while its operations are under way, those that
-/// follow do not wait for them.
+/// The queue of operations for one shard. Operations on a record that moves to another shard do not wait
+/// for those that are in flight to the first.
 #[derive(Debug)]
 struct ShardQueue {
-    store: Arc<dyn Store>,
-    runtime: Runtime,
-    queue: Mutex<PendingRequests>,
-    room: Semaphore,
+    context: Context,
+    pending: Mutex<PendingRequests>,
+    callers: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct PendingRequests {
-    under_way: bool,
+    /// Whether there is a [`Sender`].
+    busy: bool,
     waiting: VecDeque<(Request, oneshot::Sender<Reply>)>,
-    /// The call under way, if its caller makes it and is not at it in this moment.
-    lone: Option<InlineCall>,
+    /// The sender, if a caller has it and is not polled at this moment.
+    idle: Option<Sender>,
 }
 
-/// The call of one caller. Who has it has the turn.
-struct InlineCall {
-    call: BoxFuture<'static, Vec<Reply>>,
-    replies: oneshot::Sender<Vec<Reply>>,
-    turn: SendPermit,
+/// The right to send the operations of a queue. When it is dropped, also by a panic or a cancelled caller, it
+/// passes on.
+struct Sender {
+    queue: Arc<ShardQueue>,
+    /// The call that a caller has begun for its own operation.
+    call: Option<(BoxFuture<'static, Vec<Reply>>, oneshot::Sender<Reply>)>,
+}
+
+/// An operation that a caller waits for.
+struct SubmittedCall {
+    queue: Arc<ShardQueue>,
+    reply: oneshot::Receiver<Reply>,
+    /// Whether the caller polls the call itself, unless a task takes it over.
+    inline: bool,
 }
 
 impl Batcher {
-    pub(crate) fn new(store: Arc<dyn Store>, runtime: Runtime) -> Self {
+    pub(crate) fn new(context: &Context) -> Self {
         Self {
-            first: ShardQueue::new(&store, &runtime),
+            first: ShardQueue::new(context),
             others: Mutex::default(),
-            back: Mutex::default(),
-            store,
-            runtime,
+            unordered: Mutex::default(),
+            context: context.clone(),
         }
     }
 
     /// Sends an operation and waits for its reply.
     ///
-    /// Dropped before it is answered, the operation may or may not be applied.
+    /// If the future is dropped before that, the operation may or may not be applied.
     pub(crate) async fn submit(&self, request: Request) -> Reply {
-        let way = self.way(&request);
-        // It is never closed.
-        let _room = way.room.acquire().await;
-        match way.begin(request) {
-            Submitted::Queued(reply) => answer(reply).await,
-            Submitted::Alone(mut caller) => {
-                report(|| metrics::counter!("leasehold_round_trips_total").increment(1));
-                let mut replies = poll_fn(|context| caller.poll(context)).await;
-                replies.pop().unwrap_or_else(unanswered)
-            }
-        }
+        let queue = self.queue(&request);
+        // The semaphore is never closed.
+        let _permit = queue.callers.acquire().await;
+        let mut call = queue.submit(request);
+        poll_fn(|context| call.poll(context)).await
     }
 
-    /// Puts an operation into the queue without waiting: what is handed in after it reaches the
-    /// store after it.
+    /// Queues an operation without waiting: it reaches the store before all that are queued after it.
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
-        self.way(&request).post(request)
+        let queue = self.queue(&request);
+        let mut pending = queue.pending();
+        let reply = pending.push(request);
+        queue.ensure_sender(pending);
+        reply
     }
 
-    /// Puts a release into a queue without waiting. It may reach the store before what was handed in
-    /// earlier, if that is a store of which a majority decides: there a release waits longer for those who
-    /// are silent than an acquisition, which must not stand behind it.
-    pub(crate) fn give_back(&self, request: Request) -> oneshot::Receiver<Reply> {
-        let way = match self.store.capabilities().idempotent_acquire {
-            true => self.way(&request),
-            false => self.other_way(&self.back, self.route(&request)),
-        };
-        way.post(request)
+    /// Queues a release without waiting. At a store of which a majority decides it may overtake operations
+    /// that were queued before: a release waits longer for silent masters there than an acquire, which must
+    /// not be queued behind it.
+    pub(crate) fn post_unordered(&self, request: Request) -> oneshot::Receiver<Reply> {
+        if self.context.idempotent {
+            return self.post(request);
+        }
+        let queue = self.queue_in(&self.unordered, self.context.route_of(&request));
+        let mut pending = queue.pending();
+        let reply = pending.push(request);
+        queue.ensure_sender(pending);
+        reply
     }
 
-    /// Puts two operations on one record into the queue that travel together, if they go one way.
+    /// Queues two operations on one record, which travel together if they have the same route.
     pub(crate) fn post_both(&self, requests: [Request; 2]) -> [oneshot::Receiver<Reply>; 2] {
         if requests[0].durability.is_replicated() != requests[1].durability.is_replicated() {
             return requests.map(|request| self.post(request));
         }
-        let way = self.way(&requests[0]);
-        let mut queue = way.queue();
-        let replies = requests.map(|request| queue.push(request));
-        way.see_to(queue);
+        let queue = self.queue(&requests[0]);
+        let mut pending = queue.pending();
+        let replies = requests.map(|request| pending.push(request));
+        queue.ensure_sender(pending);
         replies
     }
 
-    fn way(&self, request: &Request) -> Arc<ShardQueue> {
-        match self.route(request) {
+    fn queue(&self, request: &Request) -> Arc<ShardQueue> {
+        match self.context.route_of(request) {
             Route::FIRST => Arc::clone(&self.first),
-            route => self.other_way(&self.others, route),
+            route => self.queue_in(&self.others, route),
         }
     }
 
-    fn other_way(
+    fn queue_in(
         &self,
-        ways: &Mutex<HashMap<Route, Arc<ShardQueue>>>,
+        queues: &Mutex<HashMap<Route, Arc<ShardQueue>>>,
         route: Route,
     ) -> Arc<ShardQueue> {
-        let new = || ShardQueue::new(&self.store, &self.runtime);
-        Arc::clone(lock(ways).entry(route).or_insert_with(new))
-    }
-
-    /// Which way an operation goes.
-    pub(super) fn route(&self, request: &Request) -> Route {
-        Route::of(&self.store, &request.key, request.durability)
+        let new = || ShardQueue::new(&self.context);
+        Arc::clone(lock(queues).entry(route).or_insert_with(new))
     }
 }
 
 /// Waits for the reply to a posted operation.
-pub(crate) async fn answer(reply: impl Future<Output = Result<Reply, RecvError>>) -> Reply {
-    reply.await.unwrap_or_else(|_| unanswered())
+pub(crate) async fn reply_to(posted: impl Future<Output = Result<Reply, RecvError>>) -> Reply {
+    posted.await.unwrap_or_else(|_| unanswered())
 }
 
 fn unanswered() -> Reply {
@@ -159,6 +159,10 @@ fn unanswered() -> Reply {
         ErrorKind::Unreachable,
         "the request was given up before the store answered",
     ))
+}
+
+fn count_round_trip() {
+    report(|| metrics::counter!("leasehold_round_trips_total").increment(1));
 }
 
 impl PendingRequests {
@@ -170,186 +174,161 @@ impl PendingRequests {
 }
 
 impl ShardQueue {
-    fn new(store: &Arc<dyn Store>, runtime: &Runtime) -> Arc<Self> {
+    fn new(context: &Context) -> Arc<Self> {
         Arc::new(Self {
-            store: Arc::clone(store),
-            runtime: runtime.clone(),
-            queue: Mutex::default(),
-            room: Semaphore::new(CALLERS_MAX),
+            context: context.clone(),
+            pending: Mutex::default(),
+            callers: Semaphore::new(CALLERS_MAX),
         })
     }
 
-    fn begin(self: &Arc<Self>, request: Request) -> Submitted {
-        let mut queue = self.queue();
-        if queue.under_way {
-            let reply = queue.push(request);
-            self.see_to(queue);
-            return Submitted::Queued(reply);
-        }
-        queue.under_way = true;
-        let (lone, replies) = InlineCall::new(self, request);
-        queue.lone = Some(lone);
-        Submitted::Alone(CallFuture {
-            way: Arc::clone(self),
-            replies,
-        })
+    fn pending(&self) -> MutexGuard<'_, PendingRequests> {
+        lock(&self.pending)
     }
 
-    fn post(self: &Arc<Self>, request: Request) -> oneshot::Receiver<Reply> {
-        let mut queue = self.queue();
-        let reply = queue.push(request);
-        self.see_to(queue);
-        reply
-    }
-
-    fn queue(&self) -> MutexGuard<'_, PendingRequests> {
-        lock(&self.queue)
-    }
-
-    /// Sees to it that somebody sends what is in the queue.
-    fn see_to(self: &Arc<Self>, mut queue: MutexGuard<'_, PendingRequests>) {
-        if let Some(lone) = queue.lone.take() {
-            drop(queue);
-            self.go_on(lone);
-        } else if !queue.under_way {
-            queue.under_way = true;
-            drop(queue);
-            self.drain_later();
-        }
-    }
-
-    /// Lays a call aside until its caller is polled again, or gives it to a task if others wait.
-    fn lay_aside(self: &Arc<Self>, lone: InlineCall) {
-        let mut queue = self.queue();
-        if queue.waiting.is_empty() {
-            queue.lone = Some(lone);
+    fn submit(self: &Arc<Self>, request: Request) -> SubmittedCall {
+        let mut pending = self.pending();
+        let inline = !pending.busy;
+        let reply = if inline {
+            let (reply, receiver) = oneshot::channel();
+            let store = Arc::clone(&self.context.store);
+            let call = Box::pin(async move { store.apply(vec![request]).await });
+            pending.busy = true;
+            pending.idle = Some(Sender {
+                queue: Arc::clone(self),
+                call: Some((call, reply)),
+            });
+            drop(pending);
+            count_round_trip();
+            receiver
         } else {
-            drop(queue);
-            self.go_on(lone);
+            let receiver = pending.push(request);
+            self.ensure_sender(pending);
+            receiver
+        };
+        SubmittedCall {
+            queue: Arc::clone(self),
+            reply,
+            inline,
         }
     }
 
-    fn go_on(self: &Arc<Self>, lone: InlineCall) {
-        self.runtime.spawn(async move {
-            // Should this end early, the turn is dropped last: the next call must not be taken for this
-            // one by a caller that still hopes for its reply.
-            let InlineCall {
-                turn,
-                replies,
-                call,
-            } = lone;
-            // The caller may have left; its operation was applied all the same.
-            let _ = replies.send(call.await);
-            turn.drain().await;
-        });
+    /// Has a task send what waits, unless one does already.
+    fn ensure_sender(self: &Arc<Self>, mut pending: MutexGuard<'_, PendingRequests>) {
+        if let Some(sender) = pending.idle.take() {
+            drop(pending);
+            self.context.runtime.spawn(sender.run());
+        } else if !pending.busy {
+            pending.busy = true;
+            drop(pending);
+            self.spawn_sender();
+        }
     }
 
-    fn drain_later(self: &Arc<Self>) {
-        let way = Arc::clone(self);
-        // The turn begins with the task: one that never runs, as the runtime ends, passes on nothing.
-        self.runtime
-            .spawn(async move { SendPermit(way).drain().await });
+    fn spawn_sender(self: &Arc<Self>) {
+        let queue = Arc::clone(self);
+        // The sender exists as soon as the task runs: one that never runs, as the runtime ends, passes on
+        // nothing.
+        self.context
+            .runtime
+            .spawn(async move { Sender { queue, call: None }.run().await });
     }
 
     fn next_batch(&self) -> (Vec<Request>, Vec<oneshot::Sender<Reply>>) {
-        let mut queue = self.queue();
-        let count = queue.waiting.len().min(BATCH_MAX);
-        queue.waiting.drain(..count).unzip()
+        let mut pending = self.pending();
+        let count = pending.waiting.len().min(BATCH_MAX);
+        pending.waiting.drain(..count).unzip()
     }
 }
 
-/// How an operation was handed in.
-enum Submitted {
-    Queued(oneshot::Receiver<Reply>),
-    Alone(CallFuture),
-}
-
-impl InlineCall {
-    fn new(way: &Arc<ShardQueue>, request: Request) -> (Self, oneshot::Receiver<Vec<Reply>>) {
-        let (replies, receiver) = oneshot::channel();
-        let store = Arc::clone(&way.store);
-        let lone = Self {
-            call: Box::pin(async move { store.apply(vec![request]).await }),
-            replies,
-            turn: SendPermit(Arc::clone(way)),
-        };
-        (lone, receiver)
-    }
-}
-
-impl fmt::Debug for InlineCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InlineCall").finish_non_exhaustive()
-    }
-}
-
-/// One whose call is under way, made by itself or by the task that took it over.
-struct CallFuture {
-    way: Arc<ShardQueue>,
-    replies: oneshot::Receiver<Vec<Reply>>,
-}
-
-impl CallFuture {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Reply>> {
-        let lone = {
-            let mut queue = self.way.queue();
-            if let Poll::Ready(replies) = Pin::new(&mut self.replies).poll(context) {
-                return Poll::Ready(replies.unwrap_or_default());
-            }
-            // Ours: as long as our replies are to come, nobody else has the turn.
-            queue.lone.take()
-        };
-        let Some(mut lone) = lone else {
-            return Poll::Pending;
-        };
-        let polled = lone.call.as_mut().poll(context);
-        if polled.is_pending() {
-            self.way.lay_aside(lone);
+impl Sender {
+    /// Completes the call of a caller, then sends what waits, until nothing does.
+    async fn run(mut self) {
+        if let Some((call, _)) = &mut self.call {
+            let replies = call.await;
+            self.reply(replies);
         }
-        polled
-    }
-}
-
-impl Drop for CallFuture {
-    fn drop(&mut self) {
-        let lone = {
-            let mut queue = self.way.queue();
-            let to_come = matches!(self.replies.try_recv(), Err(TryRecvError::Empty));
-            queue.lone.take_if(|_| to_come)
-        };
-        drop(lone);
-    }
-}
-
-/// The right to talk to the store; passed on when dropped, also by a panic or a cancelled caller.
-struct SendPermit(Arc<ShardQueue>);
-
-impl SendPermit {
-    /// Sends what waits, until nothing does.
-    async fn drain(self) {
         loop {
-            let (requests, replies) = self.0.next_batch();
+            let (requests, replies) = self.queue.next_batch();
             if requests.is_empty() {
-                break;
+                return;
             }
-            report(|| metrics::counter!("leasehold_round_trips_total").increment(1));
-            let answers = self.0.store.apply(requests).await;
+            count_round_trip();
+            let answers = self.queue.context.store.apply(requests).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
                 // The caller may have left; its operation was applied all the same.
                 let _ = reply.send(answer);
             }
         }
     }
+
+    /// Answers the caller whose call was taken over.
+    fn reply(&mut self, mut replies: Vec<Reply>) {
+        if let (Some((_, caller)), Some(reply)) = (self.call.take(), replies.pop()) {
+            // The caller may have left; its operation was applied all the same.
+            let _ = caller.send(reply);
+        }
+    }
 }
 
-impl Drop for SendPermit {
+impl Drop for Sender {
     fn drop(&mut self) {
-        let mut queue = self.0.queue();
-        if queue.waiting.is_empty() {
-            queue.under_way = false;
+        // Before another sender exists: the next call must not be taken for this one by a caller that still
+        // waits for its reply.
+        drop(self.call.take());
+        let mut pending = self.queue.pending();
+        if pending.waiting.is_empty() {
+            pending.busy = false;
         } else {
-            drop(queue);
-            self.0.drain_later();
+            drop(pending);
+            self.queue.spawn_sender();
         }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl SubmittedCall {
+    fn poll(&mut self, context: &mut task::Context<'_>) -> Poll<Reply> {
+        let sender = {
+            let mut pending = self.queue.pending();
+            if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(context) {
+                return Poll::Ready(reply.unwrap_or_else(|_| unanswered()));
+            }
+            // As long as the reply is outstanding, an idle sender has this caller's call.
+            pending.idle.take_if(|_| self.inline)
+        };
+        let Some(mut sender) = sender else {
+            return Poll::Pending;
+        };
+        let Some((call, _)) = &mut sender.call else {
+            return Poll::Pending;
+        };
+        if let Poll::Ready(mut replies) = call.as_mut().poll(context) {
+            return Poll::Ready(replies.pop().unwrap_or_else(unanswered));
+        }
+        let mut pending = self.queue.pending();
+        if pending.waiting.is_empty() {
+            pending.idle = Some(sender);
+        } else {
+            drop(pending);
+            self.queue.context.runtime.spawn(sender.run());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SubmittedCall {
+    fn drop(&mut self) {
+        let sender = {
+            let mut pending = self.queue.pending();
+            let outstanding = matches!(self.reply.try_recv(), Err(TryRecvError::Empty));
+            pending.idle.take_if(|_| self.inline && outstanding)
+        };
+        drop(sender);
     }
 }

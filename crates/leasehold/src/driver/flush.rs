@@ -1,9 +1,9 @@
-//! The releases that were cut off by the end of the runtime.
+//! Sends the releases that the end of the runtime has cut off.
 //!
-//! A program that returns from `main` drops its runtime, and with it the tasks that were about to tell
-//! the store of guards dropped a moment before. So that such a program leaves nothing held, the driver
-//! tells it in the end, on a thread and a runtime of its own, and waits for that. In a runtime that
-//! lives there is nothing to wait for.
+//! A program that returns from `main` drops its runtime, and with it the tasks that wait for the releases of
+//! guards that were dropped a moment before. So that such a program leaves nothing held, the end of the
+//! driver sends these releases on a thread and a runtime of its own, and waits for them. In a runtime that
+//! goes on, there are none.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,54 +12,54 @@ use std::time::Duration;
 use super::batcher::BATCH_MAX;
 use crate::store::{Reply, Request, Store};
 
-/// How long a program waits for the store in its end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a program waits for the store when it ends.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause between two tries.
+/// The interval between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Tells a store of releases, and waits until it knows, for [`PATIENCE`] at most.
-pub(super) fn say(store: &Arc<dyn Store>, releases: Vec<Request>) {
+/// Sends releases, and waits for their replies for [`TIMEOUT`] at most.
+pub(super) fn flush_releases(store: &Arc<dyn Store>, releases: Vec<Request>) {
     if releases.is_empty() {
         return;
     }
-    let (told, ended) = mpsc::channel();
+    let (sender, done) = mpsc::channel();
     let store = Arc::clone(store);
     let count = releases.len();
-    let thread = std::thread::Builder::new().name("leasehold-farewell".into());
+    let thread = std::thread::Builder::new().name("leasehold-flush".into());
     let spawned = thread.spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         if let Ok(runtime) = runtime {
             runtime.block_on(async {
-                let _ = tokio::time::timeout(PATIENCE, tell(&*store, releases)).await;
+                let _ = tokio::time::timeout(TIMEOUT, send(&*store, releases)).await;
             });
         }
-        // Whoever waited may be gone.
-        let _ = told.send(());
+        // The receiver may have given up.
+        let _ = sender.send(());
     });
-    if spawned.is_err() || ended.recv_timeout(PATIENCE * 2).is_err() {
-        tracing::warn!(count, "releases were cut off; their leases end them");
+    if spawned.is_err() || done.recv_timeout(TIMEOUT * 2).is_err() {
+        tracing::warn!(
+            count,
+            "releases were cut off; the locks are free when their leases expire"
+        );
     }
 }
 
-async fn tell(store: &dyn Store, mut releases: Vec<Request>) {
+async fn send(store: &dyn Store, mut releases: Vec<Request>) {
     loop {
-        let mut left = Vec::new();
-        for part in releases.chunks(BATCH_MAX) {
-            let replies = store.apply(part.to_vec()).await;
-            let replies = part.iter().zip(replies);
-            left.extend(
-                replies
-                    .filter(|(_, reply)| !matches!(reply, Reply::Applied { .. }))
-                    .map(|(release, _)| release.clone()),
-            );
+        let mut failed = Vec::new();
+        for batch in releases.chunks(BATCH_MAX) {
+            let replies = store.apply(batch.to_vec()).await;
+            let replies = batch.iter().zip(replies);
+            let unconfirmed = replies.filter(|(_, reply)| !matches!(reply, Reply::Applied { .. }));
+            failed.extend(unconfirmed.map(|(release, _)| release.clone()));
         }
-        if left.is_empty() {
+        if failed.is_empty() {
             return;
         }
-        releases = left;
+        releases = failed;
         tokio::time::sleep(RETRY).await;
     }
 }

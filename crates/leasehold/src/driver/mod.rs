@@ -1,219 +1,271 @@
-//! What keeps a client's leases alive: the only place that spawns and sleeps.
+//! The machinery of a client: what waits, spawns and sleeps for its locks and leases.
 //!
 //! ```text
-//! Mutex::lock -> line -> contender -> batcher -> store     one way down, one reply back up
-//!                  ^         |            ^          |
-//!                  |       held <---- renewer        |       a lease, looked after until its release
-//!                  +---- handed off          listener       grants and changes come by themselves
+//! Mutex::lock -> acquire::acquire -> Batcher::submit -> Store::apply       one way down, one reply back
+//!                   ^          |            ^               |
+//!                   |   ActiveLease <--- Renewer            |              a lease, renewed until its release
+//!                   +--- handed off      acquire::events <--+              grants and changes, notified
 //! ```
 
-mod acquisition;
-pub(crate) mod active_lease;
+pub(crate) mod acquire;
 pub(crate) mod batcher;
 pub mod clock;
-pub(crate) mod contender;
-mod events;
+mod context;
 mod flush;
-mod handoff;
-pub(crate) mod hold;
-pub(crate) mod local_queue;
-pub(crate) mod reentry;
+pub(crate) mod lease;
+mod presence;
 mod release;
-mod renewer;
+mod renew;
+pub(crate) mod shutdown;
 mod sync;
-mod wakeup;
 #[cfg_attr(not(feature = "watchdog"), path = "watchdog_disabled.rs")]
 pub(crate) mod watchdog;
 
-mod presence;
-
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, LeaseId};
+use tokio::sync::oneshot;
 
-pub(crate) use self::acquisition::Terms;
+use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
+use self::acquire::wakeup::{LastReply, SharedAcquisition};
+use self::acquire::{AcquireOptions, Contender, events};
 use self::batcher::Batcher;
-use self::clock::Clock;
-use self::contender::MutexQueues;
-use self::local_queue::LocalQueues;
+pub(crate) use self::context::Context;
+use self::lease::active_lease::ActiveLease;
+use self::lease::hold::Hold;
+use self::lease::reentry::ReentrySlots;
 use self::presence::Presence;
-use self::reentry::Reentries;
-use self::release::PendingReleases;
-use self::renewer::Renewer;
-use self::sync::Mutex;
+use self::release::Releases;
+use self::renew::Renewer;
+use self::sync::{Mutex, lock};
 pub(crate) use self::sync::{Runtime, report};
 use self::watchdog::WatchdogClient;
-use crate::process::Process;
-use crate::store::{ClientInfo, EventScope, Key, Keyspace, Shard, Store};
-use crate::{Durability, Error, ErrorKind, Result};
+use crate::store::{ClientInfo, Event, Key, Keyspace, Listener, Reply, Request};
+use crate::{Error, ErrorKind, Result};
 
-/// One client's machinery. Lives as long as its client or any of its guards.
+/// Of how many locks a client keeps the backoff. More are forgotten: a backoff is learned anew.
+const BACKOFFS_MAX: usize = 4_096;
+
+/// One client's driver. Lives as long as its client or any of its guards.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) runtime: Runtime,
+    pub(crate) context: Context,
     pub(crate) batcher: Batcher,
     pub(crate) renewer: Renewer,
+    pub(crate) releases: Releases,
     pub(crate) presence: Presence,
-    /// Who looks after the leases while this process cannot.
-    pub(crate) watch: WatchdogClient,
-    pub(crate) reentries: Reentries,
+    /// Keeps the leases alive while this process cannot.
+    pub(crate) watchdog: WatchdogClient,
+    pub(crate) reentry_slots: ReentrySlots,
     pub(crate) queues: LocalQueues<MutexQueues>,
     pub(crate) handoff: Handoff,
-    me: Weak<Self>,
-    pub(crate) pending: PendingReleases,
-    /// How far requests for a lock are spread among those of other clients, if at all.
+    /// How far requests for a lock are spread among those of other clients, where they are.
     backoffs: Mutex<HashMap<Key, Backoff>>,
-    /// Whether the client was shut down: nobody takes a lock any more.
+    /// Whether the client was shut down, and acquires no locks any more.
     closed: AtomicBool,
     client: ClientId,
     leases: AtomicU64,
-    pub(crate) process: Process,
+    this: Weak<Self>,
+}
+
+/// The kind of the queues for mutexes.
+#[derive(Debug)]
+pub(crate) struct MutexQueues;
+
+impl QueueKind for MutexQueues {
+    type Key = Key;
+    type Info = AcquireOptions;
+    type HeadState = HeadState;
+    type Turn = Turn;
+}
+
+/// What the head of a queue does.
+#[derive(Clone, Debug)]
+pub(crate) enum HeadState {
+    Acquiring(Arc<SharedAcquisition>),
+    Holding(Weak<ActiveLease>),
+}
+
+/// What a waiting task gets when its turn comes.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// It acquires the lock from now on: the lease before it was lost.
+    Head(Head<MutexQueues>),
+    /// It goes on with an acquisition.
+    Contend(Box<Contender>),
+    /// It holds the lock: the lease was handed off.
+    Hold(Hold),
+}
+
+impl HeadState {
+    /// What the store replied last. A lock that the head holds is as good as a refusal.
+    pub(crate) fn last_reply(&self) -> Option<LastReply> {
+        match self {
+            Self::Acquiring(acquisition) => acquisition.last_reply(),
+            Self::Holding(_) => Some(LastReply::Refused),
+        }
+    }
 }
 
 impl Driver {
     pub(crate) fn start(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        runtime: Runtime,
-        (client, space, about): (ClientId, Keyspace, ClientInfo),
+        context: Context,
+        (client, space, info): (ClientId, Keyspace, ClientInfo),
         handoff: Handoff,
-        watch: WatchdogClient,
+        watchdog: WatchdogClient,
     ) -> Arc<Self> {
-        let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
-            batcher: Batcher::new(Arc::clone(&store), runtime.clone()),
-            renewer: Renewer::start(
-                Arc::clone(&store),
-                Arc::clone(&clock),
-                &runtime,
-                watch.clone(),
-            ),
-            watch,
-            presence: Presence::new(space.clone(), client, about),
-            reentries: Reentries::default(),
+        let driver = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            batcher: Batcher::new(&context),
+            renewer: Renewer::start(&context, &watchdog),
+            releases: Releases::default(),
+            presence: Presence::new(space.clone(), client, info),
+            watchdog,
+            reentry_slots: ReentrySlots::default(),
             queues: LocalQueues::default(),
             handoff,
-            me: Weak::clone(me),
-            pending: PendingReleases::default(),
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),
-            leases: AtomicU64::new(1),
-            store,
-            clock,
-            runtime,
             client,
-            process: Process::current(),
+            leases: AtomicU64::new(1),
+            this: Weak::clone(this),
+            context,
         });
         let listener: Weak<Self> = Arc::downgrade(&driver);
-        driver.store.listen(&space, client, listener);
+        driver.context.store.listen(&space, client, listener);
         driver
     }
 
-    /// Whether anything may still be begun.
+    /// Checks that locks can be acquired.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::ShutDown`] after the client was shut down, [`ErrorKind::Unsupported`] in a fork of its
     /// process.
-    pub(crate) fn open(&self, key: &Key) -> Result<()> {
-        self.process
-            .check()
-            .map_err(|error| self.name_error(error, key))?;
+    pub(crate) fn check_open(&self, key: &Key) -> Result<()> {
+        let name = |error| self.context.name_error(error, key);
+        self.context.process.check().map_err(name)?;
         match self.closed.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => {
-                let error = Error::new(ErrorKind::ShutDown, "the client was shut down");
-                Err(self.name_error(error, key))
-            }
+            true => Err(name(Error::new(
+                ErrorKind::ShutDown,
+                "the client was shut down",
+            ))),
         }
     }
 
-    /// Lets nothing end with this copy of the driver: its connections and tasks belong to the other process.
-    fn keep_all(&mut self) {
-        self.renewer.keep();
-        self.presence.keep();
-        let shared = (
-            Arc::clone(&self.store),
-            self.watch.clone(),
-            self.runtime.clone(),
-        );
-        std::mem::forget(shared);
+    /// From now on locks cannot be acquired, and the tasks in the queues get no turn.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.queues.close();
     }
 
-    fn next_lease(&self) -> LeaseId {
+    /// Whether this process holds the lock, as far as it knows.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        match self.queues.head_state(key) {
+            Some(HeadState::Holding(lease)) => lease.upgrade().is_some_and(|lease| {
+                let now = self.context.clock.now();
+                !lease.lock().lease.state(now).is_lost()
+            }),
+            _ => false,
+        }
+    }
+
+    /// What the store replied last to the head of a queue.
+    pub(crate) fn last_reply(&self, key: &Key) -> Option<LastReply> {
+        self.queues.head_state(key)?.last_reply()
+    }
+
+    /// The error that the store replied last to those that wait for a lock.
+    pub(crate) fn last_error(&self, key: &Key) -> Option<Error> {
+        match self.last_reply(key)? {
+            LastReply::Failed(error) => Some(error),
+            LastReply::Refused => None,
+        }
+    }
+
+    /// The backoff of earlier acquisitions of a lock.
+    pub(crate) fn backoff(&self, key: &Key) -> Backoff {
+        match self.context.idempotent {
+            true => Backoff::default(),
+            false => lock(&self.backoffs).get(key).copied().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn set_backoff(&self, key: &Key, backoff: Backoff) {
+        let mut backoffs = lock(&self.backoffs);
+        if backoff == Backoff::default() {
+            backoffs.remove(key);
+        } else if backoffs.get(key) != Some(&backoff) {
+            if backoffs.len() >= BACKOFFS_MAX {
+                backoffs.clear();
+            }
+            backoffs.insert(key.clone(), backoff);
+        }
+    }
+
+    /// Notes that a lock is being released.
+    pub(crate) fn note_release(&self, key: &Key) {
+        if !self.context.idempotent {
+            let mut backoff = self.backoff(key);
+            backoff.released(self.context.clock.now());
+            self.set_backoff(key, backoff);
+        }
+    }
+
+    /// Lets the next task in the queue contend for a lock that is released by this request.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        head: Head<MutexQueues>,
+        key: &Key,
+        release: &Request,
+    ) -> Option<oneshot::Receiver<Reply>> {
+        acquire::follow(self, head, key, release)
+    }
+
+    pub(crate) fn next_lease(&self) -> LeaseId {
         LeaseId {
             client: self.client,
             number: self.leases.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// Between half of `span` and the whole of it, so that waiters do not march in step.
-    fn part_of(&self, span: Duration) -> Duration {
-        span.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-
-    /// A random part of `span`.
-    fn random_part_of(&self, span: Duration) -> Duration {
-        span.mul_f64(fastrand::f64())
-    }
-
-    /// Adds to an error which lock and which store it is about.
-    pub(crate) fn name_error(&self, error: Error, key: &Key) -> Error {
-        error.for_lock(&key.name).at_store(&self.store)
+    /// Ends nothing with this copy of the driver: its connections and tasks belong to the other process.
+    fn detach(&mut self) {
+        self.renewer.detach();
+        self.presence.detach();
+        std::mem::forget((self.context.clone(), self.watchdog.clone()));
     }
 }
 
-/// Which way operations go to the store. What is waited for on one does not delay the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Route {
-    shard: Shard,
-    /// Whether replicas are waited for.
-    replicated: bool,
+impl From<Head<MutexQueues>> for Turn {
+    fn from(head: Head<MutexQueues>) -> Self {
+        Self::Head(head)
+    }
 }
 
-impl Route {
-    /// Where most operations of most stores go.
-    const FIRST: Self = Self {
-        shard: Shard(0),
-        replicated: false,
-    };
-
-    fn of(store: &Arc<dyn Store>, key: &Key, durability: Durability) -> Self {
-        Self {
-            shard: shard_of(store, key),
-            replicated: durability.is_replicated(),
+impl Listener for Driver {
+    fn notify(&self, event: Event) {
+        if let Some(driver) = self.this.upgrade() {
+            events::dispatch(&driver, event);
         }
     }
-}
-
-/// Whether an event of this reach concerns a record.
-fn concerns(store: &Arc<dyn Store>, reach: &EventScope, key: &Key) -> bool {
-    match reach {
-        EventScope::Store => true,
-        EventScope::Shard(shard) => shard_of(store, key) == *shard,
-        EventScope::Record(record) => key == record,
-    }
-}
-
-/// The shard of a record. Should the store panic there, it may do so again when it is asked for more.
-fn shard_of(store: &Arc<dyn Store>, key: &Key) -> Shard {
-    catch_unwind(AssertUnwindSafe(|| store.shard(key))).unwrap_or(Shard(0))
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if !self.process.is_current() {
-            return self.keep_all();
+        if !self.context.process.is_current() {
+            return self.detach();
         }
-        self.watch.close();
-        self.store.forget(self.client);
-        let left = self.pending.left().into_iter();
-        flush::say(&self.store, left.map(|(release, _)| release).collect());
+        self.watchdog.close();
+        self.context.store.forget(self.client);
+        let releases = self.releases.unconfirmed().into_iter();
+        let releases = releases.map(|release| release.request).collect();
+        flush::flush_releases(&self.context.store, releases);
     }
 }
+
+#[cfg(test)]
+mod tests;

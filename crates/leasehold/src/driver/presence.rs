@@ -1,57 +1,63 @@
-//! Writes down who this client is, so that people who look can see who holds a lock.
+//! Registers the client in the store, so that people can see who holds a lock.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
 
-use super::Driver;
+use super::context::Context;
 use super::sync::{JoinHandle, Mutex, lock, report};
 use crate::store::{ClientInfo, Keyspace};
 
-/// How often it is written again while the client lives.
+/// How often the entry is written again while the client lives.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the note outlives the last lease that was taken: long enough to ask afterwards.
-const AFTER: Duration = Duration::from_secs(120);
+/// How long the entry outlives the last lease: long enough to look it up afterwards.
+const RETENTION: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Presence {
+    entry: Arc<PresenceEntry>,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug)]
+struct PresenceEntry {
     space: Keyspace,
     client: ClientId,
-    about: ClientInfo,
-    work: Mutex<Work>,
+    info: ClientInfo,
 }
 
 #[derive(Debug, Default)]
 struct Work {
-    /// The longest ttl asked for so far: the note must outlive the longest lease.
+    /// The longest ttl so far: the entry must outlive the longest lease.
     longest: Duration,
     task: Option<JoinHandle<()>>,
 }
 
 impl Presence {
-    pub(crate) fn new(space: Keyspace, client: ClientId, about: ClientInfo) -> Self {
+    pub(crate) fn new(space: Keyspace, client: ClientId, info: ClientInfo) -> Self {
         Self {
-            space,
-            client,
-            about,
+            entry: Arc::new(PresenceEntry {
+                space,
+                client,
+                info,
+            }),
             work: Mutex::default(),
         }
     }
 
-    /// Does not end its task when it is dropped.
-    pub(super) fn keep(&mut self) {
+    /// Lets the task go on when this is dropped.
+    pub(super) fn detach(&mut self) {
         let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::forget(work.task.take());
+        std::mem::forget((work.task.take(), Arc::clone(&self.entry)));
     }
 
-    /// Sees to it that the client is known for as long as a lease of `ttl` may last.
+    /// Keeps the entry for as long as a lease of `ttl` may last.
     ///
-    /// Costs a look at a number; only the first lease and longer ones than before start anything.
-    pub(crate) fn note(driver: &Arc<Driver>, ttl: Duration) {
-        let presence = &driver.presence;
-        let mut work = lock(&presence.work);
+    /// Only the first lease, and one that is longer than all before, starts anything.
+    pub(crate) fn extend(&self, context: &Context, ttl: Duration) {
+        let mut work = lock(&self.work);
         if work.task.is_some() && ttl <= work.longest {
             return;
         }
@@ -59,25 +65,18 @@ impl Presence {
         if let Some(task) = work.task.take() {
             task.abort();
         }
-        let span = work.longest + AFTER;
-        let driver_ref = Arc::downgrade(driver);
-        work.task = Some(driver.runtime.spawn(async move {
-            while let Some(driver) = driver_ref.upgrade() {
-                let Self {
-                    space,
-                    client,
-                    about,
-                    ..
-                } = &driver.presence;
-                let written = driver
-                    .store
-                    .register_client(space, *client, about, span)
-                    .await;
-                if let Err(error) = written {
-                    report(|| tracing::debug!(%error, "could not write down who this client is"));
+        let (entry, ttl) = (Arc::clone(&self.entry), work.longest + RETENTION);
+        let (store, clock) = (Arc::clone(&context.store), Arc::clone(&context.clock));
+        work.task = Some(context.runtime.spawn(async move {
+            let PresenceEntry {
+                space,
+                client,
+                info,
+            } = &*entry;
+            loop {
+                if let Err(error) = store.register_client(space, *client, info, ttl).await {
+                    report(|| tracing::debug!(%error, "could not register the client"));
                 }
-                let clock = Arc::clone(&driver.clock);
-                drop(driver);
                 clock.sleep_until(clock.now().after(INTERVAL)).await;
             }
         }));

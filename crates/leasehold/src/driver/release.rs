@@ -1,380 +1,231 @@
-//! Releases that nobody waits for: of dropped guards, cancelled and abandoned acquisitions, and of a
-//! client that is shut down.
+//! Releases in the background: of dropped guards, of cancelled acquisitions, and of a client that is shut
+//! down.
 //!
-//! A release that the store has not confirmed is repeated until the lease is over: all those of a shard
-//! together, by one task.
+//! The protocol is [`leasehold_core::release`]. Here is its host: a task for each release that waits for the
+//! reply, and one task for all that are to be sent again.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use leasehold_core::{Cause, Instant, LeaseId, Op, Outcome, Ttl, contention};
+use leasehold_core::release::{ReleaseProgress, ReleaseReply};
+use leasehold_core::{
+    AbandonedLease, Instant, LateRelease, Op, Outcome, PendingReleases, ReleaseOrder,
+};
 use tokio::sync::{Notify, oneshot};
 
-use super::active_lease::ActiveLease;
-use super::batcher::{self, BATCH_MAX};
-use super::contender::HeadState;
+use super::Driver;
+use super::batcher;
+use super::context::Route;
 use super::sync::{Mutex, lock, report};
-use super::{Driver, Route};
-use crate::store::{Key, Reply, Request};
+use crate::store::{Key, Leftover, Reply, Request};
 use crate::{Durability, Error};
 
-/// The shortest pause before a release is repeated. It grows as long as none of a shard is confirmed.
-const REPEAT_MIN: Duration = Duration::from_millis(200);
-
-/// A request that was never answered may still run, late and with a full ttl. So its lease id is
-/// released once more after that time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateRelease {
-    /// When to release again.
-    pub(crate) at: Instant,
-    /// Whether there was one such request only: if a release found its grant, it has run.
-    pub(crate) single: bool,
-}
-
-/// What a release is sent behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReleaseOrder {
-    /// All that was handed in before it: the acquisition may be among that.
-    Everything,
-    /// Nothing: all that was asked of the lease is answered.
-    Nothing,
-}
-
-/// The releases that the store has not confirmed, in the order in which they were begun.
+/// The releases that the store has not confirmed.
 #[derive(Debug, Default)]
-pub(crate) struct PendingReleases {
-    left: Mutex<Outstanding>,
-    none: Notify,
-    /// An late_release is due earlier than the others.
+pub(crate) struct Releases {
+    state: Mutex<ReleasesState>,
+    /// Notified when every release is confirmed or given up.
+    idle: Notify,
+    /// Notified when a release is to be sent again earlier than the others.
     earlier: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Outstanding {
-    tickets: u64,
-    releases: BTreeMap<u64, Unconfirmed>,
-    /// The shards whose releases are being repeated.
-    repeating: HashSet<Route>,
-    /// The releases to be repeated once more, by the instant at which they are due.
-    echoes: BTreeMap<(Instant, u64), Request>,
+struct ReleasesState {
+    pending: PendingReleases<Release, Route>,
+    /// Whether there is a task that sends releases again.
+    repeating: bool,
 }
 
-/// A release that is not confirmed.
+/// A release, and why it failed last.
 #[derive(Clone, Debug)]
-struct Unconfirmed {
-    request: Request,
-    /// When the lease has ended by itself.
-    over: Instant,
-    late_release: Option<LateRelease>,
-    /// Why it failed last. `None`: it is under way for the first time.
-    error: Option<Error>,
+pub(crate) struct Release {
+    pub(crate) request: Request,
+    pub(crate) error: Option<Error>,
 }
 
-impl PendingReleases {
-    /// What is not confirmed, and why, as far as the store has answered.
-    pub(crate) fn left(&self) -> Vec<(Request, Option<Error>)> {
-        let left = lock(&self.left);
-        let releases = left.releases.values().cloned();
-        releases
-            .map(|release| (release.request, release.error))
-            .collect()
+impl Releases {
+    /// The releases that are not confirmed.
+    pub(crate) fn unconfirmed(&self) -> Vec<Release> {
+        lock(&self.state).pending.unconfirmed().cloned().collect()
     }
 
-    /// Waits until all is confirmed, or given up.
-    async fn none_left(&self) {
+    /// Waits until every release is confirmed or given up.
+    pub(crate) async fn idle(&self) {
         loop {
-            let none = self.none.notified();
-            if lock(&self.left).releases.is_empty() {
+            let idle = self.idle.notified();
+            if lock(&self.state).pending.unconfirmed().len() == 0 {
                 return;
             }
-            none.await;
+            idle.await;
         }
     }
-}
 
-impl Driver {
-    /// Gives up a lease id whose acquisition was not finished. In a fork, the process goes on with it.
-    pub(crate) fn abandon(
-        self: &Arc<Self>,
-        key: Key,
-        lease: LeaseId,
-        ttl: Ttl,
-        durability: Durability,
-        late_release: Option<LateRelease>,
-        behind: ReleaseOrder,
-    ) {
-        if !self.process.is_current() {
-            return;
-        }
-        let over = self.clock.now().after(ttl.as_duration());
-        let request = Request {
-            key,
-            op: Op::Release {
-                lease,
-                count: 0,
-                ttl,
-            },
-            durability,
-        };
-        let reply = match behind {
-            ReleaseOrder::Everything => self.batcher.post(request.clone()),
-            ReleaseOrder::Nothing => self.batcher.give_back(request.clone()),
-        };
-        self.finish_release(request, reply, over, late_release);
-    }
-
-    /// Sees a posted release through: repeats it until it is confirmed, or until the lease is
-    /// `over` in the store by itself.
-    pub(crate) fn finish_release(
-        self: &Arc<Self>,
+    /// Takes in a release that was posted, and answers its number.
+    pub(crate) fn begin(
+        &self,
         request: Request,
-        reply: oneshot::Receiver<Reply>,
-        over: Instant,
-        late_release: Option<LateRelease>,
-    ) {
-        let ticket = Ticket::new(self, request, over, late_release);
-        self.runtime
-            .spawn(async move { ticket.answered(&batcher::answer(reply).await) });
-    }
-
-    /// Releases once more. If nothing is left of the lease, nothing that is under way concerns it.
-    fn release_again(&self, request: Request) -> oneshot::Receiver<Reply> {
-        match request.op {
-            Op::Release { count: 0, .. } => self.batcher.give_back(request),
-            _ => self.batcher.post(request),
-        }
-    }
-
-    /// Repeats the failed releases of a shard until none is left.
-    async fn repeat_releases(self: Arc<Self>, route: Route) {
-        let mut failing_since = self.clock.now();
-        // Asked before each pause as well: a task without work must not keep the client alive.
-        while self.has_failed_releases(route) {
-            let failing = self.clock.now().since(failing_since);
-            let pause = contention::retry_after(failing).max(REPEAT_MIN);
-            let end = self.clock.now().after(self.part_of(pause));
-            self.clock.sleep_until(end).await;
-            let failed = self.failed_releases(route);
-            let posted = failed.into_iter().map(|(ticket, request)| {
-                let reply = self.release_again(request);
-                (ticket, reply)
-            });
-            let posted: Vec<_> = posted.collect();
-            for (ticket, reply) in posted {
-                let reply = batcher::answer(reply).await;
-                if matches!(reply, Reply::Applied { .. }) {
-                    failing_since = self.clock.now();
-                }
-                ticket.answered(&reply);
-            }
-        }
-    }
-
-    /// Whether a shard has failed releases. If it has none, the task that repeats them ends.
-    fn has_failed_releases(&self, route: Route) -> bool {
-        let mut left = lock(&self.pending.left);
-        let mut releases = left.releases.values();
-        let found = releases.any(|release| self.has_failed(release, route));
-        if !found {
-            left.repeating.remove(&route);
-        }
-        found
-    }
-
-    fn has_failed(&self, release: &Unconfirmed, route: Route) -> bool {
-        release.error.is_some() && self.batcher.route(&release.request) == route
-    }
-
-    fn failed_releases(self: &Arc<Self>, route: Route) -> Vec<(Ticket, Request)> {
-        let left = lock(&self.pending.left);
-        let releases = left.releases.iter();
-        let failed = releases.filter(|(_, release)| self.has_failed(release, route));
-        let failed = failed.map(|(number, release)| {
-            let driver = Arc::clone(self);
-            let number = *number;
-            (Ticket { driver, number }, release.request.clone())
-        });
-        failed.collect()
-    }
-
-    /// Releases a lease id once more when a request that was never answered can have run.
-    fn echo_later(self: &Arc<Self>, number: u64, request: Request, at: Instant) {
-        let pending = &self.pending;
-        let mut left = lock(&pending.left);
-        let is_first = left.echoes.is_empty();
-        left.echoes.insert((at, number), request);
-        let is_next = left.echoes.keys().next() == Some(&(at, number));
-        drop(left);
-        if is_first {
-            let (driver, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
-            let earlier = Arc::clone(&pending.earlier);
-            self.runtime.spawn(async move {
-                // It keeps no client alive: what comes late is ended by its ttl.
-                while let Some(next) = driver.upgrade().and_then(|driver| driver.echo_due()) {
-                    tokio::select! {
-                        () = clock.sleep_until(next) => {}
-                        () = earlier.notified() => {}
-                    }
-                }
-            });
-        } else if is_next {
-            pending.earlier.notify_one();
-        }
-    }
-
-    /// Sends the echoes that are due. Answers when the next one is.
-    fn echo_due(&self) -> Option<Instant> {
-        let now = self.clock.now();
-        let mut left = lock(&self.pending.left);
-        while let Some(next) = left.echoes.first_entry() {
-            let (at, _) = *next.key();
-            if at > now {
-                return Some(at);
-            }
-            drop(self.release_again(next.remove()));
-        }
-        None
-    }
-
-    /// Releases every lease that is looked after, ends all waiting, and waits until the store knows.
-    /// Answers how many leases there were.
-    pub(crate) async fn shut_down(self: &Arc<Self>) -> usize {
-        if !self.process.is_current() {
-            return 0;
-        }
-        let mut leases = self.close();
-        let now = self.clock.now();
-        leases.retain(|held| !held.lock().lease.state(now).is_lost());
-        for part in leases.chunks(BATCH_MAX) {
-            self.release_batch(part, now);
-        }
-        self.pending.none_left().await;
-        for held in &leases {
-            held.no_renewal().await;
-        }
-        leases.len()
-    }
-
-    /// Releases leases that were shut down, in one task: there may be a million.
-    fn release_batch(self: &Arc<Self>, leases: &[Arc<ActiveLease>], now: Instant) {
-        let post = |held: &Arc<ActiveLease>| {
-            held.lose(Cause::Released, now);
-            self.renewer.remove(held);
-            let ttl = held.lock().lease.ttl(now);
-            let request = held.release(0, ttl);
-            let reply = self.batcher.post(request.clone());
-            let over = now.after(ttl.as_duration());
-            if let Some(at) = held.late_release() {
-                self.finish_release(
-                    request,
-                    reply,
-                    over,
-                    Some(LateRelease { at, single: false }),
-                );
-                return None;
-            }
-            Some((Ticket::new(self, request, over, None), reply))
-        };
-        let posted: Vec<_> = leases.iter().filter_map(post).collect();
-        self.runtime.spawn(async move {
-            for (ticket, reply) in posted {
-                ticket.answered(&batcher::answer(reply).await);
-            }
-        });
-    }
-
-    /// Lets nobody begin anything, ends all waiting, and answers the leases.
-    fn close(&self) -> Vec<Arc<ActiveLease>> {
-        self.closed.store(true, Ordering::SeqCst);
-        self.queues.close();
-        for busy in self.queues.all_busy(|_| true) {
-            if let HeadState::Asking(wakeup) = busy {
-                wakeup.ask_again();
-            }
-        }
-        self.renewer.leases()
-    }
-}
-
-fn was_held(answer: &Reply) -> bool {
-    matches!(
-        answer,
-        Reply::Applied {
-            outcome: Outcome::Released { .. },
-            ..
-        }
-    )
-}
-
-/// One release that is not confirmed. If it is dropped before, because the runtime ends, the release
-/// stays among those that are left, for the farewell of the driver.
-struct Ticket {
-    driver: Arc<Driver>,
-    number: u64,
-}
-
-impl Ticket {
-    fn new(
-        driver: &Arc<Driver>,
-        request: Request,
-        over: Instant,
-        late_release: Option<LateRelease>,
-    ) -> Self {
-        let mut left = lock(&driver.pending.left);
-        let number = left.tickets;
-        left.tickets += 1;
-        let release = Unconfirmed {
+        expires: Instant,
+        late: Option<LateRelease>,
+    ) -> u64 {
+        let release = Release {
             request,
-            over,
-            late_release,
             error: None,
         };
-        left.releases.insert(number, release);
-        Self {
-            driver: Arc::clone(driver),
-            number,
+        lock(&self.state).pending.begin(release, expires, late)
+    }
+}
+
+/// Releases a lease id that was abandoned. In a fork of the process nothing is done: the process uses it on.
+pub(crate) fn abandon(
+    driver: &Arc<Driver>,
+    key: Key,
+    abandoned: AbandonedLease,
+    durability: Durability,
+) {
+    let context = &driver.context;
+    if !context.process.is_current() {
+        return;
+    }
+    let AbandonedLease {
+        lease,
+        ttl,
+        late,
+        order,
+    } = abandoned;
+    let late = match order {
+        ReleaseOrder::Behind => late,
+        ReleaseOrder::Any => match context.store.leftover(lease) {
+            Leftover::None => return,
+            Leftover::Granted => None,
+            Leftover::Unknown => late,
+        },
+    };
+    let request = Request {
+        key,
+        op: Op::Release {
+            lease,
+            count: 0,
+            ttl,
+        },
+        durability,
+    };
+    let reply = match order {
+        ReleaseOrder::Behind => driver.batcher.post(request.clone()),
+        ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
+    };
+    let expires = context.clock.now().after(ttl.as_duration());
+    finish(driver, request, reply, expires, late);
+}
+
+/// Waits for the reply to a posted release, and repeats it until it is confirmed, or until the lease
+/// `expires` in the store.
+pub(crate) fn finish(
+    driver: &Arc<Driver>,
+    request: Request,
+    reply: oneshot::Receiver<Reply>,
+    expires: Instant,
+    late: Option<LateRelease>,
+) {
+    let number = driver.releases.begin(request, expires, late);
+    await_replies(driver, vec![(number, reply)]);
+}
+
+/// Waits for the replies to releases in one task.
+///
+/// If the runtime ends before, the releases stay unconfirmed, and the end of the driver flushes them.
+pub(crate) fn await_replies(driver: &Arc<Driver>, posted: Vec<(u64, oneshot::Receiver<Reply>)>) {
+    let task = Arc::clone(driver);
+    driver.context.runtime.spawn(async move {
+        for (number, reply) in posted {
+            let reply = batcher::reply_to(reply).await;
+            handle_reply(&task, number, reply);
+        }
+    });
+}
+
+fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
+    let now = driver.context.clock.now();
+    let mut given_up = None;
+    let mut state = lock(&driver.releases.state);
+    let before = state.pending.next_timeout();
+    let reply = match reply {
+        Reply::Applied { outcome, .. } => ReleaseReply::Applied {
+            held: matches!(outcome, Outcome::Released { .. }),
+        },
+        Reply::Rejected(error) | Reply::Unknown(error) => {
+            let Some(release) = state.pending.release_mut(number) else {
+                return;
+            };
+            let route = driver.context.route_of(&release.request);
+            release.error = Some(error.clone());
+            given_up = Some(error);
+            ReleaseReply::Failed(route)
+        }
+    };
+    let progress = state
+        .pending
+        .handle_reply(number, reply, now, fastrand::f64());
+    let idle = state.pending.unconfirmed().len() == 0;
+    let next = state.pending.next_timeout();
+    let starts = next.is_some() && !state.repeating;
+    state.repeating |= starts;
+    drop(state);
+    if starts {
+        let (repeating, earlier) = (Arc::clone(driver), Arc::clone(&driver.releases.earlier));
+        driver.context.runtime.spawn(repeat(repeating, earlier));
+    } else if progress == ReleaseProgress::Repeated || next.is_some_and(|next| Some(next) < before)
+    {
+        driver.releases.earlier.notify_one();
+    }
+    if idle {
+        driver.releases.idle.notify_waiters();
+    }
+    if let Some(error) = given_up.filter(|_| progress == ReleaseProgress::GivenUp) {
+        report(
+            || tracing::warn!(%error, "a lock could not be released; it is free when its lease expires"),
+        );
+    }
+}
+
+/// Sends releases again, until there is none to be sent.
+async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
+    loop {
+        send_due(&driver);
+        let (next, failed) = {
+            let mut state = lock(&driver.releases.state);
+            let next = state.pending.next_timeout();
+            state.repeating = next.is_some();
+            (next, state.pending.has_failed())
+        };
+        let Some(next) = next else { return };
+        let clock = Arc::clone(&driver.context.clock);
+        // Late releases alone do not keep the client alive: what they would release has a ttl.
+        let weak = Arc::downgrade(&driver);
+        let failed = failed.then_some(driver);
+        tokio::select! {
+            () = clock.sleep_until(next) => {}
+            () = earlier.notified() => {}
+        }
+        match failed.or_else(|| weak.upgrade()) {
+            Some(upgraded) => driver = upgraded,
+            None => return,
         }
     }
+}
 
-    /// The store confirmed the release, or it is to be repeated as long as the lease may live.
-    fn answered(self, reply: &Reply) {
-        let driver = &self.driver;
-        let now = driver.clock.now();
-        let mut left = lock(&driver.pending.left);
-        let Some(release) = left.releases.get_mut(&self.number) else {
-            return;
+fn send_due(driver: &Arc<Driver>) {
+    let now = driver.context.clock.now();
+    let due = lock(&driver.releases.state).pending.poll(now);
+    let mut posted = Vec::new();
+    for (number, Release { request, .. }) in due {
+        // If nothing is left of the lease, no other request of it is in flight.
+        let reply = match request.op {
+            Op::Release { count: 0, .. } => driver.batcher.post_unordered(request),
+            _ => driver.batcher.post(request),
         };
-        if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
-            if now < release.over {
-                release.error = Some(error.clone());
-                let route = driver.batcher.route(&release.request);
-                let first = left.repeating.insert(route);
-                drop(left);
-                if first {
-                    let driver = Arc::clone(driver);
-                    let runtime = driver.runtime.clone();
-                    runtime.spawn(driver.repeat_releases(route));
-                }
-                return;
-            }
-            report(|| tracing::warn!(%error, "a lock could not be released; its lease ends it"));
-        }
-        let release = left.releases.remove(&self.number);
-        if left.releases.is_empty() {
-            driver.pending.none.notify_waiters();
-        }
-        drop(left);
-        if let Some(Unconfirmed {
-            request,
-            late_release,
-            ..
-        }) = release
-            && let Some(late_release) =
-                late_release.filter(|late_release| !(late_release.single && was_held(reply)))
-        {
-            driver.echo_later(self.number, request, late_release.at);
-        }
+        posted.extend(number.map(|number| (number, reply)));
+    }
+    if !posted.is_empty() {
+        await_replies(driver, posted);
     }
 }

@@ -1,29 +1,29 @@
-//! Tells the nodes of the watchdog which leases this client has, and that it lives.
+//! Registers the leases of this client with the nodes of the watchdog, and sends them heartbeats.
 //!
-//! What the renewer looks after is marked here, and nothing waits for that: a task for each node tells it in
-//! batches. What comes and goes between two batches is never told.
+//! The renewer registers its leases here without waiting: a task for each node sends the changes in batches. A
+//! lease that is registered and unregistered between two batches is never sent.
 
 mod session;
 mod transport;
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::{Instant, Name};
+use ring::digest::{SHA256, digest};
 
 use self::session::NodeSession;
-use super::active_lease::ActiveLease;
 use super::clock::Clock;
+use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;
 use crate::watchdog::wire::{ClientSecret, Hello, Introduction, Role};
 use crate::{Error, ErrorKind, Result};
 
-/// The nodes that look after the leases of a client. None, if there is no watchdog.
+/// The nodes of the watchdog of a client. `None`: it has no watchdog.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchdogClient(Option<Arc<Nodes>>);
 
@@ -36,14 +36,14 @@ struct Nodes {
     clock: Arc<dyn Clock>,
 }
 
-/// Further processes that must be gone before this client is dead.
+/// Further processes that must have ended before this client counts as dead.
 pub(super) type Processes = Mutex<Vec<Arc<OwnedFd>>>;
 
-/// What a node is told of a lease.
+/// A lease as a node has it registered.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct RegisteredLease {
     pub(super) name: Name,
-    pub(super) held: std::sync::Weak<ActiveLease>,
+    pub(super) lease: std::sync::Weak<ActiveLease>,
 }
 
 impl WatchdogClient {
@@ -52,102 +52,96 @@ impl WatchdogClient {
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
         runtime: &Runtime,
-        (secret, space, about): (ClientSecret, &Keyspace, &ClientInfo),
+        (secret, space, info): (ClientSecret, &Keyspace, &ClientInfo),
     ) -> Result<Self> {
         let introduction = Introduction {
             process_nonce: process_nonce()?,
             store: watchdog.store.unwrap_or_else(|| store.to_string()),
             namespace: space.namespace().to_string(),
             tenant: space.tenant().to_string(),
-            host: about.host.clone(),
-            pid: about.pid,
-            program: about.program.clone(),
-            label: about.label.clone(),
+            host: info.host.clone(),
+            pid: info.pid,
+            program: info.program.clone(),
+            label: info.label.clone(),
         };
         let hello = Hello {
             token: watchdog.token,
             role: Role::Client(secret, introduction),
         };
+        let required = watchdog.required;
+        let session = |address| {
+            let (hello, ca_file) = (hello.clone(), watchdog.ca_file.clone());
+            let clock = Arc::clone(clock);
+            Arc::new(NodeSession::new(address, hello, ca_file, required, clock))
+        };
+        let nodes: Vec<_> = watchdog.nodes.into_iter().map(session).collect();
         let processes = Arc::<Processes>::default();
-        let nodes = watchdog.nodes.into_iter().map(|address| {
-            let tls = watchdog.ca_file.clone();
-            let (hello, clock) = (hello.clone(), Arc::clone(clock));
-            Arc::new(NodeSession::new(
-                address,
-                hello,
-                tls,
-                watchdog.required,
-                clock,
-            ))
-        });
-        let nodes: Vec<_> = nodes.collect();
-        let tasks = nodes.iter().map(|node| {
-            let (node, processes) = (Arc::clone(node), Arc::clone(&processes));
-            runtime.spawn(node.run(processes))
-        });
+        let tasks = nodes
+            .iter()
+            .map(|node| runtime.spawn(Arc::clone(node).run(Arc::clone(&processes))));
         Ok(Self(Some(Arc::new(Nodes {
             tasks: Mutex::new(tasks.collect()),
             nodes,
             processes,
-            required: watchdog.required,
+            required,
             clock: Arc::clone(clock),
         }))))
     }
 
-    /// A lease is looked after by the renewer, perhaps on other terms than before.
-    pub(super) fn mark(&self, held: &Arc<ActiveLease>, now: Instant) {
+    /// Registers a lease that the renewer renews, perhaps with other terms than before.
+    pub(super) fn register(&self, lease: &Arc<ActiveLease>, now: Instant) {
         let Some(nodes) = &self.0 else { return };
-        let terms = held.lock().lease.watch_terms(now);
+        let terms = lease.lock().lease.watch_terms(now);
         for node in &nodes.nodes {
-            let subject = Subject {
-                name: held.key.name.clone(),
-                held: Arc::downgrade(held),
+            let registered = RegisteredLease {
+                name: lease.key.name.clone(),
+                lease: Arc::downgrade(lease),
             };
-            node.want(held.id.number, terms, subject);
+            node.register(lease.id.number, terms, registered);
         }
     }
 
-    /// A lease is over, or is given back now.
-    pub(super) fn unmark(&self, held: &ActiveLease) {
+    /// Unregisters a lease that was lost, or is released now.
+    pub(super) fn unregister(&self, lease: &ActiveLease) {
         for node in self.0.iter().flat_map(|nodes| &nodes.nodes) {
-            node.leave(held.id.number);
+            node.unregister(lease.id.number);
         }
     }
 
-    /// Waits until a node is there, if there is to be one.
-    pub(crate) async fn ready(&self, patience: Duration) -> Result<()> {
-        let is_there = |node: &NodeSession| node.is_connected();
+    /// Waits until the client is connected to a node, if it has a watchdog.
+    pub(crate) async fn ready(&self, timeout: Duration) -> Result<()> {
+        let is_connected = |node: &NodeSession| node.is_connected();
         match &self.0 {
             Some(nodes) => {
-                nodes
-                    .any(patience, is_there, "no watchdog lets us in")
-                    .await
+                let message = "no watchdog lets us in";
+                nodes.any(timeout, is_connected, message).await
             }
             None => Ok(()),
         }
     }
 
-    /// Waits, where that is required, until a node looks after a lease.
-    pub(crate) async fn taken(&self, held: &ActiveLease, patience: Duration) -> Result<()> {
-        let is_taken = |node: &NodeSession| node.is_watched(held.id.number);
+    /// Waits until a node has registered a lease, if the watchdog is required.
+    pub(crate) async fn watched(&self, lease: &ActiveLease, timeout: Duration) -> Result<()> {
+        let is_watched = |node: &NodeSession| node.is_watched(lease.id.number);
         let message = "no watchdog looks after the lease";
         match self.0.as_ref().filter(|nodes| nodes.required) {
-            Some(nodes) => nodes.any(patience, is_taken, message).await,
+            Some(nodes) => nodes.any(timeout, is_watched, message).await,
             None => Ok(()),
         }
     }
 
-    /// The client is not dead before this process is gone, too. Answers whether any node is to be told.
+    /// Has the nodes wait for the end of another process before this client counts as dead. Answers whether
+    /// there is a node.
     pub(crate) fn add_process(&self, process: OwnedFd) -> bool {
         let Some(nodes) = &self.0 else { return false };
         lock(&nodes.processes).push(Arc::new(process));
         for node in &nodes.nodes {
-            node.has_news();
+            node.wake();
         }
         true
     }
 
-    /// Ends: what was marked is given back.
+    /// Disconnects, after all leases were unregistered.
     pub(crate) fn close(&self) {
         let Some(nodes) = &self.0 else { return };
         for node in &nodes.nodes {
@@ -157,14 +151,14 @@ impl WatchdogClient {
 }
 
 impl Nodes {
-    /// Waits until a node is as it should be.
+    /// Waits until `enough` is true of a node.
     async fn any(
         &self,
-        patience: Duration,
+        timeout: Duration,
         enough: impl Fn(&NodeSession) -> bool,
         message: &str,
     ) -> Result<()> {
-        let end = self.clock.now().after(patience);
+        let end = self.clock.now().after(timeout);
         let any = async {
             let waits = self.nodes.iter().map(|node| Box::pin(node.wait(&enough)));
             first(waits.collect()).await;
@@ -173,10 +167,10 @@ impl Nodes {
             biased;
             () = any => Ok(()),
             () = self.clock.sleep_until(end) => {
-                let why = self.nodes.iter().find_map(|node| node.trouble());
+                let cause = self.nodes.iter().find_map(|node| node.last_error());
                 let error = Error::new(ErrorKind::Unreachable, message);
-                Err(match why {
-                    Some(why) => error.with_source(why),
+                Err(match cause {
+                    Some(cause) => error.with_source(cause),
                     None => error,
                 })
             }
@@ -186,7 +180,7 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // Those that were closed end by themselves when they have said so.
+        // The task of a closed session ends by itself, after its last message.
         for (node, task) in self.nodes.iter().zip(lock(&self.tasks).drain(..)) {
             if !node.is_closed() {
                 task.abort();
@@ -195,7 +189,7 @@ impl Drop for Nodes {
     }
 }
 
-/// Waits for the first of some.
+/// Waits until one of the futures is ready.
 async fn first<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
     std::future::poll_fn(|context| {
         let done = |future: &mut F| std::pin::Pin::new(future).poll(context).is_ready();
@@ -207,32 +201,26 @@ async fn first<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
     .await;
 }
 
-/// What tells this program from another that took its place in the same process.
+/// A number that distinguishes this program from another that replaced it in the same process.
 ///
-/// It is made of where the kernel has put the program in memory, which it draws anew for each. So two copies
-/// of this library in one program have the same, and a node that sees another knows that the first one is
-/// gone.
+/// It is the hash of where the kernel has placed the program in memory, which is random for each. So all
+/// copies of this library in one program have the same number, and a node that receives another number knows
+/// that the first program has ended. The hash keeps the kernel's random bytes undisclosed.
 fn process_nonce() -> Result<[u8; 16]> {
-    static PROCESS_NONCE: OnceLock<[u8; 16]> = OnceLock::new();
-    if let Some(process_nonce) = PROCESS_NONCE.get() {
-        return Ok(*process_nonce);
+    static NONCE: OnceLock<[u8; 16]> = OnceLock::new();
+    if let Some(nonce) = NONCE.get() {
+        return Ok(*nonce);
     }
-    let drawn = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let mut process_nonce = [0; 16];
-    if drawn.is_empty() {
-        getrandom::fill(&mut process_nonce).map_err(|error| {
+    let random = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let mut nonce = [0; 16];
+    match digest(&SHA256, &random).as_ref().first_chunk() {
+        Some(hash) if !random.is_empty() => nonce = *hash,
+        _ => getrandom::fill(&mut nonce).map_err(|error| {
             let message = "the system has no random numbers for the watchdog";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
-        })?;
-    } else {
-        for (half, bytes) in process_nonce.chunks_exact_mut(8).enumerate() {
-            // What was drawn itself is nobody's business.
-            let mut hasher = DefaultHasher::new();
-            (half, &drawn).hash(&mut hasher);
-            bytes.copy_from_slice(&hasher.finish().to_be_bytes());
-        }
+        })?,
     }
-    Ok(*PROCESS_NONCE.get_or_init(|| process_nonce))
+    Ok(*NONCE.get_or_init(|| nonce))
 }
 
 impl fmt::Display for WatchdogClient {

@@ -1,20 +1,20 @@
-//! Built without a watchdog: nobody is told anything.
+//! Replaces the watchdog client in a build without the `watchdog` feature.
 
 use std::sync::Arc;
 
 use leasehold_core::Instant;
 
-use super::active_lease::ActiveLease;
+use super::lease::active_lease::ActiveLease;
 
-/// The nodes that look after the leases of a client: none.
+/// The watchdog client of a build without one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchdogClient;
 
 #[expect(clippy::unused_self, reason = "the same as with a watchdog")]
 impl WatchdogClient {
-    pub(super) fn mark(&self, _: &Arc<ActiveLease>, _: Instant) {}
+    pub(super) fn register(&self, _: &Arc<ActiveLease>, _: Instant) {}
 
-    pub(super) fn unmark(&self, _: &ActiveLease) {}
+    pub(super) fn unregister(&self, _: &ActiveLease) {}
 
     pub(crate) fn close(&self) {}
 }

@@ -1,22 +1,21 @@
-//! The mutex: at most one holder relies on it at a time.
+//! The mutex: it has at most one holder at a time.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Cause, Op, Outcome, OwnerId, Policy, State, StateKind};
+use leasehold_core::{Cause, LeaseOptions, Op, Outcome, OwnerId, Policy, State, StateKind};
 
-use crate::driver::contender::{Ask, Wait};
-use crate::driver::hold;
-use crate::driver::{Driver, Terms, report};
+use crate::driver::acquire::{self, AcquireOptions, AcquireRequest, Wait, reenter};
+use crate::driver::{Driver, report};
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};
 
 /// A lock with a name, in the store of its client.
 ///
-/// Cheap to make and to clone; making it asks no store. All mutexes of one name in one store
-/// exclude each other, in whatever process they are.
+/// Cheap to make and to clone; making it sends no request. All mutexes of one name in one store exclude each
+/// other, across processes.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -29,7 +28,7 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 /// println!("fencing token {}", guard.token());
 /// guard.release().await?;
 ///
-/// let Some(guard) = mutex.try_lock().await? else { return Ok(()) }; // refusal is no error
+/// let Some(guard) = mutex.try_lock().await? else { return Ok(()) }; // a refusal is not an error
 /// drop(guard); // releases in the background
 ///
 /// let guard = mutex.lease(Duration::from_secs(10))?.lock().await?; // ten seconds, not renewed
@@ -40,7 +39,7 @@ use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config
 pub struct Mutex {
     driver: Arc<Driver>,
     key: Key,
-    terms: Terms,
+    options: AcquireOptions,
     owner: Option<OwnerId>,
 }
 
@@ -54,16 +53,18 @@ impl Mutex {
         Self {
             driver,
             key,
-            terms: Terms {
-                policy,
-                fixed: None,
+            options: AcquireOptions {
+                lease: LeaseOptions {
+                    policy,
+                    fixed: None,
+                },
                 durability,
             },
             owner: None,
         }
     }
 
-    /// Its name.
+    /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
         self.key.name.as_str()
@@ -80,14 +81,14 @@ impl Mutex {
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
         let ttl = config::ttl("ttl", ttl).map_err(|error| error.for_lock(&self.key.name))?;
         self.renewed_by(Policy {
-            max_hold: self.terms.policy.max_hold,
+            max_hold: self.options.lease.policy.max_hold,
             ..Policy::of(ttl)
         })
     }
 
-    /// The same lock with a longest hold: after this time the lease is not renewed any more, so that a
-    /// holder that hangs does not keep it for ever. It is in jeopardy then, and lost when its ttl has
-    /// run out but for the margin.
+    /// The same lock with a longest hold: after this time the lease is not renewed any more, so that a holder
+    /// that hangs does not keep the lock for ever. The lease is in jeopardy then, and lost a margin before it
+    /// expires.
     ///
     /// # Errors
     ///
@@ -95,48 +96,48 @@ impl Mutex {
     pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
         self.renewed_by(Policy {
             max_hold: Some(max_hold),
-            ..self.terms.policy
+            ..self.options.lease.policy
         })
     }
 
     fn renewed_by(&self, policy: Policy) -> Result<Self> {
         let checked = policy.check();
         checked.map_err(|error| config::invalid(error.to_string()).for_lock(&self.key.name))?;
-        let durability = self.terms.durability;
-        config::check_durability(durability, &policy)
+        config::check_durability(self.options.durability, &policy)
             .map_err(|error| error.for_lock(&self.key.name))?;
-        let terms = Terms {
+        Ok(self.with_lease(LeaseOptions {
             policy,
             fixed: None,
-            durability,
-        };
-        Ok(Self {
-            terms,
-            ..self.clone()
-        })
+        }))
     }
 
-    /// The same lock with a fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it
-    /// ends.
+    /// The same lock with a fixed lease, from 100 ms to 24 h: it is never renewed, and lost when it expires.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] for a lease outside these bounds.
     pub fn lease(&self, lease: Duration) -> Result<Self> {
         let ttl = config::ttl("lease", lease).map_err(|error| error.for_lock(&self.key.name))?;
-        Ok(Self {
-            terms: Terms {
-                fixed: Some(ttl),
-                ..self.terms
-            },
-            ..self.clone()
-        })
+        Ok(self.with_lease(LeaseOptions {
+            fixed: Some(ttl),
+            ..self.options.lease
+        }))
     }
 
-    /// The same lock with another durability: who must have its grant, and each renewal, before they
-    /// count.
+    fn with_lease(&self, lease: LeaseOptions) -> Self {
+        Self {
+            options: AcquireOptions {
+                lease,
+                ..self.options
+            },
+            ..self.clone()
+        }
+    }
+
+    /// The same lock with another durability: the replicas that must acknowledge its grant and each renewal
+    /// before they take effect.
     ///
-    /// An owner who enters a lease again with a stricter one makes the whole lease so.
+    /// An owner that enters a lease again with a stricter durability makes it that of the whole lease.
     ///
     /// # Errors
     ///
@@ -144,21 +145,21 @@ impl Mutex {
     /// timeout of zero, or one that leaves no time for a renewal to fail.
     pub fn durability(&self, durability: Durability) -> Result<Self> {
         let name = |error: Error| error.for_lock(&self.key.name);
-        let store = &self.driver.store;
+        let store = &self.driver.context.store;
         if durability.is_replicated() && !store.capabilities().replicas {
             return Err(name(not_replicated(store)));
         }
-        config::check_durability(durability, &self.terms.policy).map_err(name)?;
+        config::check_durability(durability, &self.options.lease.policy).map_err(name)?;
         Ok(Self {
-            terms: Terms {
+            options: AcquireOptions {
                 durability,
-                ..self.terms
+                ..self.options
             },
             ..self.clone()
         })
     }
 
-    /// The same lock for an owner, who may enter it again. See [`Owner`].
+    /// The same lock for an owner, which can enter it again. See [`Owner`].
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self {
@@ -167,40 +168,39 @@ impl Mutex {
         }
     }
 
-    /// Takes the lock; waits for it as long as it takes.
+    /// Acquires the lock, and waits for it without a limit.
     ///
     /// # Errors
     ///
-    /// A [transient](Error::is_transient) one, such as [`ErrorKind::Unreachable`], if the store has
-    /// failed so for a whole ttl, but for one that says [how long it lasts](Error::retry_after), which is
-    /// waited for; at once what else the store answers: [`ErrorKind::Unauthorized`],
-    /// [`ErrorKind::Store`], and [`ErrorKind::NotReplicated`] if too few replicas acknowledged: the
-    /// lock is given back then.
+    /// A [transient](Error::is_transient) error, such as [`ErrorKind::Unreachable`], after the store has failed
+    /// with it for a whole ttl. A transient error that [names its end](Error::retry_after) is waited for.
+    /// Any other error at once: [`ErrorKind::Unauthorized`], [`ErrorKind::Store`], and
+    /// [`ErrorKind::NotReplicated`] if too few replicas acknowledged the grant, which is released then.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, it holds nothing and has lost its place; what was already asked for
-    /// is released in the background.
+    /// Dropped while it waits, it holds nothing and has left the queue; a lock that was granted meanwhile is
+    /// released in the background.
     pub async fn lock(&self) -> Result<Guard> {
         match self.acquire(Wait::Forever).await? {
             Some(guard) => Ok(guard),
-            // Only who limits the waiting can be refused.
+            // Only a caller that limits its waiting can be refused.
             None => Err(self.error(ErrorKind::Store, "the lock was refused without a limit")),
         }
     }
 
-    /// The error because of which the tasks of this client that wait for this lock do not get it: what
-    /// the store answered last, if that was an error. `None` also if none waits.
+    /// The error with which the store replied last to the tasks of this client that wait for this lock. `None`
+    /// if the last reply was not an error, or if no task waits.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         self.driver.last_error(&self.key)
     }
 
-    /// Takes the lock if it is free. `None`: another holds it, or waited for it before.
+    /// Acquires the lock if it is free. `None`: another holds it, or has waited for it before.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], but a transient one at once, or after the second try if nobody answered.
+    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not answer.
     ///
     /// # Cancel safety
     ///
@@ -209,7 +209,7 @@ impl Mutex {
         self.acquire(Wait::No).await
     }
 
-    /// Takes the lock; waits for it no longer than `timeout`. `None`: another held it all the time.
+    /// Acquires the lock, and waits for it no longer than `timeout`. `None`: another held it all the time.
     /// With a timeout of zero it is [`Mutex::try_lock`].
     ///
     /// # Errors
@@ -223,14 +223,14 @@ impl Mutex {
         if timeout.is_zero() {
             return self.try_lock().await;
         }
-        let end = self.driver.clock.now().after(timeout);
+        let end = self.driver.context.clock.now().after(timeout);
         self.acquire(Wait::Until(end)).await
     }
 
-    /// Takes the lock, does the work and releases the lock.
+    /// Acquires the lock, does the work and releases the lock.
     ///
-    /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process
-    /// that is looked at first, before the work goes on. A panic in the work releases the lock.
+    /// The work is dropped, at its next `.await`, when the lease is lost; after a pause of the process, the
+    /// lease is checked before the work goes on. A panic in the work releases the lock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -245,8 +245,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], and [`ErrorKind::Lost`] if the lease was lost before the work had ended.
-    /// That the lock could not be released afterwards is no error: its lease ends it.
+    /// As [`Mutex::lock`], and [`ErrorKind::Lost`] if the lease was lost before the work had ended. A failed
+    /// release is not reported as an error; the lease expires by itself.
     ///
     /// # Cancel safety
     ///
@@ -257,7 +257,7 @@ impl Mutex {
             let mut work = pin!(work(&guard));
             let mut lost = pin!(guard.lost());
             std::future::poll_fn(|context| {
-                // Look before every step: after a pause the lease may be over.
+                // Checked before each step: after a pause of the process the lease may be lost.
                 let state = guard.state();
                 if let State::Lost(cause) = state {
                     return Poll::Ready(Err(cause));
@@ -265,7 +265,7 @@ impl Mutex {
                 if let Poll::Ready(cause) = lost.as_mut().poll(context) {
                     return Poll::Ready(Err(cause));
                 }
-                // Or only the store knows. What is waited for here tells of its answer.
+                // Or only the store knows: its reply wakes this future.
                 if state.kind() == StateKind::Jeopardy(Cause::Paused) {
                     return Poll::Pending;
                 }
@@ -281,16 +281,16 @@ impl Mutex {
         };
         let outcome = outcome.map_err(|cause| guard.lost_error(cause));
         if let Err(error) = guard.release().await {
-            report(|| tracing::debug!(%error, "after the work"));
+            report(|| tracing::debug!(%error, "the lock could not be released after the work"));
         }
         outcome
     }
 
-    /// Whether anybody holds it at this moment. It may have changed before you read the answer.
+    /// Whether the lock is held at this moment. That may have changed when the call returns.
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store replies.
     ///
     /// # Cancel safety
     ///
@@ -299,11 +299,11 @@ impl Mutex {
         Ok(self.holder().await?.is_some())
     }
 
-    /// How long its holder has it unless it renews or releases. `None`: it is free.
+    /// The time until the lease of the holder expires unless it is renewed. `None`: the lock is free.
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store replies.
     ///
     /// # Cancel safety
     ///
@@ -312,36 +312,35 @@ impl Mutex {
         Ok(self.holder().await?.map(|info| info.time_left))
     }
 
-    /// Who holds it at this moment. `None`: it is free.
+    /// The holder of the lock at this moment. `None`: the lock is free.
     ///
     /// # Errors
     ///
-    /// As the store's answer says. [`ErrorKind::NoQuorum`] where that depends on masters that did not answer.
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not answer.
     ///
     /// # Cancel safety
     ///
     /// Changes nothing.
     pub async fn holder(&self) -> Result<Option<LockInfo>> {
-        match self.driver.store.inspect(&self.key).await {
+        match self.driver.context.store.inspect(&self.key).await {
             Ok(entry) => Ok(entry.map(LockInfo::from)),
-            Err(error) => Err(self.driver.name_error(error, &self.key)),
+            Err(error) => Err(self.driver.context.name_error(error, &self.key)),
         }
     }
 
-    /// Frees the lock whoever holds it, and says whom that cut off. `None`: it was free.
+    /// Frees the lock, whichever client holds it, and returns that holder. `None`: the lock was free.
     ///
-    /// The holder learns of it at its next renewal. Only its fencing token keeps it from doing harm
-    /// until then.
+    /// The holder finds out at its next renewal. Until then, only its fencing token protects the resource.
     ///
     /// # Errors
     ///
-    /// As the store's answer says.
+    /// As the store replies.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<Option<LockInfo>> {
-        // It can be freed although it is not sure who holds it.
+        // The lock can be freed although its holder is not certain.
         let before = match self.holder().await {
             Err(error) if error.kind() == ErrorKind::NoQuorum => None,
             found => found?,
@@ -361,37 +360,39 @@ impl Mutex {
             }
             Reply::Applied { .. } => Err(self.error(ErrorKind::Store, "the lock was not freed")),
             Reply::Rejected(error) | Reply::Unknown(error) => {
-                Err(self.driver.name_error(error, &self.key))
+                Err(self.driver.context.name_error(error, &self.key))
             }
         }
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        let ask = Ask {
+        let request = AcquireRequest {
             key: self.key.clone(),
-            terms: self.terms,
+            options: self.options,
             wait,
         };
-        let place = self
-            .owner
-            .or_else(owner::current)
-            .map(|owner| self.driver.reentries.place(&self.key, owner));
-        let asked = self.driver.clock.now();
-        let hold = hold::acquire(&self.driver, place, &ask).await?;
+        let begun = self.driver.context.clock.now();
+        let hold = match self.owner.or_else(owner::current) {
+            Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
+            None => acquire::acquire(&self.driver, &request).await?,
+        };
+        let Some(hold) = hold else {
+            return Ok(None);
+        };
         #[cfg(feature = "watchdog")]
-        if let Some(hold) = &hold {
-            let patience = self.terms.policy.interval;
-            let taken = self.driver.watch.taken(&hold.held, patience).await;
-            taken.map_err(|error| self.driver.name_error(error, &self.key))?;
+        {
+            let timeout = self.options.lease.policy.interval;
+            let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
+            watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
         }
-        if hold.is_some() {
-            let waited = self.driver.clock.now().since(asked);
-            report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-        }
-        Ok(hold.map(Guard::new))
+        let waited = self.driver.context.clock.now().since(begun);
+        report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+        Ok(Some(Guard::new(hold)))
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        self.driver.name_error(Error::new(kind, message), &self.key)
+        self.driver
+            .context
+            .name_error(Error::new(kind, message), &self.key)
     }
 }

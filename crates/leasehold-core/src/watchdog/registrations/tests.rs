@@ -20,17 +20,17 @@ fn connected() -> Registrations<&'static str> {
 #[test]
 fn what_comes_and_goes_between_two_batches_is_never_told() {
     let mut registrations = connected();
-    registrations.want(1, terms(2_000), "a");
-    registrations.leave(1);
-    registrations.leave(2);
+    registrations.register(1, terms(2_000), "a");
+    registrations.unregister(1);
+    registrations.unregister(2);
     assert_eq!(registrations.next_changes(10, at(1)), None);
 }
 
 #[test]
 fn changes_are_told_once_and_acknowledged() {
     let mut registrations = connected();
-    registrations.want(1, terms(2_000), "a");
-    registrations.want(2, terms(2_000), "b");
+    registrations.register(1, terms(2_000), "a");
+    registrations.register(2, terms(2_000), "b");
     let first = registrations.next_changes(1, at(1)).unwrap();
     assert_eq!(
         (first.batch, first.register),
@@ -38,14 +38,14 @@ fn changes_are_told_once_and_acknowledged() {
     );
     let second = registrations.next_changes(10, at(1)).unwrap();
     assert_eq!(second.register, [(2, terms(2_000), "b")]);
-    assert!(!registrations.has_news());
+    assert!(!registrations.has_changes());
     assert!(!registrations.is_watched(1));
     assert_eq!(registrations.acknowledged(1, &[2]), [1]);
     assert!(registrations.is_watched(1) && !registrations.is_watched(2));
     // The same again is nothing new; other terms are.
-    registrations.want(1, terms(2_000), "a");
+    registrations.register(1, terms(2_000), "a");
     assert_eq!(registrations.next_changes(10, at(2)), None);
-    registrations.want(1, terms(3_000), "a");
+    registrations.register(1, terms(3_000), "a");
     assert_eq!(
         registrations
             .next_changes(10, at(3))
@@ -57,7 +57,7 @@ fn changes_are_told_once_and_acknowledged() {
     // It is looked after all the while.
     assert!(registrations.is_watched(1));
     assert_eq!(registrations.acknowledged(2, &[]), []);
-    registrations.leave(1);
+    registrations.unregister(1);
     let last = registrations.next_changes(10, at(4)).unwrap();
     assert_eq!((last.register, last.unregister), (vec![], vec![1]));
 }
@@ -65,15 +65,15 @@ fn changes_are_told_once_and_acknowledged() {
 #[test]
 fn a_new_connection_knows_nothing() {
     let mut registrations = connected();
-    registrations.want(1, terms(2_000), "a");
-    registrations.want(2, terms(2_000), "b");
+    registrations.register(1, terms(2_000), "a");
+    registrations.register(2, terms(2_000), "b");
     registrations.next_changes(10, at(1)).unwrap();
     registrations.acknowledged(0, &[]);
     assert_eq!(registrations.disconnected(), [1, 2]);
     assert!(!registrations.is_watched(1));
-    registrations.leave(1);
+    registrations.unregister(1);
     assert_eq!(registrations.next_changes(10, at(2)), None);
-    assert_eq!(registrations.next_beat(), None);
+    assert_eq!(registrations.next_heartbeat(), None);
     registrations.connected(at(3));
     let told = registrations.next_changes(10, at(3)).unwrap();
     assert_eq!(
@@ -87,13 +87,13 @@ fn a_new_connection_knows_nothing() {
 #[test]
 fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
     let mut registrations = connected();
-    registrations.want(1, terms(2_000), "a");
-    registrations.want(2, terms(2_000), "b");
-    registrations.want(3, terms(2_000), "c");
+    registrations.register(1, terms(2_000), "a");
+    registrations.register(2, terms(2_000), "b");
+    registrations.register(3, terms(2_000), "c");
     registrations.next_changes(10, at(1)).unwrap();
-    registrations.leave(3);
+    registrations.unregister(3);
     registrations.disconnected();
-    registrations.leave(1);
+    registrations.unregister(1);
     // It may hear of none of this.
     registrations.connected(at(2));
     registrations.disconnected();
@@ -101,7 +101,7 @@ fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
     let told = registrations.next_changes(10, at(3)).unwrap();
     assert_eq!(told.register, [(2, terms(2_000), "b")]);
     assert_eq!(told.unregister, [1, 3]);
-    assert!(!registrations.has_news());
+    assert!(!registrations.has_changes());
     // Nor may it hear of that.
     registrations.disconnected();
     registrations.connected(at(4));
@@ -117,17 +117,17 @@ fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
 #[test]
 fn signs_of_life_come_twice_in_the_shortest_patience() {
     let mut registrations = connected();
-    registrations.want(1, terms(30_000), "a");
-    registrations.want(2, terms(2_000), "b");
+    registrations.register(1, terms(30_000), "a");
+    registrations.register(2, terms(2_000), "b");
     registrations.next_changes(10, at(0)).unwrap();
-    let due = registrations.next_beat().unwrap();
+    let due = registrations.next_heartbeat().unwrap();
     assert!(due.since(at(0)) <= Duration::from_secs(2) / 6);
-    assert!(!registrations.beat(due.before(Duration::from_millis(1))));
-    assert!(registrations.beat(due));
-    assert!(!registrations.beat(due));
-    registrations.leave(2);
+    assert!(!registrations.heartbeat(due.before(Duration::from_millis(1))));
+    assert!(registrations.heartbeat(due));
+    assert!(!registrations.heartbeat(due));
+    registrations.unregister(2);
     registrations.next_changes(10, due).unwrap();
-    assert!(registrations.beat(due.after(Duration::from_secs(1))));
-    let later = registrations.next_beat().unwrap();
+    assert!(registrations.heartbeat(due.after(Duration::from_secs(1))));
+    let later = registrations.next_heartbeat().unwrap();
     assert!(later.since(due) > Duration::from_secs(3), "{later:?}");
 }

@@ -119,8 +119,8 @@ impl Watchdog {
         for node in self.nodes() {
             let mut link = self.link(state, state.life.into(), node);
             match wanted {
-                true => link.registry.want(number, terms, ()),
-                false => link.registry.leave(number),
+                true => link.registry.register(number, terms, ()),
+                false => link.registry.unregister(number),
             }
             self.put_link(state, state.life.into(), node, link);
         }
@@ -172,9 +172,9 @@ impl Watchdog {
     /// What is to be said: news first.
     fn word(&self, state: &State, link: &mut Link) -> Option<Word> {
         let now = Setup::client_now();
-        if !link.registry.has_news() {
+        if !link.registry.has_changes() {
             // Who gives up has other leases to look after, or it would be silent.
-            let beats = link.registry.beat(now) || self.setup.gives_up;
+            let beats = link.registry.heartbeat(now) || self.setup.gives_up;
             return beats.then_some(Word::Beat);
         }
         let changes = link.registry.next_changes(usize::MAX, now)?;
@@ -192,7 +192,7 @@ impl Watchdog {
         let mut registry = Registrations::default();
         if state.stand == Stand::Holding {
             let terms = self.setup.terms(state.keep, Setup::client_now());
-            registry.want(self.setup.number(state, state.current()), terms, ());
+            registry.register(self.setup.number(state, state.current()), terms, ());
         }
         registry
     }

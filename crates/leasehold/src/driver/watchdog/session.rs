@@ -1,4 +1,4 @@
-//! What one node is told, over a connection that is made again whenever it ends.
+//! The session with one node of the watchdog, which reconnects whenever its connection ends.
 
 use std::fmt;
 use std::io;
@@ -13,31 +13,32 @@ use leasehold_core::watchdog::{Changes, Registrations, Terms};
 use tokio::sync::Notify;
 
 use super::transport::{self, Reader, Writer};
-use super::{Processes, Subject};
+use super::{Processes, RegisteredLease};
 use crate::Error;
 use crate::ErrorKind;
-use crate::driver::active_lease::ActiveLease;
 use crate::driver::clock::Clock;
+use crate::driver::lease::active_lease::ActiveLease;
 use crate::driver::sync::{Mutex, lock, report};
 use crate::process::Process;
 use crate::watchdog::Address;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
 
-/// How long news are collected, where nobody waits for them: what comes and goes in that time is never told,
-/// and telling costs the tasks that take locks next to nothing.
+/// How long changes are collected if nobody waits for them: a lease that is registered and unregistered in that
+/// time is never sent, and the tasks that acquire locks pay next to nothing.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// How many leases a frame is about: with the longest names it is not too long.
+/// How many leases a frame has at most: with the longest names it is not too long.
 const BATCH_MAX: usize = 100;
 
-/// How long a node has to let us in, to take what is said to it, and to acknowledge it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a node has to accept the connection, and to take in each message.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many further processes may be sent before the first is answered for.
-const PROCESSES_OPEN: usize = 4;
+/// How many further processes may be sent before the first is acknowledged.
+const PROCESSES_IN_FLIGHT: usize = 4;
 
-/// The pause before the first try to connect again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The bounds of the interval between two attempts to connect.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct NodeSession {
     address: Address,
@@ -45,15 +46,16 @@ pub(super) struct NodeSession {
     ca_file: Option<PathBuf>,
     linger: Duration,
     clock: Arc<dyn Clock>,
-    registry: Mutex<Registrations<Subject>>,
-    news: Notify,
-    /// Told whenever it connects or acknowledges something.
-    better: Notify,
+    registrations: Mutex<Registrations<RegisteredLease>>,
+    /// Wakes the task that writes.
+    wakeup: Notify,
+    /// Notified whenever the node accepts the connection or acknowledges a batch.
+    progress: Notify,
     connected: AtomicBool,
     closed: AtomicBool,
-    /// How many further processes it has answered for on this connection.
+    /// How many further processes it has acknowledged on this connection.
     joined: AtomicUsize,
-    trouble: Mutex<Option<Error>>,
+    last_error: Mutex<Option<Error>>,
     process: Process,
 }
 
@@ -71,37 +73,38 @@ impl NodeSession {
             ca_file,
             linger: if required { Duration::ZERO } else { LINGER },
             clock,
-            registry: Mutex::default(),
-            news: Notify::new(),
-            better: Notify::new(),
+            registrations: Mutex::default(),
+            wakeup: Notify::new(),
+            progress: Notify::new(),
             connected: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             joined: AtomicUsize::new(0),
-            trouble: Mutex::new(None),
+            last_error: Mutex::new(None),
             process: Process::current(),
         }
     }
 
-    pub(super) fn want(&self, number: u64, terms: Terms, subject: Subject) {
-        let mut registry = lock(&self.registry);
-        registry.want(number, terms, subject);
-        if registry.has_news() {
-            drop(registry);
-            self.news.notify_one();
+    pub(super) fn register(&self, number: u64, terms: Terms, lease: RegisteredLease) {
+        let mut registrations = lock(&self.registrations);
+        registrations.register(number, terms, lease);
+        if registrations.has_changes() {
+            drop(registrations);
+            self.wakeup.notify_one();
         }
     }
 
-    pub(super) fn leave(&self, number: u64) {
-        let mut registry = lock(&self.registry);
-        registry.leave(number);
-        if registry.has_news() {
-            drop(registry);
-            self.news.notify_one();
+    pub(super) fn unregister(&self, number: u64) {
+        let mut registrations = lock(&self.registrations);
+        registrations.unregister(number);
+        if registrations.has_changes() {
+            drop(registrations);
+            self.wakeup.notify_one();
         }
     }
 
-    pub(super) fn has_news(&self) {
-        self.news.notify_one();
+    /// Has the task find out what is to be sent.
+    pub(super) fn wake(&self) {
+        self.wakeup.notify_one();
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -109,92 +112,95 @@ impl NodeSession {
     }
 
     pub(super) fn is_watched(&self, number: u64) -> bool {
-        lock(&self.registry).is_watched(number)
+        lock(&self.registrations).is_watched(number)
     }
 
-    /// Waits until something is so.
-    pub(super) async fn wait(&self, so: impl Fn(&Self) -> bool) {
+    /// Waits until `enough` is true.
+    pub(super) async fn wait(&self, enough: impl Fn(&Self) -> bool) {
         loop {
-            let better = self.better.notified();
-            if so(self) {
+            let progress = self.progress.notified();
+            if enough(self) {
                 return;
             }
-            better.await;
+            progress.await;
         }
     }
 
-    /// Why it does not look after us.
-    pub(super) fn trouble(&self) -> Option<Error> {
-        lock(&self.trouble).clone()
+    /// Why the node does not watch this client.
+    pub(super) fn last_error(&self) -> Option<Error> {
+        lock(&self.last_error).clone()
     }
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.news.notify_one();
+        self.wakeup.notify_one();
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) || !self.process.is_current()
     }
 
-    /// Keeps the node told until it is closed.
+    /// Keeps the node up to date until the session is closed.
     pub(super) async fn run(self: Arc<Self>, processes: Arc<Processes>) {
-        let mut pause = PAUSES.0;
+        let mut interval = RETRY_MIN;
         while !self.is_closed() {
             let ended = self.serve(&processes).await;
-            let was_there = self.connected.swap(false, Ordering::AcqRel);
-            self.left_alone();
+            let was_connected = self.connected.swap(false, Ordering::AcqRel);
+            self.set_unwatched();
             if self.is_closed() {
                 return;
             }
-            if was_there {
-                pause = PAUSES.0;
+            if was_connected {
+                interval = RETRY_MIN;
             }
-            self.report(ended, was_there);
+            self.report(ended, was_connected);
             let end = self
                 .clock
                 .now()
-                .after(pause.mul_f64(0.5 + fastrand::f64() / 2.0));
+                .after(interval.mul_f64(0.5 + fastrand::f64() / 2.0));
             tokio::select! {
                 () = self.clock.sleep_until(end) => {}
                 () = self.closing() => return,
             }
-            pause = (pause * 2).min(PAUSES.1);
+            interval = (interval * 2).min(RETRY_MAX);
         }
     }
 
     async fn closing(&self) {
         while !self.is_closed() {
-            self.news.notified().await;
+            self.wakeup.notified().await;
         }
     }
 
-    /// Nobody looks after the leases any more; who wakes from a pause now does not know that yet.
-    fn left_alone(&self) {
-        let alone = {
-            let mut registry = lock(&self.registry);
-            let numbers = registry.disconnected();
+    /// The node may renew the leases no more. A process that was stopped meanwhile does not know that yet.
+    fn set_unwatched(&self) {
+        let unwatched = {
+            let mut registrations = lock(&self.registrations);
+            let numbers = registrations.disconnected();
             numbers
                 .into_iter()
-                .filter_map(|number| registry.subject(number).cloned())
+                .filter_map(|number| registrations.lease(number).cloned())
                 .collect::<Vec<_>>()
         };
         let now = self.clock.now();
-        for held in alone.iter().filter_map(|subject| subject.held.upgrade()) {
-            held.watched_by(false, now);
+        for lease in unwatched
+            .iter()
+            .filter_map(|watched| watched.lease.upgrade())
+        {
+            lease.set_watched(false, now);
         }
     }
 
-    fn report(&self, ended: io::Error, was_there: bool) {
+    fn report(&self, ended: io::Error, was_connected: bool) {
         let error = Error::new(ErrorKind::Unreachable, format!("the watchdog at {self}"));
         let error = error.with_source(ended);
-        let known = lock(&self.trouble).replace(error.clone()).is_some();
+        let known = lock(&self.last_error).replace(error.clone()).is_some();
         report(|| {
             metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
                 .set(0.0);
             let source = std::error::Error::source(&error).map(ToString::to_string);
             let why = source.unwrap_or_default();
-            if known && !was_there {
+            if known && !was_connected {
                 tracing::debug!(node = %self, why, "still no watchdog");
             } else {
                 tracing::warn!(node = %self, why, "no watchdog; leases are renewed as without");
@@ -202,55 +208,53 @@ impl NodeSession {
         });
     }
 
-    /// One connection, from its beginning to its end. Answers why it ended.
+    /// Serves one connection. Answers why it ended.
     async fn serve(self: &Arc<Self>, processes: &Processes) -> io::Error {
         let connected = async {
-            let (mut ear, mut mouth) =
+            let (mut reader, mut writer) =
                 transport::connect(&self.address, self.ca_file.as_deref()).await?;
-            mouth.say(&ToNode::Hello(self.hello.clone())).await?;
-            let name = match ear.next().await? {
+            writer.send(&ToNode::Hello(self.hello.clone())).await?;
+            let name = match reader.next().await? {
                 ToClient::Welcome { node, .. } => node,
                 other => return Err(unexpected(other)),
             };
             // A node that does not watch every process would take a client for dead that is not.
-            let handed = hand_over(&mut ear, &mut mouth, processes).await?;
-            Ok((name, handed, ear, mouth))
+            let sent = send_known_processes(&mut reader, &mut writer, processes).await?;
+            Ok((name, sent, reader, writer))
         };
-        let (name, handed, ear, mouth) = match tokio::time::timeout(PATIENCE, connected).await {
-            Ok(Ok(line)) => line,
+        let (name, sent, reader, writer) = match tokio::time::timeout(TIMEOUT, connected).await {
+            Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return error,
             Err(_) => return io::ErrorKind::TimedOut.into(),
         };
-        lock(&self.registry).connected(self.clock.now());
-        *lock(&self.trouble) = None;
+        lock(&self.registrations).connected(self.clock.now());
+        *lock(&self.last_error) = None;
         self.connected.store(true, Ordering::Release);
-        self.better.notify_waiters();
-        // What was wanted before is news to it.
-        self.news.notify_one();
+        self.progress.notify_waiters();
+        // The node does not know the leases that were registered before.
+        self.wakeup.notify_one();
         report(|| {
             metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
                 .set(1.0);
             tracing::info!(node = %self, name, "a watchdog looks after our leases");
         });
-        self.joined.store(handed, Ordering::Release);
-        let hear = self.hear(ear);
-        let speak = self.speak(mouth, processes, handed);
+        self.joined.store(sent, Ordering::Release);
         let ended = tokio::select! {
-            ended = hear => ended,
-            ended = speak => ended,
+            ended = self.read(reader) => ended,
+            ended = self.write(writer, processes, sent) => ended,
         };
         ended
             .err()
             .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 
-    async fn hear(&self, mut ear: Reader) -> io::Result<()> {
+    async fn read(&self, mut reader: Reader) -> io::Result<()> {
         loop {
-            match ear.next().await? {
+            match reader.next().await? {
                 ToClient::Acknowledged { batch, refused } => self.acknowledged(batch, &refused),
                 ToClient::Joined => {
                     self.joined.fetch_add(1, Ordering::AcqRel);
-                    self.news.notify_one();
+                    self.wakeup.notify_one();
                 }
                 other @ (ToClient::Refused(_) | ToClient::Closing) => {
                     return Err(unexpected(other));
@@ -266,75 +270,76 @@ impl NodeSession {
             report(|| tracing::warn!(node = %self, count, %why, "leases are not watched"));
         }
         let numbers: Vec<_> = refused.iter().map(|(number, _)| *number).collect();
-        let taken: Vec<Arc<ActiveLease>> = {
-            let mut registry = lock(&self.registry);
-            let taken = registry.acknowledged(batch, &numbers).into_iter();
-            taken
-                .filter_map(|number| registry.subject(number)?.held.upgrade())
+        let watched: Vec<Arc<ActiveLease>> = {
+            let mut registrations = lock(&self.registrations);
+            let watched = registrations.acknowledged(batch, &numbers).into_iter();
+            watched
+                .filter_map(|number| registrations.lease(number)?.lease.upgrade())
                 .collect()
         };
         let now = self.clock.now();
-        for held in taken {
-            held.watched_by(true, now);
+        for lease in watched {
+            lease.set_watched(true, now);
         }
-        self.better.notify_waiters();
+        self.progress.notify_waiters();
     }
 
-    async fn speak(
+    /// Sends what the node must know. The first `sent` processes are known to it.
+    async fn write(
         &self,
-        mut mouth: Writer,
+        mut writer: Writer,
         processes: &Processes,
-        mut handed: usize,
+        mut sent: usize,
     ) -> io::Result<()> {
         loop {
-            // A fork shares the connection, and is another process than the one that is watched.
+            // A fork shares the connection, but the node watches the first process.
             self.process.check().map_err(io::Error::other)?;
-            let all = self.tell_processes(&mut mouth, processes, &mut handed);
+            let all = self.send_processes(&mut writer, processes, &mut sent);
             let all = all.await?;
             while all && let Some(changes) = self.next_changes() {
-                within(mouth.say(&ToNode::Changes(changes))).await?;
+                within(writer.send(&ToNode::Changes(changes))).await?;
             }
             if self.is_closed() {
-                return within(mouth.say(&ToNode::Disconnect)).await;
+                return within(writer.send(&ToNode::Disconnect)).await;
             }
-            if lock(&self.registry).beat(self.clock.now()) {
-                within(mouth.say(&ToNode::Heartbeat)).await?;
+            if lock(&self.registrations).heartbeat(self.clock.now()) {
+                within(writer.send(&ToNode::Heartbeat)).await?;
             }
-            let Some(beat) = lock(&self.registry).next_beat() else {
+            let Some(heartbeat) = lock(&self.registrations).next_heartbeat() else {
                 return Ok(());
             };
             tokio::select! {
-                () = self.news.notified() => tokio::time::sleep(self.linger).await,
-                () = self.clock.sleep_until(beat) => {}
+                () = self.wakeup.notified() => tokio::time::sleep(self.linger).await,
+                () = self.clock.sleep_until(heartbeat) => {}
             }
         }
     }
 
-    /// Hands over the processes that were added since. Returns whether these are all.
-    async fn tell_processes(
+    /// Sends the processes that were added since. Returns whether the node has all of them.
+    async fn send_processes(
         &self,
-        mouth: &mut Writer,
+        writer: &mut Writer,
         processes: &Processes,
-        handed: &mut usize,
+        sent: &mut usize,
     ) -> io::Result<bool> {
         loop {
-            let next = lock(processes).get(*handed).cloned();
+            let next = lock(processes).get(*sent).cloned();
             let Some(process) = next else {
                 return Ok(true);
             };
-            if handed.saturating_sub(self.joined.load(Ordering::Acquire)) >= PROCESSES_OPEN {
+            if sent.saturating_sub(self.joined.load(Ordering::Acquire)) >= PROCESSES_IN_FLIGHT {
                 return Ok(false);
             }
-            if !within(mouth.hand(process.as_fd())).await? {
+            if !within(writer.send_process(process.as_fd())).await? {
                 self.joined.fetch_add(1, Ordering::AcqRel);
             }
-            *handed += 1;
+            *sent += 1;
         }
     }
 
     fn next_changes(&self) -> Option<wire::Changes> {
         let now = self.clock.now();
-        let changes = lock(&self.registry).next_changes(BATCH_MAX, now)?;
+        let changes = lock(&self.registrations).next_changes(BATCH_MAX, now)?;
         let Changes {
             batch,
             register,
@@ -342,7 +347,7 @@ impl NodeSession {
         } = changes;
         let register = register.into_iter();
         let register =
-            register.map(|(number, terms, subject)| registration(number, terms, &subject, now));
+            register.map(|(number, terms, lease)| registration(number, terms, &lease, now));
         Some(wire::Changes {
             batch,
             register: register.collect(),
@@ -351,12 +356,17 @@ impl NodeSession {
     }
 }
 
-fn registration(number: u64, terms: Terms, subject: &Subject, now: Instant) -> Registration {
+fn registration(
+    number: u64,
+    terms: Terms,
+    registered: &RegisteredLease,
+    now: Instant,
+) -> Registration {
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
     let keep = now.until(terms.keep_until);
     Registration {
         number,
-        name: subject.name.as_str().to_owned(),
+        name: registered.name.as_str().to_owned(),
         ttl_ms: millis(terms.ttl.as_duration()),
         patience_ms: millis(terms.patience),
         keep_ms: match terms.keep_until == Terms::NO_END {
@@ -366,16 +376,16 @@ fn registration(number: u64, terms: Terms, subject: &Subject, now: Instant) -> R
     }
 }
 
-/// Hands over the processes that are known at the beginning of a connection. Returns how many these are.
-async fn hand_over(
-    ear: &mut Reader,
-    mouth: &mut Writer,
+/// Sends the processes that are known at the beginning of a connection. Returns how many these are.
+async fn send_known_processes(
+    reader: &mut Reader,
+    writer: &mut Writer,
     processes: &Processes,
 ) -> io::Result<usize> {
     let known = lock(processes).clone();
     for process in &known {
-        if mouth.hand(process.as_fd()).await? {
-            match ear.next().await? {
+        if writer.send_process(process.as_fd()).await? {
+            match reader.next().await? {
                 ToClient::Joined => {}
                 other => return Err(unexpected(other)),
             }
@@ -384,22 +394,22 @@ async fn hand_over(
     Ok(known.len())
 }
 
-/// Why a connection ends by what the node said.
-fn unexpected(said: ToClient) -> io::Error {
-    match said {
-        ToClient::Refused(why) => io::Error::new(
+/// The error with which a connection ends after this message of the node.
+fn unexpected(message: ToClient) -> io::Error {
+    match message {
+        ToClient::Refused(reason) => io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("it refused us: {why}"),
+            format!("it refused us: {reason}"),
         ),
         ToClient::Closing => io::Error::other("it stops"),
         _ => io::ErrorKind::InvalidData.into(),
     }
 }
 
-/// A node that is stopped takes nothing, and is none.
-async fn within<T>(said: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(PATIENCE, said).await {
-        Ok(said) => said,
+/// A node that does not take in a message in time counts as disconnected.
+async fn within<T>(sent: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(TIMEOUT, sent).await {
+        Ok(sent) => sent,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

@@ -20,16 +20,16 @@ use crate::watchdog::Address;
 use crate::watchdog::frame::{self, Decoder};
 use crate::watchdog::wire::{ToClient, ToNode};
 
-/// What is read at once.
+/// How many bytes are read at once.
 const READ: usize = 4 * 1024;
 
-/// The end of a connection that hears.
+/// The half of a connection that receives messages.
 pub(super) struct Reader {
     stream: Box<dyn AsyncRead + Send + Unpin>,
     decoder: Decoder,
 }
 
-/// The end of a connection that speaks.
+/// The half of a connection that sends messages.
 pub(super) enum Writer {
     Unix(OwnedWriteHalf),
     Tls(WriteHalf<TlsStream<TcpStream>>),
@@ -40,7 +40,7 @@ pub(super) async fn connect(
     address: &Address,
     ca_file: Option<&Path>,
 ) -> io::Result<(Reader, Writer)> {
-    let (stream, mouth): (Box<dyn AsyncRead + Send + Unpin>, _) = match address {
+    let (stream, writer): (Box<dyn AsyncRead + Send + Unpin>, _) = match address {
         Address::Unix(path) => {
             let (read, write) = UnixStream::connect(path).await?.into_split();
             (Box::new(read), Writer::Unix(write))
@@ -55,7 +55,7 @@ pub(super) async fn connect(
         }
     };
     let decoder = Decoder::default();
-    Ok((Reader { stream, decoder }, mouth))
+    Ok((Reader { stream, decoder }, writer))
 }
 
 fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
@@ -81,12 +81,12 @@ fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
 }
 
 impl Reader {
-    /// The next word. Cancelled, nothing is lost.
+    /// Receives the next message. Cancelled, it loses nothing.
     pub(super) async fn next(&mut self) -> io::Result<ToClient> {
         let mut buffer = [0; READ];
         loop {
-            if let Some(word) = self.decoder.word().map_err(io::Error::other)? {
-                return Ok(word);
+            if let Some(message) = self.decoder.word().map_err(io::Error::other)? {
+                return Ok(message);
             }
             match self.stream.read(&mut buffer).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -97,17 +97,17 @@ impl Reader {
 }
 
 impl Writer {
-    pub(super) async fn say(&mut self, word: &ToNode) -> io::Result<()> {
-        let frame = frame::encode(word).map_err(io::Error::other)?;
+    pub(super) async fn send(&mut self, message: &ToNode) -> io::Result<()> {
+        let frame = frame::encode(message).map_err(io::Error::other)?;
         match self {
             Self::Unix(stream) => stream.write_all(&frame).await,
             Self::Tls(stream) => write(stream, &frame).await,
         }
     }
 
-    /// Sends a process along. Nodes on other machines do not see processes, and are told nothing. Returns
-    /// whether the node will answer.
-    pub(super) async fn hand(&mut self, process: BorrowedFd<'_>) -> io::Result<bool> {
+    /// Sends the descriptor of a process. A node on another machine cannot watch it, and receives nothing.
+    /// Returns whether the node will reply.
+    pub(super) async fn send_process(&mut self, process: BorrowedFd<'_>) -> io::Result<bool> {
         let Self::Unix(stream) = self else {
             return Ok(false);
         };
@@ -116,7 +116,7 @@ impl Writer {
         let sent = socket
             .async_io(Interest::WRITABLE, || send(socket.as_fd(), &frame, process))
             .await?;
-        // What is left of the few bytes goes without it.
+        // The rest of the frame goes without the descriptor.
         stream
             .write_all(frame.get(sent..).unwrap_or_default())
             .await?;
@@ -131,10 +131,10 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Resu
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], process: BorrowedFd<'_>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut along = SendAncillaryBuffer::new(&mut space);
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let processes = [process];
-    along.push(SendAncillaryMessage::ScmRights(&processes));
+    ancillary.push(SendAncillaryMessage::ScmRights(&processes));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut along, flags)?;
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
     Ok(sent)
 }

@@ -3,21 +3,24 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::super::active_lease::ActiveLease;
+use super::super::lease::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
-use crate::store::{BoxFuture, ForwardingStore, Key, MemoryStore, Reply, Request, Shard, Store};
+use crate::store::{
+    ClientInfo, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard, Store,
+    WakeupMode,
+};
 use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
-pub(super) struct NotingStore {
+pub(super) struct RecordingStore {
     inner: MemoryStore,
     clock: Arc<dyn Clock>,
     faults: bool,
@@ -37,7 +40,7 @@ struct Noted {
     wrong: Option<&'static str>,
 }
 
-impl NotingStore {
+impl RecordingStore {
     pub(super) fn new(clock: Arc<dyn Clock>, faults: bool) -> Arc<Self> {
         Arc::new(Self {
             inner: MemoryStore::with_clock(Arc::clone(&clock)),
@@ -164,7 +167,7 @@ impl NotingStore {
 
 /// Renewals that are under way, until they are answered or given up.
 struct UnderWay<'a> {
-    store: &'a NotingStore,
+    store: &'a RecordingStore,
     renewals: Vec<LeaseId>,
 }
 
@@ -183,11 +186,7 @@ fn renewed(op: Op) -> Option<LeaseId> {
     }
 }
 
-impl ForwardingStore for NotingStore {
-    fn inner(&self) -> &dyn Store {
-        &self.inner
-    }
-
+impl Store for RecordingStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_noted(batch))
     }
@@ -195,9 +194,39 @@ impl ForwardingStore for NotingStore {
     fn shard(&self, key: &Key) -> Shard {
         Shard(u32::from(key.name.as_str() == "0"))
     }
+
+    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
+        self.inner.listen(space, client, listener);
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.inner.forget(client);
+    }
+
+    fn wakeup_mode(&self) -> WakeupMode {
+        self.inner.wakeup_mode()
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner.inspect(key)
+    }
+
+    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.inner.list(space)
+    }
+
+    fn announce<'a>(
+        &'a self,
+        space: &'a Keyspace,
+        client: ClientId,
+        about: &'a ClientInfo,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.announce(space, client, about, ttl)
+    }
 }
 
-impl fmt::Display for NotingStore {
+impl fmt::Display for RecordingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("noting:")
     }

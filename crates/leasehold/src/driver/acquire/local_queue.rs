@@ -1,9 +1,9 @@
 //! The queues of this process: for each name the tasks that wait for it, first come first served.
 //!
-//! At most one task at a time is at the *head* of a queue: it asks the store, or its lease holds the
-//! lock. A [`Head`] is that right. Whoever drops it passes it on to the next in queue, so no way out
-//! of a function, no cancelled future and no panic can forget those who wait. A queue exists exactly
-//! as long as its head does.
+//! At most one task at a time is at the *head* of a queue: it sends requests to the store, or its lease holds
+//! the lock. A [`Head`] is that right. A head that is dropped passes on to the next task, so no way out of a
+//! function, no cancelled future and no panic can forget the waiting tasks. A queue exists exactly as long
+//! as its head.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::sync::{Mutex, MutexGuard, lock, may_switch};
+use super::super::sync::{Mutex, MutexGuard, lock, may_switch};
 
-/// What queues are made of.
+/// The types of a kind of queues.
 pub(crate) trait QueueKind: Sized {
     /// What a queue is for.
     type Key: Clone + Eq + Hash;
     /// What is known of a task that waits.
     type Info;
-    /// What the head is busy with.
+    /// What the head does.
     type HeadState: Clone;
     /// What a task gets when its turn comes: the head, in one form or another.
     type Turn: From<Head<Self>>;
@@ -35,44 +35,44 @@ struct Table<L: QueueKind> {
 }
 
 struct Queue<L: QueueKind> {
-    busy: Option<L::HeadState>,
+    head: Option<L::HeadState>,
     #[expect(
         clippy::box_collection,
-        reason = "nobody waits in most queues, of maybe a million"
+        reason = "most queues, of which there may be a million, are empty"
     )]
     waiting: Option<Box<BTreeMap<u64, Waiter<L>>>>,
 }
 
-/// The place at the head of a queue.
+/// The right to be at the head of a queue.
 pub(crate) struct Head<L: QueueKind> {
     queues: LocalQueues<L>,
     /// `None` once it was passed on.
     key: Option<L::Key>,
 }
 
-/// A place further back. Whoever drops it leaves the queue.
+/// A task that waits in a queue. Dropped, it leaves the queue.
 pub(crate) struct QueuedTask<L: QueueKind> {
     queues: LocalQueues<L>,
     key: L::Key,
-    ticket: u64,
+    pub(in super::super) ticket: u64,
     turn: Option<oneshot::Receiver<L::Turn>>,
 }
 
 /// A task that was taken out of its queue to get its turn.
 pub(crate) struct Waiter<L: QueueKind> {
-    pub(crate) about: L::Info,
+    pub(crate) info: L::Info,
     turn: oneshot::Sender<L::Turn>,
 }
 
-/// Where a task stands that came to a queue.
+/// The position of a task that entered a queue.
 pub(crate) enum Entry<L: QueueKind> {
     Head(Head<L>),
     QueuedTask(QueuedTask<L>),
 }
 
 impl<L: QueueKind> LocalQueues<L> {
-    /// Goes to the head if nobody is there, else to the end.
-    pub(crate) fn enter(&self, key: &L::Key, about: L::Info) -> Entry<L> {
+    /// Joins a queue: at its head if nobody is there, else at its end.
+    pub(crate) fn enter(&self, key: &L::Key, info: L::Info) -> Entry<L> {
         let mut table = self.table();
         let ticket = table.tickets;
         let Some(queue) = table.queues.get_mut(key) else {
@@ -80,7 +80,7 @@ impl<L: QueueKind> LocalQueues<L> {
         };
         let (turn, receiver) = oneshot::channel();
         let waiting = queue.waiting.get_or_insert_default();
-        waiting.insert(ticket, Waiter { about, turn });
+        waiting.insert(ticket, Waiter { info, turn });
         table.tickets += 1;
         Entry::QueuedTask(QueuedTask {
             queues: self.clone(),
@@ -90,42 +90,42 @@ impl<L: QueueKind> LocalQueues<L> {
         })
     }
 
-    /// Goes to the head if nobody is there.
+    /// Joins a queue at its head if nobody is there.
     pub(crate) fn enter_front(&self, key: &L::Key) -> Option<Head<L>> {
         let table = self.table();
         (!table.queues.contains_key(key)).then(|| self.open(table, key))
     }
 
-    /// Whether anybody is at the head of a queue.
+    /// Whether there is a queue, and so a task at its head.
     pub(crate) fn is_open(&self, key: &L::Key) -> bool {
         self.table().queues.contains_key(key)
     }
 
-    /// What the head of a queue is busy with, if somebody is there and has said so.
-    pub(crate) fn busy(&self, key: &L::Key) -> Option<L::HeadState> {
-        self.table().queues.get(key)?.busy.clone()
+    /// The state of the head of a queue, if there is one and it has set its state.
+    pub(crate) fn head_state(&self, key: &L::Key) -> Option<L::HeadState> {
+        self.table().queues.get(key)?.head.clone()
     }
 
-    /// What the heads of those names are busy with that are asked for.
-    pub(crate) fn all_busy(&self, asked_for: impl Fn(&L::Key) -> bool) -> Vec<L::HeadState> {
+    /// The states of the heads of all queues that `concerns` selects.
+    pub(crate) fn head_states(&self, concerns: impl Fn(&L::Key) -> bool) -> Vec<L::HeadState> {
         let table = self.table();
-        let queues = table.queues.iter().filter(|(key, _)| asked_for(key));
-        queues.filter_map(|(_, queue)| queue.busy.clone()).collect()
+        let queues = table.queues.iter().filter(|(key, _)| concerns(key));
+        queues.filter_map(|(_, queue)| queue.head.clone()).collect()
     }
 
-    /// Ends all waiting: those who wait get no turn, and leave.
+    /// Ends all waiting: the tasks in the queues get no turn, and leave.
     pub(crate) fn close(&self) {
-        let left: Vec<_> = {
+        let waiting: Vec<_> = {
             let mut table = self.table();
             let queues = table.queues.values_mut();
             queues.map(|queue| queue.waiting.take()).collect()
         };
-        drop(left);
+        drop(waiting);
     }
 
     fn open(&self, mut table: MutexGuard<'_, Table<L>>, key: &L::Key) -> Head<L> {
         let queue = Queue {
-            busy: None,
+            head: None,
             waiting: None,
         };
         table.queues.insert(key.clone(), queue);
@@ -141,21 +141,25 @@ impl<L: QueueKind> LocalQueues<L> {
 }
 
 impl<L: QueueKind> Queue<L> {
-    fn is_awaited(&self) -> bool {
+    fn is_followed(&self) -> bool {
         let waiting = self.waiting.as_ref();
         waiting.is_some_and(|waiting| !waiting.is_empty())
     }
 }
 
 impl<L: QueueKind> Head<L> {
-    /// Says what it is busy with, and learns whether anybody waits behind it.
-    pub(crate) fn set_busy(&self, busy: L::HeadState) -> bool {
+    /// Sets its state, and answers the one before.
+    pub(crate) fn set_state(&self, state: L::HeadState) -> Option<L::HeadState> {
         let mut table = self.queues.table();
-        let Some(queue) = self.key.as_ref().and_then(|key| table.queues.get_mut(key)) else {
-            return false;
-        };
-        queue.busy = Some(busy);
-        queue.is_awaited()
+        let queue = table.queues.get_mut(self.key.as_ref()?)?;
+        queue.head.replace(state)
+    }
+
+    /// Whether tasks wait behind it.
+    pub(crate) fn is_followed(&self) -> bool {
+        let table = self.queues.table();
+        let queue = self.key.as_ref().and_then(|key| table.queues.get(key));
+        queue.is_some_and(Queue::is_followed)
     }
 
     /// Takes the next task out of the queue, if there is one and it suits.
@@ -163,15 +167,15 @@ impl<L: QueueKind> Head<L> {
         let mut table = self.queues.table();
         let queue = table.queues.get_mut(self.key.as_ref()?)?;
         let first = queue.waiting.as_mut()?.first_entry()?;
-        suits(&first.get().about).then(|| first.remove())
+        suits(&first.get().info).then(|| first.remove())
     }
 
-    /// Takes the next task out of the queue. `busy` is told whether still others wait, and says what the
-    /// head is busy with from then on; if nothing, what it was last stands. `None`: nobody waits, and
-    /// the queue is closed.
+    /// Takes the next task out of the queue. `state` answers the state of the head from then on, by the info
+    /// of that task and whether still others wait; `None` keeps the state. `None`: nobody waits, and the
+    /// queue is removed.
     pub(crate) fn next(
         mut self,
-        busy: impl FnOnce(&L::Info, bool) -> Option<L::HeadState>,
+        state: impl FnOnce(&L::Info, bool) -> Option<L::HeadState>,
     ) -> Option<(Self, Waiter<L>)> {
         let key = self.key.take()?;
         let next = {
@@ -185,8 +189,8 @@ impl<L: QueueKind> Head<L> {
                 table.queues.remove(&key);
                 return None;
             };
-            if let Some(busy) = busy(&next.about, queue.is_awaited()) {
-                queue.busy = Some(busy);
+            if let Some(state) = state(&next.info, queue.is_followed()) {
+                queue.head = Some(state);
             }
             next
         };
@@ -205,14 +209,14 @@ impl<L: QueueKind> Drop for Head<L> {
             key: Some(key),
         };
         if let Some((head, next)) = head.next(|_, _| None) {
-            // One that has left in this moment drops it again, and so it goes on to the next.
+            // A task that has left in this moment drops it again, and so it goes on to the next.
             drop(next.give(head.into()));
         }
     }
 }
 
 impl<L: QueueKind> Waiter<L> {
-    /// Gives the task its turn. It comes back if the task has left.
+    /// Gives the task its turn. Answers the turn if the task has left.
     pub(crate) fn give(self, turn: L::Turn) -> Result<(), L::Turn> {
         may_switch();
         self.turn.send(turn)
@@ -220,7 +224,7 @@ impl<L: QueueKind> Waiter<L> {
 }
 
 impl<L: QueueKind> QueuedTask<L> {
-    /// Waits for the turn. `None` only after a turn was had, or when all waiting is ended.
+    /// Waits for the turn. `None` only after that, or when all waiting is ended.
     pub(crate) async fn turn(&mut self) -> Option<L::Turn> {
         let turn = self.turn.as_mut()?.await;
         self.turn = None;
@@ -233,9 +237,9 @@ impl<L: QueueKind> Drop for QueuedTask<L> {
         if self.turn.is_some() {
             let mut table = self.queues.table();
             let queue = table.queues.get_mut(&self.key);
-            let left = queue.and_then(|queue| queue.waiting.as_mut()?.remove(&self.ticket));
-            drop((table, left));
-            // If it was not there any more, its turn is dropped with the receiver and passed on.
+            let waiter = queue.and_then(|queue| queue.waiting.as_mut()?.remove(&self.ticket));
+            drop((table, waiter));
+            // If it was not there any more, its turn is dropped with the receiver, and passes on.
         }
     }
 }
@@ -269,6 +273,3 @@ impl<L: QueueKind> fmt::Debug for Head<L> {
         f.debug_struct("Head").finish_non_exhaustive()
     }
 }
-
-#[cfg(all(test, feature = "__shuttle"))]
-mod model;

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use leasehold_core::{Instant, Op, Ttl};
 
-use super::super::active_lease::ActiveLease;
+use super::super::context::Context;
+use super::super::lease::active_lease::ActiveLease;
 use super::super::sync::report;
 use super::Shared;
 use super::shard_limiter::ShardLimiter;
 use crate::store::{Reply, Request};
 
-/// Leases that are due. Dropped at any point, also by a panic of the store's, the renewals that have
-/// no answer have failed, and are tried again.
+/// Leases that are due. When it is dropped at any point, also by a panic of the store, the renewals without
+/// a reply have failed, and are retried.
 pub(super) struct Batch {
     shared: Arc<Shared>,
     leases: Vec<Arc<ActiveLease>>,
@@ -21,7 +22,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty batch.
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -30,13 +31,13 @@ impl Batch {
         }
     }
 
-    /// Takes in a lease that was due at `due`.
-    pub(super) fn push(&mut self, held: Arc<ActiveLease>, due: Instant) {
-        self.leases.push(held);
+    /// Adds a lease that was due at `due`.
+    pub(super) fn push(&mut self, lease: Arc<ActiveLease>, due: Instant) {
+        self.leases.push(lease);
         self.due = self.due.min(due);
     }
 
-    /// Takes out the first leases, at most so many.
+    /// Splits off the first leases, at most so many.
     pub(super) fn split_off_front(&mut self, max: usize) -> Self {
         let rest = self.leases.split_off(max.min(self.leases.len()));
         Self {
@@ -50,17 +51,17 @@ impl Batch {
         self.leases.len()
     }
 
-    /// Sends the renewals when it is their turn, and takes in what is answered.
+    /// Sends the renewals when the limiter permits, and takes in the replies.
     pub(super) async fn renew(mut self, limiter: Arc<ShardLimiter>) {
-        let turn = limiter.turn().await;
+        let permit = limiter.acquire().await;
         let (requests, end) = self.begin();
         if requests.is_empty() {
             return;
         }
         let ttls: Vec<_> = requests.iter().map(ttl).collect();
-        let Shared { store, clock, .. } = &*Arc::clone(&self.shared);
+        let Context { store, clock, .. } = &Arc::clone(&self.shared).context;
         let sent = clock.now();
-        // A store that never answers must not keep its limiter, nor a release that waits for this.
+        // A store that never answers must not keep the permit, nor a release that waits for this renewal.
         let replies = tokio::select! {
             biased;
             replies = store.apply(requests) => replies,
@@ -68,19 +69,19 @@ impl Batch {
         };
         let now = clock.now();
         limiter.answered(ttls.len(), now.since(sent));
-        drop(turn);
-        self.answered(&ttls, &replies, sent, now);
+        drop(permit);
+        self.handle_replies(&ttls, &replies, sent, now);
         report(|| count(ttls.len(), &replies, sent.since(self.due)));
     }
 
-    /// The requests, without those of leases that were released or lost while they waited, and when
-    /// none of them is of use any more.
+    /// The requests, without those of leases that were released or lost while they waited, and until when a
+    /// reply is of use.
     fn begin(&mut self) -> (Vec<Request>, Instant) {
-        let now = self.shared.clock.now();
+        let now = self.shared.context.clock.now();
         let mut requests = Vec::with_capacity(self.leases.len());
         let mut last = now;
-        self.leases.retain(|held| {
-            let Some((request, end)) = held.begin_renewal(now) else {
+        self.leases.retain(|lease| {
+            let Some((request, end)) = lease.begin_renewal(now) else {
                 return false;
             };
             requests.push(request);
@@ -90,12 +91,12 @@ impl Batch {
         (requests, last)
     }
 
-    fn answered(&mut self, ttls: &[Ttl], replies: &[Reply], sent: Instant, now: Instant) {
+    fn handle_replies(&mut self, ttls: &[Ttl], replies: &[Reply], sent: Instant, now: Instant) {
         let answered = self.leases.len().min(replies.len());
-        let answers = ttls.iter().zip(replies);
-        for (held, (ttl, reply)) in self.leases.drain(..answered).zip(answers) {
-            held.renewal_answered(reply, sent, *ttl, now);
-            self.shared.revisit(&held, now);
+        let replies = ttls.iter().zip(replies);
+        for (lease, (ttl, reply)) in self.leases.drain(..answered).zip(replies) {
+            lease.handle_renewal(reply, sent, *ttl, now);
+            self.shared.reschedule(&lease, now);
         }
     }
 }
@@ -106,12 +107,12 @@ impl Drop for Batch {
             return;
         }
         // A second panic here would end the process.
-        let clock = AssertUnwindSafe(&self.shared.clock);
+        let clock = AssertUnwindSafe(&self.shared.context.clock);
         let now = catch_unwind(|| clock.now()).unwrap_or(self.due);
         let given_up = catch_unwind(AssertUnwindSafe(|| {
-            for held in self.leases.drain(..) {
-                held.renewal_given_up(now);
-                self.shared.revisit(&held, now);
+            for lease in self.leases.drain(..) {
+                lease.renewal_given_up(now);
+                self.shared.reschedule(&lease, now);
             }
         }));
         drop(given_up);

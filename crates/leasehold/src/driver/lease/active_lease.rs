@@ -2,16 +2,17 @@
 
 use std::sync::atomic::AtomicU64;
 
+use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Action, Cause, Chain, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, StateKind, Term,
-    Token, Ttl,
+    Action, Cause, Chain, Handoff, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, StateKind,
+    Term, Token, Ttl,
 };
 use tokio::sync::Notify;
 
-use super::clock::Clock;
-use super::contender::MutexQueues;
-use super::local_queue::Head;
-use super::sync::{Mutex, MutexGuard, lock, report};
+use super::super::MutexQueues;
+use super::super::acquire::local_queue::Head;
+use super::super::clock::Clock;
+use super::super::sync::{Mutex, MutexGuard, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 
@@ -21,82 +22,84 @@ pub(crate) struct ActiveLease {
     pub(crate) id: LeaseId,
     /// The first of the tokens reserved for it.
     pub(crate) first: Token,
-    /// The instant at which the renewer looks at it; 0: it does not. Changed by the renewer only.
-    pub(super) scheduled: AtomicU64,
-    /// Who must have its renewals before they count. Locked by itself, and inside of `inner`.
+    /// When the renewer polls it, as nanoseconds; 0: never. Changed by the renewer only.
+    pub(in super::super) scheduled: AtomicU64,
+    /// The replicas that must acknowledge its renewals. Locked by itself, and inside of `inner`.
     durability: Mutex<Durability>,
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
-/// What changes while it is held.
+/// What changes while the lease is held.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,
-    /// Until when a request of this id that was never answered could still run.
+    /// Until when a request of this id that was never answered can still be applied.
     late_release: Option<Instant>,
-    /// The head of the line of its name. It goes on to the next when the lease is released or lost.
+    /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
     pub(crate) head: Option<Head<MutexQueues>>,
-    /// Whether a renewal is on its way to the store or back.
+    /// Whether a renewal is in flight.
     renewing: bool,
-    /// How many nodes of the watchdog look after it.
+    /// How many nodes of the watchdog have the lease registered.
     #[cfg(feature = "watchdog")]
-    watchers: u16,
-    /// The state that was last reported.
-    seen: StateKind,
+    watchdogs: u16,
+    /// The state that was reported last.
+    reported: StateKind,
 }
 
 impl Inner {
-    /// The state if it is of another kind than before.
-    fn look(&mut self, now: Instant) -> Option<StateKind> {
+    /// The state, if it is of another kind than the one that was reported last.
+    fn change_of_state(&mut self, now: Instant) -> Option<StateKind> {
         let kind = self.lease.state(now).kind();
-        let new = kind != self.seen;
-        self.seen = kind;
-        new.then_some(kind)
+        let changed = kind != self.reported;
+        self.reported = kind;
+        changed.then_some(kind)
     }
 }
 
 impl ActiveLease {
+    /// A lease that was granted at `now`.
     pub(crate) fn new(
         key: Key,
-        id: LeaseId,
-        late_release: Option<Instant>,
-        lease: Lease,
-        chain: Chain,
+        granted: GrantedLease,
+        durability: Durability,
+        handoff: Handoff,
+        now: Instant,
     ) -> Self {
+        let chain = Chain::new(handoff, granted.first, granted.tokens, now);
         Self {
             key,
-            id,
-            first: chain.token(),
+            id: granted.id,
+            first: granted.first,
             scheduled: AtomicU64::new(0),
-            durability: Mutex::new(Durability::None),
+            durability: Mutex::new(durability),
             inner: Mutex::new(Inner {
-                lease,
+                lease: granted.lease,
                 chain,
-                late_release,
+                late_release: granted.late_release,
                 head: None,
                 renewing: false,
                 #[cfg(feature = "watchdog")]
-                watchers: 0,
-                seen: StateKind::Held,
+                watchdogs: 0,
+                reported: StateKind::Held,
             }),
             changed: Notify::new(),
         }
     }
 
-    /// Who must have its renewals before they count.
+    /// The replicas that must acknowledge its renewals.
     pub(crate) fn durability(&self) -> Durability {
         *lock(&self.durability)
     }
 
-    /// From now on at least these must.
+    /// Makes the durability at least as strict as this one.
     pub(crate) fn strengthen(&self, durability: Durability) {
         let mut own = lock(&self.durability);
         *own = own.or_stricter(durability);
     }
 
-    /// Until when a request of this id that was never answered could still run.
+    /// Until when a request of this id that was never answered can still be applied.
     pub(crate) fn late_release(&self) -> Option<Instant> {
         self.lock().late_release
     }
@@ -105,35 +108,35 @@ impl ActiveLease {
         lock(&self.inner)
     }
 
-    /// Changes the lease, tells those who watch it, and reports what must be known.
+    /// Changes the lease, wakes those who wait for a change, and reports a change of state.
     fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let (answer, news) = self.change_quietly(now, change);
-        if let Some(kind) = news {
+        let (result, changed) = self.change_unreported(now, change);
+        if let Some(kind) = changed {
             self.report(kind);
         }
-        answer
+        result
     }
 
-    /// Changes the lease and tells those who watch it. Once it is lost, the next in line contends
-    /// anew, whether the holder has noticed or not. Answers what is to be reported, too.
-    fn change_quietly<T>(
+    /// Changes the lease, and wakes those who wait for a change. Once it is lost, the next task in the queue
+    /// contends anew, whether the holder has noticed or not. Answers the change of state to be reported, too.
+    fn change_unreported<T>(
         &self,
         now: Instant,
         change: impl FnOnce(&mut Inner) -> T,
     ) -> (T, Option<StateKind>) {
         let mut inner = self.lock();
-        let answer = change(&mut inner);
-        let news = inner.look(now);
-        let lost = matches!(inner.seen, StateKind::Lost(_));
+        let result = change(&mut inner);
+        let changed = inner.change_of_state(now);
+        let lost = matches!(inner.reported, StateKind::Lost(_));
         let head = if lost { inner.head.take() } else { None };
         drop(inner);
         self.changed.notify_waiters();
         drop(head);
-        (answer, news)
+        (result, changed)
     }
 
     /// Logs and counts a change of state.
-    pub(super) fn report(&self, kind: StateKind) {
+    pub(in super::super) fn report(&self, kind: StateKind) {
         report(|| {
             let (lock, lease) = (self.key.name.as_str(), self.id);
             match kind {
@@ -164,7 +167,7 @@ impl ActiveLease {
         clock: &dyn Clock,
     ) -> State {
         loop {
-            // Listen first, look second: no change can fall between.
+            // Subscribed before the state is read: no change falls between.
             let changed = self.changed.notified();
             let now = clock.now();
             let (state, next) = {
@@ -178,57 +181,60 @@ impl ActiveLease {
                 return state;
             }
             match next {
-                // The timer is this waiter's own: it is told in time even if nothing else runs.
+                // Each waiter has a timer of its own, which does not depend on the renewer.
                 Some(next) => tokio::select! {
                     () = changed => {}
                     () = clock.sleep_until(next) => {}
                 },
-                // For an answer, or for nothing any more.
+                // Only a reply changes the state, or nothing any more.
                 None => changed.await,
             }
         }
     }
 
-    /// Tells the lease the time, that wanted to be told at `due`. Answers what to do, when to look again,
-    /// and what to report.
-    pub(super) fn poll(
+    /// Polls the lease, which was due at `due`. Answers what to do, when to poll next, and the change of
+    /// state to be reported.
+    pub(in super::super) fn poll(
         &self,
         due: Instant,
         now: Instant,
     ) -> (Action, Option<Instant>, Option<StateKind>) {
-        let ((action, next), news) = self.change_quietly(now, |inner| {
+        let ((action, next), changed) = self.change_unreported(now, |inner| {
             if now.since(due) >= inner.lease.late() {
                 inner.lease.wake(now);
             }
             let action = inner.lease.poll(now);
             (action, inner.lease.next_event(now))
         });
-        (action, next, news)
+        (action, next, changed)
     }
 
-    /// When to look at the lease next, and what to report. `None`: never, it is lost.
-    pub(super) fn next_event(&self, now: Instant) -> (Option<Instant>, Option<StateKind>) {
-        self.change_quietly(now, |inner| inner.lease.next_event(now))
+    /// When to poll the lease next, and the change of state to be reported. `None`: never, it is lost.
+    pub(in super::super) fn next_event(
+        &self,
+        now: Instant,
+    ) -> (Option<Instant>, Option<StateKind>) {
+        self.change_unreported(now, |inner| inner.lease.next_event(now))
     }
 
     pub(crate) fn lose(&self, cause: Cause, now: Instant) {
         self.change(now, |inner| inner.lease.lose(cause));
     }
 
-    /// A node of the watchdog looks after the lease from now on, or does not any more.
+    /// A node of the watchdog has registered the lease, or has not any more.
     #[cfg(feature = "watchdog")]
-    pub(super) fn watched_by(&self, more: bool, now: Instant) {
+    pub(in super::super) fn set_watched(&self, more: bool, now: Instant) {
         self.change(now, |inner| {
-            inner.watchers = match more {
-                true => inner.watchers.saturating_add(1),
-                false => inner.watchers.saturating_sub(1),
+            inner.watchdogs = match more {
+                true => inner.watchdogs.saturating_add(1),
+                false => inner.watchdogs.saturating_sub(1),
             };
-            let watched = inner.watchers > 0;
+            let watched = inner.watchdogs > 0;
             inner.lease.watch(watched, now);
         });
     }
 
-    /// The store hinted that the lease may be over.
+    /// The store hinted that the lease may be lost.
     pub(crate) fn check(&self, now: Instant) {
         self.change(now, |inner| inner.lease.check(now));
     }
@@ -238,9 +244,9 @@ impl ActiveLease {
         self.change(now, |inner| inner.lease.interrupted(now));
     }
 
-    /// The renewal that is to be sent now, and when it is of no use any more. `None`: it was released
-    /// or lost in the meantime, and nothing is sent for it.
-    pub(super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
+    /// The renewal to send now, and until when its reply is of use. `None`: the lease was released or lost
+    /// meanwhile.
+    pub(in super::super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
         let mut inner = self.lock();
         let lease = &inner.lease;
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
@@ -253,7 +259,13 @@ impl ActiveLease {
     }
 
     /// Takes in the reply to a renewal.
-    pub(super) fn renewal_answered(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
+    pub(in super::super) fn handle_renewal(
+        &self,
+        reply: &Reply,
+        sent: Instant,
+        ttl: Ttl,
+        now: Instant,
+    ) {
         self.change(now, |inner| {
             inner.renewing = false;
             match reply {
@@ -275,15 +287,15 @@ impl ActiveLease {
     }
 
     /// A renewal was given up.
-    pub(super) fn renewal_given_up(&self, now: Instant) {
+    pub(in super::super) fn renewal_given_up(&self, now: Instant) {
         self.change(now, |inner| {
             inner.renewing = false;
             inner.lease.renewal_failed(now, Cause::Unreachable);
         });
     }
 
-    /// Waits until no renewal is on its way.
-    pub(super) async fn no_renewal(&self) {
+    /// Waits until no renewal is in flight.
+    pub(in super::super) async fn no_renewal(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.lock().renewing {
@@ -299,10 +311,16 @@ impl ActiveLease {
     }
 
     /// The store confirmed that a hold has entered.
-    pub(crate) fn entered(&self, hold: (HoldId, Term), sent: Instant, ttl: Ttl, now: Instant) {
+    pub(crate) fn entered(
+        &self,
+        (hold, term): (HoldId, Term),
+        sent: Instant,
+        ttl: Ttl,
+        now: Instant,
+    ) {
         self.change(now, |inner| {
             inner.lease.confirmed(sent, ttl, now);
-            inner.lease.holds_mut().set_term(hold.0, hold.1);
+            inner.lease.holds_mut().set_term(hold, term);
         });
     }
 
@@ -329,7 +347,7 @@ impl ActiveLease {
         }
     }
 
-    /// The term of a hold, for those that end by themselves.
+    /// When a hold ends by itself. `None`: it is renewed.
     pub(crate) fn fixed_end(&self, hold: HoldId) -> Option<Instant> {
         match self.lock().lease.holds().term(hold) {
             Some(Term::Fixed(end)) => Some(end),

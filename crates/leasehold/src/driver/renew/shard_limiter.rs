@@ -1,4 +1,4 @@
-//! The ways to the shards of a store: what happens on one does not concern the others.
+//! Limits the renewals in flight to each shard of a store. A slow shard does not delay the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold_core::Batching;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::super::Route;
+use super::super::context::Route;
 use super::super::sync::{Mutex, lock};
 
-/// How many batches may be under way to one shard: one that it works on, and one that comes next. More
-/// would keep it no busier, and others from getting a word in.
-const UNDER_WAY_MAX: usize = 2;
+/// How many batches may be in flight to one shard: one that it works on, and one that comes next. More would
+/// not keep it busier, and would delay other operations.
+const IN_FLIGHT_MAX: usize = 2;
 
 /// A limiter for each shard that was ever needed.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl ShardLimiters {
     }
 }
 
-/// The way to one shard.
+/// The limiter of one shard.
 #[derive(Debug)]
 pub(super) struct ShardLimiter {
     free: Semaphore,
@@ -34,25 +34,25 @@ pub(super) struct ShardLimiter {
 impl Default for ShardLimiter {
     fn default() -> Self {
         Self {
-            free: Semaphore::new(UNDER_WAY_MAX),
+            free: Semaphore::new(IN_FLIGHT_MAX),
             batching: Mutex::default(),
         }
     }
 }
 
 impl ShardLimiter {
-    /// How many leases each batch takes at most where so many are due.
+    /// How many leases a batch has at most if so many are due.
     pub(super) fn batch_max(&self, due: usize) -> usize {
         lock(&self.batching).size(due)
     }
 
-    /// Waits for the turn of a batch. It ends when what is answered is dropped.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+    /// Waits for the permit to send a batch.
+    pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
         self.free.acquire().await.ok()
     }
 
-    /// A batch of so many leases had its answer after this time.
+    /// A batch of so many leases was answered after this time.
     pub(super) fn answered(&self, leases: usize, took: Duration) {
         lock(&self.batching).answered(leases, took);
     }

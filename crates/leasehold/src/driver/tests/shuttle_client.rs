@@ -7,32 +7,33 @@
 //! is in doubt is asked about: if not, its holder waits for ever, which the checker reports as a
 //! deadlock.
 
-mod store;
-
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Cause, Chain, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Name, Policy, ScopeName,
-    State, Term, Token, TokenCount, Ttl,
+    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, LeaseOptions, Name, Policy,
+    ScopeName, State, Term, Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use self::store::NotingStore;
-use super::super::active_lease::ActiveLease;
-use super::super::contender::{Ask, Wait};
-use super::super::hold::{self, Hold};
+use super::super::acquire::{self, AcquireOptions, AcquireRequest, Wait};
+use super::super::lease::active_lease::ActiveLease;
+use super::super::lease::hold::Hold;
+use super::super::renew::Renewer;
 use super::super::sync::Runtime;
 use super::super::watchdog::WatchdogClient;
-use super::super::{Driver, Terms};
-use super::Renewer;
+use super::super::{Context as DriverContext, Driver, shutdown};
+use super::a_while;
+use super::recording_store::RecordingStore;
+use crate::Durability;
 use crate::clock::Clock;
-use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Key, Keyspace, Listener, Store};
+use crate::store::{ClientInfo, BoxFuture, Event, EventScope, Key, Keyspace, Listener, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -87,10 +88,9 @@ fn key(name: u8) -> Key {
     Keyspace::new(scope.clone(), scope).key(name)
 }
 
-async fn a_while() {
-    for _ in 0..thread_rng().gen_range(0..6) {
-        yield_now().await;
-    }
+fn context(store: &Arc<RecordingStore>, clock: &Arc<ModelClock>) -> DriverContext {
+    let store = Arc::clone(store) as Arc<dyn Store>;
+    DriverContext::new(store, Arc::clone(clock) as Arc<dyn Clock>, Runtime)
 }
 
 /// Ends the task of a renewer. The model checker would end it by a panic, which it survives.
@@ -121,18 +121,16 @@ async fn patiently<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F
 /// A whole client.
 struct World {
     clock: Arc<ModelClock>,
-    store: Arc<NotingStore>,
+    store: Arc<RecordingStore>,
     driver: Arc<Driver>,
 }
 
 impl World {
     fn new(faults: bool) -> Arc<Self> {
         let clock = Arc::new(ModelClock::default());
-        let store = NotingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
+        let store = RecordingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
         let driver = Driver::start(
-            Arc::clone(&store) as Arc<dyn Store>,
-            Arc::clone(&clock) as Arc<dyn Clock>,
-            Runtime,
+            context(&store, &clock),
             (CLIENT, key(0).space, ClientInfo::default()),
             NO_HANDOFF,
             WatchdogClient::default(),
@@ -145,18 +143,19 @@ impl World {
     }
 
     async fn acquire(&self, name: u8) -> Option<Hold> {
-        let policy = policy();
-        let terms = Terms {
-            policy,
+        let lease = LeaseOptions {
+            policy: policy(),
             fixed: None,
-            durability: crate::Durability::None,
         };
-        let ask = Ask {
+        let request = AcquireRequest {
             key: key(name),
-            terms,
+            options: AcquireOptions {
+                lease,
+                durability: Durability::None,
+            },
             wait: Wait::Forever,
         };
-        let mut acquiring = pin!(hold::acquire(&self.driver, None, &ask));
+        let mut acquiring = pin!(acquire::acquire(&self.driver, &request));
         let acquired = match thread_rng().gen_bool(0.4) {
             true => {
                 let polls = thread_rng().gen_range(0..12);
@@ -173,7 +172,7 @@ impl World {
         let Some(hold) = self.acquire(name).await else {
             return;
         };
-        let lease = hold.held.id;
+        let lease = hold.lease.id;
         self.store.in_hand(lease);
         a_while().await;
         if thread_rng().gen_bool(0.3) {
@@ -222,18 +221,18 @@ fn run_client(faults: bool) -> u64 {
         // One that is held still when the client is shut down, unless it is lost before.
         let kept = world.acquire(TASKS).await;
         if let Some(kept) = &kept {
-            world.store.in_hand(kept.held.id);
+            world.store.in_hand(kept.lease.id);
         }
         a_while().await;
-        world.driver.shut_down().await;
+        shutdown::shut_down(&world.driver).await;
         if let Some(kept) = &kept
             && kept.state() == State::Lost(Cause::Released)
         {
-            world.store.released(kept.held.id);
+            world.store.released(kept.lease.id);
         }
         // One that was lost before is released by its drop, as long as time goes on.
         drop(kept);
-        world.driver.shut_down().await;
+        shutdown::shut_down(&world.driver).await;
         world.store.all_given_back();
         a_while().await;
         time.abort();
@@ -271,20 +270,15 @@ enum Manners {
 /// A renewer and its leases, without a client around them.
 struct Bare {
     clock: Arc<ModelClock>,
-    store: Arc<NotingStore>,
+    store: Arc<RecordingStore>,
     renewer: Renewer,
 }
 
 impl Bare {
     fn new(faults: bool) -> Arc<Self> {
         let clock = Arc::new(ModelClock::default());
-        let store = NotingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
-        let renewer = Renewer::start(
-            Arc::clone(&store) as Arc<dyn Store>,
-            Arc::clone(&clock) as Arc<dyn Clock>,
-            &Runtime,
-            WatchdogClient::default(),
-        );
+        let store = RecordingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
+        let renewer = Renewer::start(&context(&store, &clock), &WatchdogClient::default());
         Arc::new(Self {
             clock,
             store,
@@ -300,8 +294,15 @@ impl Bare {
         let sent = self.clock.now();
         let first = Token::new(1).unwrap();
         let (lease, hold) = Lease::granted(policy(), policy().ttl, Term::Renewed, sent);
-        let chain = Chain::new(NO_HANDOFF, first, TokenCount::MIN, sent);
-        let held = ActiveLease::new(key(name), id, None, lease, chain);
+        let granted = GrantedLease {
+            id,
+            lease,
+            hold,
+            first,
+            tokens: TokenCount::MIN,
+            late_release: None,
+        };
+        let held = ActiveLease::new(key(name), granted, Durability::None, NO_HANDOFF, sent);
         self.store.grant(&held);
         self.store.in_hand(id);
         (Arc::new(held), hold)

@@ -1,0 +1,639 @@
+//! How a lease is acquired: from the first request to a grant, a refusal or a failure.
+//!
+//! [`Acquisition`] is a state machine without I/O. Its host sends the requests that [`Acquisition::poll`]
+//! returns, passes replies and notices in, and polls again after each of them and at
+//! [`Acquisition::next_timeout`].
+//!
+//! ```text
+//!              poll: Acquire              handle_reply: granted
+//!   waiting ------------------> in flight ----------------------> poll: Granted
+//!      ^ |                         |                                   ^
+//!      | |                         | refused, rejected or unknown      |
+//!      +-+-------------------------+                                   |
+//!        |           handle_notice: granted                            |
+//!        +-------------------------------------------------------------+
+//! ```
+//!
+//! * A request whose effect is unknown is repeated under the same lease id as long as the lease it asked
+//!   for could be valid. After that the id is abandoned: a delayed request may still be applied, with a
+//!   full ttl. So the id is released now, and [once more](LateRelease) after that time.
+//! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
+//!   since when it can be valid. Otherwise the store is asked.
+//! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
+//!   release of the old one.
+
+mod messages;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+pub use self::messages::{
+    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, LeaseOptions,
+};
+use crate::contention::{self, Backoff};
+use crate::holds::{HoldId, Term};
+use crate::id::LeaseId;
+use crate::lease::Lease;
+use crate::mutex::{Grant, Op, Outcome};
+use crate::queue;
+use crate::release::{AbandonedLease, LateRelease, ReleaseOrder};
+use crate::time::{self, Instant, StoreTime};
+use crate::token::{Token, TokenCount};
+
+/// The retry interval after the first refusal by a store that notifies nobody. It doubles up to
+/// [`POLL_MAX`].
+const POLL_MIN: Duration = Duration::from_millis(4);
+
+/// The longest retry interval at such a store.
+const POLL_MAX: Duration = Duration::from_millis(64);
+
+/// The acquisition of one lock, for one caller at a time.
+#[derive(Debug)]
+pub struct Acquisition {
+    options: AcquireOptions,
+    /// When the first request may be sent.
+    begins: Instant,
+    /// The lease id in use. `None`: the next request needs a new one.
+    attempt: Option<Attempt>,
+    in_flight: Option<InFlight>,
+    notices: Notices,
+    timers: Timers,
+    failing: Failing,
+    poll_interval: Duration,
+    backoff: Backoff,
+    /// What the next calls of `poll` return, in this order.
+    abandoned: Option<AbandonedLease>,
+    grant_expired: bool,
+    result: Option<AcquireAction>,
+    granted: bool,
+}
+
+/// One lease id on its way to a grant.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    lease: LeaseId,
+    tokens: TokenCount,
+    unknown: Option<Unknown>,
+    queued: Option<Queued>,
+    /// Whether the store may know the id.
+    known: bool,
+}
+
+/// When the first and the last request were sent whose effect is unknown.
+#[derive(Clone, Copy, Debug)]
+struct Unknown {
+    first: Instant,
+    last: Instant,
+}
+
+/// The last request that was answered with a place in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    sent: Instant,
+    /// The store's time of the reply.
+    replied: StoreTime,
+    shard: Option<u32>,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    sent: Instant,
+    /// The earlier requests whose effect is unknown.
+    earlier: Option<Unknown>,
+}
+
+/// What the store notified since the last request was sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Notices {
+    /// A grant, and when it was received.
+    grant: Option<(Grant, Instant)>,
+    interrupted: bool,
+    changed: bool,
+    /// Whether a change is a reason for a request.
+    follows_changes: bool,
+}
+
+/// A reason for a request at a later time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// The holder may have died, or the store may be reached again.
+    Retry,
+    /// The waiter before this one must have accepted its grant, or is dead.
+    NextInQueue,
+    /// The record was changed.
+    Changed,
+}
+
+/// The timers of an acquisition. Sending a request stops all of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timers([Option<Instant>; 3]);
+
+impl Timers {
+    fn set(&mut self, timer: Timer, at: Instant) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    const fn get(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.0.into_iter().flatten().min()
+    }
+}
+
+/// How the store has failed since it last answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failing {
+    since: Option<Instant>,
+    /// Since when the store has not named the end of the failure, either.
+    silent_since: Option<Instant>,
+}
+
+impl Acquisition {
+    /// An acquisition that begins now. `backoff` is that of earlier acquisitions of the lock, and may delay the
+    /// first request.
+    #[must_use]
+    pub fn new(options: AcquireOptions, mut backoff: Backoff, now: Instant) -> Self {
+        // A caller that does not wait sends its only request at once.
+        let pause = match options.wait && !options.idempotent {
+            true => backoff.pause(now),
+            false => Duration::ZERO,
+        };
+        let begins = now.after(pause);
+        let mut timers = Timers::default();
+        timers.set(Timer::Retry, begins);
+        Self {
+            options,
+            begins,
+            attempt: None,
+            in_flight: None,
+            notices: Notices::default(),
+            timers,
+            failing: Failing::default(),
+            poll_interval: POLL_MIN,
+            backoff,
+            abandoned: None,
+            grant_expired: false,
+            result: None,
+            granted: false,
+        }
+    }
+
+    /// The same acquisition for the next caller, with a new lease id: what is known of the store's
+    /// failures stays.
+    #[must_use]
+    pub fn successor(&self, options: AcquireOptions, now: Instant) -> Self {
+        Self {
+            failing: self.failing,
+            ..Self::new(options, self.backoff, now)
+        }
+    }
+
+    /// Names the lease id and the number of tokens for the next requests.
+    pub fn start(&mut self, lease: LeaseId, tokens: TokenCount) {
+        self.attempt = Some(Attempt {
+            lease,
+            tokens,
+            unknown: None,
+            queued: None,
+            known: false,
+        });
+    }
+
+    /// A caller that waits since `arrived` takes the acquisition over. Its first request is due at once, unless
+    /// the backoff delays it.
+    pub fn take_over(&mut self, arrived: Instant) {
+        let silent_since = &mut self.failing.silent_since;
+        *silent_since = silent_since.map(|since| since.max(arrived));
+        self.poll_interval = POLL_MIN;
+        if self.in_flight.is_none() {
+            self.timers.set(Timer::Retry, arrived.max(self.begins));
+        }
+    }
+
+    /// What the host does next. `shard` is the one that keeps the record at this moment.
+    ///
+    /// The result may change after each other call, and at [`Acquisition::next_timeout`].
+    #[must_use]
+    pub fn poll(&mut self, now: Instant, shard: u32) -> AcquireAction {
+        if let Some(abandoned) = self.abandoned.take() {
+            return AcquireAction::Release(abandoned);
+        }
+        if std::mem::take(&mut self.grant_expired) {
+            return AcquireAction::GrantExpired;
+        }
+        if let Some(result) = self.result.take() {
+            if let AcquireAction::Granted(_) = result {
+                self.hand_over();
+            }
+            return result;
+        }
+        if self.granted || self.in_flight.is_some() {
+            return AcquireAction::Wait;
+        }
+        let is_due = self.timers.next().is_some_and(|at| at <= now);
+        match self.notices.grant.take() {
+            Some((grant, received)) => {
+                if let Some(granted) = self.accept(grant, received, now, shard) {
+                    self.hand_over();
+                    return AcquireAction::Granted(granted);
+                }
+            }
+            None if is_due || self.notices.interrupted => {}
+            None => return AcquireAction::Wait,
+        }
+        match &self.attempt {
+            Some(attempt) => AcquireAction::Acquire(self.send(*attempt, now)),
+            None => AcquireAction::NewLease,
+        }
+    }
+
+    /// When to poll again without a reply or a notice. `None`: never.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let idle = self.in_flight.is_none() && !self.granted;
+        self.timers.next().filter(|_| idle)
+    }
+
+    /// When a timer expires. `None`: it is not set.
+    #[must_use]
+    pub const fn timer(&self, timer: Timer) -> Option<Instant> {
+        self.timers.get(timer)
+    }
+
+    /// Takes in the reply to the request in flight. `spread` is a random number from 0 to 1: clients that
+    /// are refused together do not retry together.
+    pub fn handle_reply(&mut self, reply: AcquireReply, now: Instant, spread: f64) {
+        let (Some(request), Some(attempt)) = (self.in_flight.take(), &mut self.attempt) else {
+            return;
+        };
+        if !matches!(reply, AcquireReply::Unknown(_)) {
+            // The effect of this request is known; that of earlier ones may still be unknown.
+            attempt.unknown = request.earlier;
+        }
+        match reply {
+            AcquireReply::Applied { outcome, .. } => match outcome {
+                Outcome::Granted { first } => self.handle_grant(request, first, now, spread),
+                Outcome::Refused { .. } => self.handle_refusal(request, reply, now, spread),
+                _ => self.result = Some(AcquireAction::Failed),
+            },
+            AcquireReply::Rejected(failure) => {
+                attempt.known = request.earlier.is_some() || attempt.queued.is_some();
+                if !self.options.idempotent {
+                    self.attempt = None;
+                }
+                self.handle_failure(request.sent, failure, now, spread);
+            }
+            AcquireReply::Unknown(failure) => {
+                self.change_lease();
+                self.handle_failure(request.sent, failure, now, spread);
+            }
+        }
+    }
+
+    /// Takes in a notice. Answers whether [`Acquisition::poll`] may have a new result.
+    ///
+    /// A grant must be of [`Acquisition::lease`].
+    pub fn handle_notice(&mut self, notice: AcquireNotice, now: Instant, spread: f64) -> bool {
+        match notice {
+            AcquireNotice::Granted(grant) => self.notices.grant = Some((grant, now)),
+            AcquireNotice::Next(ttl) => {
+                let ttl = ttl.as_duration();
+                self.timers
+                    .set(Timer::NextInQueue, now.after(ttl + time::drift(ttl)));
+            }
+            AcquireNotice::Changed => {
+                self.notices.changed = true;
+                self.follow_change(now, spread);
+                return self.notices.follows_changes;
+            }
+            AcquireNotice::Interrupted => self.notices.interrupted = true,
+        }
+        true
+    }
+
+    /// Gives the acquisition up. Answers what is to be released, once. Nothing, if the grant was polled.
+    #[must_use]
+    pub fn abandon(&mut self) -> Option<AbandonedLease> {
+        self.result = None;
+        let in_use = self.attempt.take_if(|attempt| attempt.known);
+        let in_use = in_use.map(|attempt| self.abandoned_lease(&attempt, ReleaseOrder::Behind));
+        self.abandoned.take().or(in_use)
+    }
+
+    /// The lease id in use.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.attempt.as_ref().map(|attempt| attempt.lease)
+    }
+
+    /// Its options.
+    #[must_use]
+    pub const fn options(&self) -> &AcquireOptions {
+        &self.options
+    }
+
+    /// How far requests for this lock are spread, after the replies so far.
+    #[must_use]
+    pub const fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+
+    /// Whether it has a place in the queue of the store and no request of unknown effect, so that another
+    /// caller can take it over.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        let attempt = self.attempt.as_ref();
+        attempt.is_some_and(|attempt| attempt.queued.is_some() && attempt.unknown.is_none())
+    }
+
+    /// Whether the store has not answered for a whole ttl, nor named the end of its failure.
+    #[must_use]
+    pub fn is_silent(&self, now: Instant) -> bool {
+        let ttl = self.options.lease.policy.ttl.as_duration();
+        let since = self.failing.silent_since;
+        since.is_some_and(|since| now.since(since) >= ttl)
+    }
+
+    /// Whether the store notified something since the last request that casts doubt on its grant.
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.notices.interrupted || self.notices.changed && self.notices.follows_changes
+    }
+
+    fn send(&mut self, attempt: Attempt, now: Instant) -> Op {
+        let earlier = attempt.unknown;
+        let first = earlier.map_or(now, |unknown| unknown.first);
+        self.attempt = Some(Attempt {
+            unknown: Some(Unknown { first, last: now }),
+            known: true,
+            ..attempt
+        });
+        self.in_flight = Some(InFlight { sent: now, earlier });
+        self.notices.interrupted = false;
+        self.notices.changed = false;
+        self.timers = Timers::default();
+        Op::Acquire {
+            lease: attempt.lease,
+            count: NonZeroU32::MIN,
+            ttl: self.options.lease.ttl(),
+            tokens: attempt.tokens,
+            wait: self.options.wait,
+        }
+    }
+
+    fn handle_grant(&mut self, request: InFlight, first: Token, now: Instant, spread: f64) {
+        let options = self.options.lease;
+        let term = options.term(request.sent);
+        let granted = Lease::granted(options.policy, options.ttl(), term, request.sent);
+        if let Some(granted) = self.finish(granted, first, now) {
+            self.result = Some(AcquireAction::Granted(granted));
+            if !self.options.idempotent {
+                self.backoff.won(now);
+            }
+        } else {
+            self.grant_expired = true;
+            self.abandon_attempt();
+            self.handle_failure(request.sent, Failure::Silent, now, spread);
+        }
+    }
+
+    fn handle_refusal(
+        &mut self,
+        request: InFlight,
+        reply: AcquireReply,
+        now: Instant,
+        spread: f64,
+    ) {
+        let AcquireReply::Applied {
+            outcome: Outcome::Refused { left, place },
+            now: replied,
+            shard,
+            notifies_changes,
+        } = reply
+        else {
+            return;
+        };
+        let Some(attempt) = &mut self.attempt else {
+            return;
+        };
+        let repeated = attempt.queued.is_some() || request.earlier.is_some();
+        // A repeated request may have been granted before. A grant that was notified by now came before or
+        // after the refusal; only the store's clock says which, and that may have been set back.
+        if repeated && self.notices.grant.take().is_some() {
+            self.notices.interrupted = true;
+        }
+        attempt.queued = place.map(|_| Queued {
+            sent: request.sent,
+            replied,
+            shard,
+        });
+        attempt.known = request.earlier.is_some() || place.is_some();
+        self.failing = Failing::default();
+        let round = now.since(request.sent);
+        let wait = self.wait_after_refusal(left, place, notifies_changes, (round, now), spread);
+        self.timers.set(Timer::Retry, now.after(wait));
+        // A change may have been notified before the refusal was read. If nobody holds the lock, the clients
+        // that were refused together release their parts, which changes the record without need.
+        self.notices.follows_changes = place.is_none() && !left.is_zero();
+        self.follow_change(now, spread);
+        self.change_lease();
+        if !self.options.wait {
+            self.result = Some(AcquireAction::Refused);
+        }
+    }
+
+    /// How long to wait after a refusal, if nothing is notified before.
+    fn wait_after_refusal(
+        &mut self,
+        left: Duration,
+        place: Option<u32>,
+        notifies_changes: bool,
+        (round, now): (Duration, Instant),
+        spread: f64,
+    ) -> Duration {
+        let ttl = self.options.lease.ttl();
+        if let Some(place) = place {
+            return contention::retry_in_queue_after(left, place, ttl);
+        }
+        if !notifies_changes {
+            let interval = left.min(self.poll_interval);
+            self.poll_interval = (self.poll_interval * 2).min(POLL_MAX);
+            return upper_half(interval, spread);
+        }
+        let expiry = contention::retry_in_queue_after(left, 0, ttl);
+        if self.options.idempotent {
+            return expiry;
+        }
+        // Several contenders have won a part each.
+        if left.is_zero() {
+            self.backoff.split(round, now);
+            return self.backoff.window().mul_f64(spread);
+        }
+        self.backoff.refused(round, now);
+        upper_half(expiry, spread)
+    }
+
+    /// The store did not answer, or refuses requests: whether to go on, and when.
+    fn handle_failure(&mut self, sent: Instant, failure: Failure, now: Instant, spread: f64) {
+        if failure == Failure::Permanent {
+            self.result = Some(AcquireAction::Failed);
+            return;
+        }
+        let ttl = self.options.lease.ttl();
+        let unknown = self.attempt.and_then(|attempt| attempt.unknown);
+        if unknown.is_some_and(|unknown| now >= time::deadline(unknown.first, ttl)) {
+            self.abandon_attempt();
+        }
+        let since = *self.failing.since.get_or_insert(sent);
+        let interval = upper_half(contention::retry_after(now.since(since)), spread);
+        let wait = match failure {
+            // A failure with a known end is waited for, however far that is. Not all clients that wait for
+            // the same end retry at once.
+            Failure::Until(left) => {
+                self.failing.silent_since = None;
+                interval.min(left + upper_half(POLL_MAX, spread))
+            }
+            _ => {
+                self.failing.silent_since.get_or_insert(sent);
+                interval
+            }
+        };
+        self.timers.set(Timer::Retry, now.after(wait));
+        // A connection that was lost is there again at the first retry.
+        let is_retry = since != sent;
+        let known_end = matches!(failure, Failure::Until(_));
+        let gives_up = !self.options.wait && (is_retry || known_end);
+        if gives_up || self.is_silent(now) {
+            self.result = Some(AcquireAction::Failed);
+        }
+    }
+
+    /// A change of the record is a reason for a request at a random time. A second change does not draw
+    /// another time: that would be an earlier one.
+    fn follow_change(&mut self, now: Instant, spread: f64) {
+        let Notices {
+            changed,
+            follows_changes,
+            ..
+        } = self.notices;
+        if changed && follows_changes && self.timers.get(Timer::Changed).is_none() {
+            let wait = self.backoff.window_after_change(now).mul_f64(spread);
+            self.timers.set(Timer::Changed, now.after(wait));
+        }
+    }
+
+    /// The lease of a grant that was notified. `None`: it is of no use.
+    fn accept(
+        &self,
+        grant: Grant,
+        received: Instant,
+        now: Instant,
+        shard: u32,
+    ) -> Option<GrantedLease> {
+        let Queued {
+            sent,
+            replied,
+            shard: clock,
+        } = self.attempt.as_ref()?.queued?;
+        // Another shard granted it, by another clock.
+        if clock != Some(shard) {
+            return None;
+        }
+        // Only the reply to a request shows that replicas have acknowledged it.
+        if self.options.replicated {
+            return None;
+        }
+        // Refused since: this process was stopped, and the grant has expired.
+        if grant.now < replied {
+            return None;
+        }
+        let LeaseOptions { policy, fixed } = self.options.lease;
+        // A fixed lease lasts for its whole ttl, while the grant lasts until the first renewal.
+        if fixed.is_some_and(|ttl| ttl > grant.ttl) {
+            return None;
+        }
+        let ttl = queue::acceptance(self.options.lease.ttl()).min(grant.ttl);
+        let times = time::granted(sent, replied.until(grant.now), received, ttl);
+        let term = match fixed {
+            Some(_) => Term::Fixed(times.1),
+            None => Term::Renewed,
+        };
+        let granted = Lease::accepted(policy, ttl, term, times);
+        self.finish(granted, grant.first, now)
+    }
+
+    /// The granted lease, unless it is lost already.
+    fn finish(
+        &self,
+        (lease, hold): (Lease, HoldId),
+        first: Token,
+        now: Instant,
+    ) -> Option<GrantedLease> {
+        if lease.state(now).is_lost() {
+            return None;
+        }
+        let attempt = self.attempt?;
+        Some(GrantedLease {
+            id: attempt.lease,
+            lease,
+            hold,
+            first,
+            tokens: attempt.tokens,
+            late_release: self.late_release(&attempt).map(|late| late.at),
+        })
+    }
+
+    /// The release of the lease is a matter of its holder from now on.
+    fn hand_over(&mut self) {
+        self.granted = true;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.known = false;
+        }
+    }
+
+    /// Abandons the lease id after each request, if the store does not accept another one of it.
+    fn change_lease(&mut self) {
+        if self.options.idempotent {
+            return;
+        }
+        if let Some(attempt) = self.attempt.take() {
+            self.abandoned = Some(self.abandoned_lease(&attempt, ReleaseOrder::Any));
+        }
+    }
+
+    /// Abandons a lease id that cannot become a lease any more.
+    fn abandon_attempt(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            self.abandoned = Some(self.abandoned_lease(&attempt, ReleaseOrder::Behind));
+            self.notices = Notices::default();
+        }
+    }
+
+    fn abandoned_lease(&self, attempt: &Attempt, order: ReleaseOrder) -> AbandonedLease {
+        AbandonedLease {
+            lease: attempt.lease,
+            ttl: self.options.lease.ttl(),
+            late: self.late_release(attempt),
+            order,
+        }
+    }
+
+    fn late_release(&self, attempt: &Attempt) -> Option<LateRelease> {
+        let ttl = self.options.lease.ttl().as_duration();
+        attempt.unknown.map(|unknown| LateRelease {
+            at: unknown.last.after(ttl),
+            single: unknown.first == unknown.last,
+        })
+    }
+}
+
+/// A random duration from half of `longest` to the whole of it.
+fn upper_half(longest: Duration, spread: f64) -> Duration {
+    longest.mul_f64(0.5 + spread / 2.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What goes into an acquisition, and what comes out.
+
+use std::time::Duration;
+
+#[cfg(doc)]
+use super::Acquisition;
+use crate::holds::{HoldId, Term};
+use crate::id::LeaseId;
+use crate::lease::Lease;
+use crate::mutex::{Grant, Op, Outcome};
+use crate::policy::Policy;
+use crate::release::AbandonedLease;
+use crate::time::{self, Instant, StoreTime, Ttl};
+use crate::token::{Token, TokenCount};
+
+/// How a lease is kept once it is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseOptions {
+    /// How a renewed lease is renewed.
+    pub policy: Policy,
+    /// The ttl of a fixed lease. `None`: the lease is renewed.
+    pub fixed: Option<Ttl>,
+}
+
+impl LeaseOptions {
+    /// The ttl that a request names.
+    #[must_use]
+    pub fn ttl(&self) -> Ttl {
+        self.fixed.unwrap_or(self.policy.ttl)
+    }
+
+    /// The term of a hold whose request is sent at `sent`.
+    #[must_use]
+    pub fn term(&self, sent: Instant) -> Term {
+        match self.fixed {
+            Some(ttl) => Term::Fixed(time::deadline(sent, ttl)),
+            None => Term::Renewed,
+        }
+    }
+}
+
+/// What an acquisition needs to know of its caller and its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcquireOptions {
+    /// How the lease is kept.
+    pub lease: LeaseOptions,
+    /// Whether the caller waits. If not, the first refusal is final, and so are most failures.
+    pub wait: bool,
+    /// Whether a grant counts only once replicas have acknowledged it.
+    pub replicated: bool,
+    /// Whether the store accepts repeated requests of one lease id.
+    pub idempotent: bool,
+}
+
+/// What the host does next.
+#[derive(Debug)]
+pub enum AcquireAction {
+    /// Nothing before [`Acquisition::next_timeout`], a reply or a notice.
+    Wait,
+    /// Name a new lease id by [`Acquisition::start`], and poll again.
+    NewLease,
+    /// Send this operation, and pass the reply to [`Acquisition::handle_reply`].
+    Acquire(Op),
+    /// Release an abandoned lease id, and poll again.
+    Release(AbandonedLease),
+    /// A grant came too late to be of use, which counts as a request without a reply. Poll again.
+    GrantExpired,
+    /// The lock is held: final.
+    Granted(GrantedLease),
+    /// Another client holds the lock, and the caller does not wait.
+    Refused,
+    /// The last failure is final for the caller.
+    Failed,
+}
+
+/// A lease that was granted.
+#[derive(Debug)]
+pub struct GrantedLease {
+    /// Its id.
+    pub id: LeaseId,
+    /// What it is worth.
+    pub lease: Lease,
+    /// Its first hold.
+    pub hold: HoldId,
+    /// The first of the tokens reserved for it.
+    pub first: Token,
+    /// How many tokens are reserved.
+    pub tokens: TokenCount,
+    /// Until when another request of this id, which was never answered, can still be applied.
+    pub late_release: Option<Instant>,
+}
+
+/// The reply to an acquire.
+#[derive(Clone, Copy, Debug)]
+pub enum AcquireReply {
+    /// The store applied it.
+    Applied {
+        /// The outcome.
+        outcome: Outcome,
+        /// The store's time at which it was applied.
+        now: StoreTime,
+        /// The shard whose clock that time is from. `None`: unknown, since the record moved meanwhile.
+        shard: Option<u32>,
+        /// Whether the store notifies refused clients without a place in the queue of changes.
+        notifies_changes: bool,
+    },
+    /// The store certainly did not apply it.
+    Rejected(Failure),
+    /// The store did not answer: it may have applied the request, or may apply it later.
+    Unknown(Failure),
+}
+
+/// How a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The store did not answer.
+    Silent,
+    /// The store refuses requests for an unknown time.
+    Transient,
+    /// The store refuses requests for this long.
+    Until(Duration),
+    /// A retry would fail as well.
+    Permanent,
+}
+
+/// What the store notifies a waiter of.
+#[derive(Clone, Copy, Debug)]
+pub enum AcquireNotice {
+    /// The store granted the lock.
+    Granted(Grant),
+    /// Another lease was granted the lock, for this ttl at first, and this one is next in the queue.
+    Next(Ttl),
+    /// Somebody else changed the record.
+    Changed,
+    /// The connection was interrupted, or the record may have moved: notices may have been lost.
+    Interrupted,
+}

@@ -1,0 +1,475 @@
+//! Each fault that an acquisition survives, in virtual time.
+
+mod host;
+
+use self::host::Host;
+use super::*;
+use crate::id::ClientId;
+use crate::policy::Policy;
+use crate::time::Ttl;
+
+const SHARD: u32 = 7;
+const SPREAD: f64 = 0.5;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+/// A time of the store, whose clock has another start than the local one.
+fn store_time(millis: u64) -> StoreTime {
+    StoreTime::from_micros(1_700_000_000_000_000 + millis * 1_000)
+}
+
+fn ttl() -> Ttl {
+    Ttl::from_millis(30_000).unwrap()
+}
+
+fn lease(number: u64) -> LeaseId {
+    LeaseId {
+        client: ClientId::from_random([1; 16]),
+        number,
+    }
+}
+
+fn token(number: u64) -> Token {
+    Token::new(number).unwrap()
+}
+
+fn options() -> AcquireOptions {
+    AcquireOptions {
+        lease: LeaseOptions {
+            policy: Policy::of(ttl()),
+            fixed: None,
+        },
+        wait: true,
+        replicated: false,
+        idempotent: true,
+    }
+}
+
+fn granted(first: u64) -> Outcome {
+    Outcome::Granted {
+        first: token(first),
+    }
+}
+
+fn refused(left: u64, place: Option<u32>) -> Outcome {
+    Outcome::Refused {
+        left: ms(left),
+        place,
+    }
+}
+
+#[test]
+fn a_grant_lasts_from_the_instant_its_request_was_sent() {
+    let mut host = Host::new(options());
+    assert_eq!(host.sends(1_000), lease(1));
+    host.waits(1_500);
+    assert_eq!(host.machine.next_timeout(), None);
+    host.applied(granted(5), 2_000);
+    let granted = host.holds(2_000);
+    assert_eq!((granted.id, granted.first), (lease(1), token(5)));
+    assert_eq!(granted.lease.deadline(), time::deadline(at(1_000), ttl()));
+    assert_eq!(granted.late_release, None);
+    // Nothing is left to release, and a notice of the same grant is still recognized.
+    assert_eq!(host.machine.abandon(), None);
+    assert_eq!(host.machine.lease(), Some(lease(1)));
+    host.waits(100_000);
+}
+
+#[test]
+fn a_refusal_is_final_only_for_a_caller_that_does_not_wait() {
+    let mut waiting = Host::new(options());
+    waiting.sends(0);
+    waiting.applied(refused(20_000, Some(0)), 0);
+    waiting.waits(0);
+    assert_eq!(waiting.next_timeout(), 20_253);
+    let mut trying = Host::new(AcquireOptions {
+        wait: false,
+        ..options()
+    });
+    trying.sends(0);
+    trying.applied(refused(20_000, None), 0);
+    assert!(matches!(trying.poll(0), AcquireAction::Refused));
+    assert_eq!(trying.machine.abandon(), None);
+}
+
+#[test]
+fn an_unanswered_request_is_repeated_under_the_same_id() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.unknown(2_000);
+    host.waits(2_000);
+    let retry = host.next_timeout();
+    assert_eq!(retry, 2_375, "a quarter of the failure, spread");
+    assert_eq!(host.sends(retry), lease(1));
+    host.applied(granted(5), 2_400);
+    let granted = host.holds(2_400);
+    // The first request can still be applied, after the release of this grant.
+    assert_eq!(granted.late_release, Some(at(30_000)));
+    assert_eq!(granted.lease.deadline(), time::deadline(at(retry), ttl()));
+}
+
+#[test]
+fn an_id_whose_lease_can_have_expired_is_abandoned_and_released_once_more_after_its_ttl() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.rejected(Failure::Until(ms(29_000)), 10);
+    assert!(host.machine.abandon().is_none(), "certainly not applied");
+    let mut host = Host::new(options());
+    host.queued(0);
+    host.sends(20_253);
+    host.unknown(25_000);
+    let retry = host.next_timeout();
+    host.sends(retry);
+    host.unknown(49_999);
+    assert!(host.released.is_empty());
+    // It is silent for less than a ttl: the caller waits on.
+    let next = host.next_timeout();
+    assert_eq!(host.sends(next), lease(2), "{next}");
+    let expected = AbandonedLease {
+        lease: lease(1),
+        ttl: ttl(),
+        late: Some(LateRelease {
+            at: at(retry).after(ttl().as_duration()),
+            single: false,
+        }),
+        order: ReleaseOrder::Behind,
+    };
+    assert_eq!(host.released, [expected]);
+}
+
+#[test]
+fn a_grant_that_came_too_late_is_released_and_counts_as_silence() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.applied(granted(5), 25_000);
+    host.waits(25_000);
+    assert_eq!(host.expired_grants, 1);
+    assert_eq!(host.released.len(), 1);
+    assert_eq!(host.released[0].lease, lease(1));
+    assert_eq!(host.released[0].late, None, "every request is answered");
+    let retry = host.next_timeout();
+    assert_eq!(host.sends(retry), lease(2));
+}
+
+#[test]
+fn a_store_that_is_silent_for_a_ttl_is_an_error() {
+    let mut host = Host::new(options());
+    let mut now = 0;
+    while now < 30_000 {
+        host.sends(now);
+        host.unknown(now + 5_000);
+        now += 5_000;
+        if now < 30_000 {
+            host.waits(now);
+            now = host.next_timeout();
+        }
+    }
+    host.fails(now);
+    // The next caller has not waited for as long, and tries itself.
+    let mut next = Host::new(options());
+    next.machine = host.machine.successor(options(), at(now));
+    next.machine.take_over(at(now - 100));
+    assert!(!next.machine.is_silent(at(now)));
+    next.sends(now);
+}
+
+#[test]
+fn a_failure_with_a_known_end_is_waited_for() {
+    let mut host = Host::new(options());
+    let mut now = 0;
+    while now < 200_000 {
+        host.sends(now);
+        host.rejected(Failure::Until(ms(200_000 - now)), now);
+        host.waits(now);
+        now = host.next_timeout();
+    }
+    host.sends(now);
+    host.rejected(Failure::Permanent, now);
+    host.fails(now);
+}
+
+#[test]
+fn a_caller_that_does_not_wait_retries_once_after_silence() {
+    let options = AcquireOptions {
+        wait: false,
+        ..options()
+    };
+    let mut host = Host::new(options);
+    host.sends(0);
+    host.unknown(10);
+    let retry = host.next_timeout();
+    host.sends(retry);
+    host.unknown(retry + 10);
+    host.fails(retry + 10);
+    let mut host = Host::new(options);
+    host.sends(0);
+    host.rejected(Failure::Transient, 10);
+    let retry = host.next_timeout();
+    host.sends(retry);
+    host.rejected(Failure::Transient, retry);
+    host.fails(retry);
+    let mut host = Host::new(options);
+    host.sends(0);
+    host.rejected(Failure::Until(Duration::from_secs(9)), 10);
+    host.fails(10);
+}
+
+#[test]
+fn a_notified_grant_is_accepted_for_the_acceptance_ttl() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.pushed(9, 6_000, 6_020);
+    let granted = host.holds(6_030);
+    assert_eq!(granted.first, token(9));
+    let times = time::granted(at(1_000), ms(5_000), at(6_020), queue::acceptance(ttl()));
+    assert_eq!(granted.lease.deadline(), times.1);
+}
+
+#[test]
+fn a_grant_from_before_the_last_refusal_is_not_accepted() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.notice(AcquireNotice::Interrupted, 5_000);
+    host.sends(5_000);
+    host.applied(refused(20_000, Some(0)), 5_000);
+    host.pushed(9, 4_999, 5_010);
+    assert_eq!(host.sends(5_010), lease(1), "the store is asked");
+}
+
+#[test]
+fn a_grant_and_a_repeated_refusal_that_crossed_are_decided_by_the_store() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.sends(21_253);
+    host.pushed(9, 21_255, 21_256);
+    host.applied(refused(20_000, Some(0)), 21_260);
+    assert_eq!(host.sends(21_260), lease(1));
+    host.applied(granted(9), 21_270);
+    assert_eq!(host.holds(21_270).first, token(9));
+}
+
+#[test]
+fn a_grant_of_another_shard_is_not_accepted() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.pushed(9, 2_000, 2_000);
+    let moved = host.machine.poll(at(2_000), SHARD + 1);
+    assert!(matches!(moved, AcquireAction::Acquire(_)), "{moved:?}");
+    // Nor one after a refusal during which the record moved.
+    let mut host = Host::new(options());
+    host.sends(1_000);
+    let reply = AcquireReply::Applied {
+        outcome: refused(20_000, Some(0)),
+        now: store_time(1_000),
+        shard: None,
+        notifies_changes: false,
+    };
+    host.machine.handle_reply(reply, at(1_000), SPREAD);
+    host.pushed(9, 2_000, 2_000);
+    host.sends(2_000);
+}
+
+#[test]
+fn a_notified_grant_says_nothing_of_replicas_and_is_too_short_for_a_fixed_lease() {
+    let replicated = AcquireOptions {
+        replicated: true,
+        ..options()
+    };
+    let fixed = AcquireOptions {
+        lease: LeaseOptions {
+            fixed: Some(ttl()),
+            ..options().lease
+        },
+        ..options()
+    };
+    for options in [replicated, fixed] {
+        let mut host = Host::new(options);
+        host.queued(1_000);
+        host.pushed(9, 2_000, 2_000);
+        host.sends(2_000);
+    }
+}
+
+#[test]
+fn a_notified_grant_that_came_too_late_is_requested_again() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.pushed(9, 2_000, 9_000);
+    assert_eq!(host.sends(9_000), lease(1));
+    assert!(host.released.is_empty());
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_the_queue() {
+    let mut host = Host::new(options());
+    assert_eq!(host.machine.abandon(), None);
+    host.queued(1_000);
+    assert!(host.machine.is_queued());
+    let abandoned = host.machine.abandon().unwrap();
+    assert_eq!((abandoned.lease, abandoned.late), (lease(1), None));
+    assert_eq!(host.machine.abandon(), None);
+    // With a request in flight, that may be applied behind the release.
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.sends(21_253);
+    assert!(!host.machine.is_queued());
+    let late = host.machine.abandon().unwrap().late.unwrap();
+    assert_eq!((late.at, late.single), (at(51_253), true));
+}
+
+#[test]
+fn a_grant_that_nobody_polled_is_released() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.applied(granted(5), 10);
+    assert_eq!(host.machine.abandon().unwrap().lease, lease(1));
+    host.waits(20);
+}
+
+#[test]
+fn a_reply_that_is_lost_by_an_interruption_is_requested_again_at_once() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.sends(21_253);
+    assert!(host.notice(AcquireNotice::Interrupted, 21_260));
+    host.waits(21_260);
+    host.unknown(21_261);
+    assert_eq!(host.sends(21_261), lease(1));
+    // Also by a waiter without a request in flight.
+    host.applied(refused(20_000, Some(0)), 21_270);
+    host.waits(21_270);
+    host.notice(AcquireNotice::Interrupted, 21_280);
+    host.sends(21_280);
+}
+
+#[test]
+fn an_interruption_behind_a_grant_casts_doubt_on_it() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    host.applied(granted(5), 10);
+    host.notice(AcquireNotice::Interrupted, 11);
+    host.holds(12);
+    assert!(host.machine.is_in_doubt());
+}
+
+#[test]
+fn the_next_in_the_queue_watches_the_grant_before_it() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    let acceptance = Ttl::from_millis(3_000).unwrap();
+    host.notice(AcquireNotice::Next(acceptance), 2_000);
+    host.waits(2_000);
+    assert_eq!(host.next_timeout(), 5_033);
+    host.waits(5_032);
+    host.sends(5_033);
+}
+
+#[test]
+fn a_changed_record_is_a_reason_for_one_request_of_a_client_without_a_place() {
+    let mut host = Host::new(options());
+    host.sends(0);
+    // Before the refusal is read: it counts.
+    assert!(!host.notice(AcquireNotice::Changed, 5));
+    host.refused_without_queue(20_000, 10);
+    host.sends(10);
+    // Before the request: it does not.
+    host.refused_without_queue(20_000, 20);
+    host.waits(20);
+    assert!(host.notice(AcquireNotice::Changed, 30));
+    host.sends(30);
+    // A waiter with a place is notified of its grant instead.
+    host.applied(refused(20_000, Some(3)), 40);
+    assert!(!host.notice(AcquireNotice::Changed, 50));
+    host.waits(50);
+}
+
+#[test]
+fn a_store_that_notifies_nobody_is_polled_at_a_growing_interval() {
+    let mut host = Host::new(options());
+    let (mut now, mut intervals) = (0, Vec::new());
+    for _ in 0..6 {
+        host.sends(now);
+        host.applied(refused(20_000, None), now);
+        host.waits(now);
+        intervals.push(host.next_timeout() - now);
+        now = host.next_timeout();
+    }
+    assert_eq!(intervals, [3, 6, 12, 24, 48, 48]);
+}
+
+#[test]
+fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
+    let mut host = Host::new(AcquireOptions {
+        idempotent: false,
+        ..options()
+    });
+    assert_eq!(host.sends(0), lease(1));
+    // Several have won a part: what was granted of it is released, in any order.
+    host.refused_without_queue(0, 10);
+    host.waits(10);
+    let first = AbandonedLease {
+        lease: lease(1),
+        ttl: ttl(),
+        late: None,
+        order: ReleaseOrder::Any,
+    };
+    assert_eq!(host.released, [first]);
+    let retry = host.next_timeout();
+    assert!(retry > 10, "at a random instant within the window");
+    assert_eq!(host.sends(retry), lease(2));
+    host.unknown(retry + 10);
+    host.waits(retry + 10);
+    assert_eq!(
+        host.released[1].late,
+        Some(LateRelease {
+            at: at(retry).after(ttl().as_duration()),
+            single: true
+        })
+    );
+    let retry = host.next_timeout();
+    assert_eq!(host.sends(retry), lease(3));
+    host.rejected(Failure::Transient, retry);
+    let retry = host.next_timeout();
+    assert_eq!(host.sends(retry), lease(4));
+    assert_eq!(host.released.len(), 2, "a rejected request leaves nothing");
+    let window = host.machine.backoff().window();
+    host.applied(granted(5), retry + 1);
+    host.holds(retry + 1);
+    assert!(host.machine.backoff().window() < window);
+}
+
+#[test]
+fn a_waiter_of_such_a_store_retries_at_a_random_instant_after_a_change() {
+    let mut host = Host::new(AcquireOptions {
+        idempotent: false,
+        ..options()
+    });
+    host.sends(0);
+    host.refused_without_queue(0, 10);
+    let retry = host.next_timeout();
+    host.sends(retry);
+    host.refused_without_queue(20_000, retry);
+    host.waits(retry);
+    let window = host.machine.backoff().window();
+    host.notice(AcquireNotice::Changed, 100);
+    let at_first = host.machine.next_timeout().unwrap();
+    assert_eq!(at_first, at(100).after(window.mul_f64(SPREAD)));
+    host.notice(AcquireNotice::Changed, 101);
+    assert_eq!(host.machine.next_timeout(), Some(at_first));
+}
+
+#[test]
+fn a_queued_acquisition_passes_to_the_next_caller_with_its_place() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    host.machine.take_over(at(500));
+    assert_eq!(host.sends(1_010), lease(1));
+    host.applied(granted(5), 1_020);
+    assert_eq!(host.holds(1_020).id, lease(1));
+}

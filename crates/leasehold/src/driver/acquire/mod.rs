@@ -1,0 +1,514 @@
+//! Acquires a lock: waits in the queue of this process, and at its head in the queue of the store.
+//!
+//! The protocol is [`leasehold_core::acquisition`]. A [`Contender`] is its host: it sends the requests, reads
+//! the clock, draws the random numbers, and sleeps in [`wakeup`].
+
+pub(crate) mod events;
+pub(crate) mod local_queue;
+pub(crate) mod reenter;
+pub(crate) mod wakeup;
+
+use std::sync::Arc;
+
+use leasehold_core::acquisition::{
+    self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
+};
+use leasehold_core::{Instant, LeaseOptions, Op, Outcome, StoreTime, TokenCount};
+use tokio::sync::oneshot;
+
+use self::local_queue::{Entry, Head};
+use self::wakeup::{LastReply, SharedAcquisition};
+use super::batcher;
+use super::lease::active_lease::ActiveLease;
+use super::lease::hold::Hold;
+use super::sync::report;
+use super::{Driver, HeadState, MutexQueues, Turn, release};
+use crate::store::{Key, Reply, Request, Shard, WakeupMode};
+use crate::{Durability, Error, ErrorKind, Result};
+
+/// A lock that a caller wants.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireRequest {
+    pub(crate) key: Key,
+    pub(crate) options: AcquireOptions,
+    pub(crate) wait: Wait,
+}
+
+/// How its lease is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireOptions {
+    pub(crate) lease: LeaseOptions,
+    /// The replicas that must acknowledge the grant and each renewal.
+    pub(crate) durability: Durability,
+}
+
+/// How long a caller waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    No,
+    Until(Instant),
+    Forever,
+}
+
+/// Acquires a lock. `None`: another holds it, and the caller does not wait (any longer).
+///
+/// If the future is dropped at any point, nothing stays held: what was requested is released in the
+/// background.
+pub(crate) async fn acquire(
+    driver: &Arc<Driver>,
+    request: &AcquireRequest,
+) -> Result<Option<Hold>> {
+    // Before anything is waited for: in a fork of the process, no task runs.
+    driver.check_open(&request.key)?;
+    let mut last = None;
+    match request.wait {
+        Wait::No => try_acquire(driver, request).await,
+        Wait::Forever => contend(driver, request, &mut last).await,
+        Wait::Until(end) => tokio::select! {
+            biased;
+            acquired = contend(driver, request, &mut last) => acquired,
+            () = driver.context.clock.sleep_until(end) => {
+                // A caller that was not at the head of the queue knows what the head knows.
+                match last.or_else(|| driver.last_reply(&request.key)) {
+                    Some(LastReply::Refused) => Ok(None),
+                    // A store that does not answer is not a refusal.
+                    Some(LastReply::Failed(error)) => Err(error),
+                    None => {
+                        let message = "the store did not answer within the time given";
+                        let error = Error::new(ErrorKind::Unreachable, message);
+                        Err(driver.context.name_error(error, &request.key))
+                    }
+                }
+            }
+        },
+    }
+}
+
+/// Waits for the head of the queue, and acquires the lock there. `last` is what the store replied last.
+async fn contend(
+    driver: &Arc<Driver>,
+    request: &AcquireRequest,
+    last: &mut Option<LastReply>,
+) -> Result<Option<Hold>> {
+    let contender = match driver.queues.enter(&request.key, request.options) {
+        Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
+        Entry::QueuedTask(mut waiting) => {
+            let arrived = driver.context.clock.now();
+            match waiting.turn().await {
+                Some(Turn::Hold(hold)) => return Ok(Some(hold)),
+                Some(Turn::Head(head)) => {
+                    *last = driver.last_reply(&request.key);
+                    Contender::new(driver, &request.key, Some(head))
+                }
+                Some(Turn::Contend(contender)) => {
+                    *last = driver.last_reply(&request.key);
+                    contender.take_over(arrived, last.as_ref())?
+                }
+                // The queues were closed.
+                None => {
+                    driver.check_open(&request.key)?;
+                    Contender::new(driver, &request.key, None)
+                }
+            }
+        }
+    };
+    contender.run(request, last).await
+}
+
+/// Acquires a lock without waiting, past the queue if there is one.
+async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Option<Hold>> {
+    let head = driver.queues.enter_front(&request.key);
+    let past_the_queue = head.is_none();
+    if past_the_queue && driver.holds(&request.key) {
+        return Ok(None);
+    }
+    let contender = Contender::new(driver, &request.key, head);
+    let hold = contender.run(request, &mut None).await?;
+    // Those in the queue may not have sent their request yet: they come first.
+    Ok(hold.filter(|_| !(past_the_queue && driver.queues.is_open(&request.key))))
+}
+
+/// The task that talks to the store for the queue of a lock.
+///
+/// When it is dropped, the next task in the queue takes its place, also the one in the queue of the store.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    driver: Arc<Driver>,
+    key: Key,
+    /// `None`: past the queue, or passed on with the lease.
+    head: Option<Head<MutexQueues>>,
+    acquisition: Option<Arc<SharedAcquisition>>,
+    /// The request in flight, if it was sent before the contender got its turn.
+    posted: Option<(Shard, oneshot::Receiver<Reply>)>,
+    /// Whether it was reported that the store refuses requests until a known time.
+    reported: bool,
+}
+
+impl Contender {
+    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, head: Option<Head<MutexQueues>>) -> Self {
+        Self {
+            driver: Arc::clone(driver),
+            key: key.clone(),
+            head,
+            acquisition: None,
+            posted: None,
+            reported: false,
+        }
+    }
+
+    /// A caller that waits since `arrived` takes the turn of another one over.
+    ///
+    /// # Errors
+    ///
+    /// The last failure, if the store has not answered for as long as the caller waits, and for a ttl.
+    fn take_over(self, arrived: Instant, last: Option<&LastReply>) -> Result<Self> {
+        if let Some(acquisition) = &self.acquisition {
+            let now = self.driver.context.clock.now();
+            let machine = &mut acquisition.lock().machine;
+            machine.take_over(arrived);
+            if let Some(LastReply::Failed(error)) = last
+                && machine.is_silent(now)
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(self)
+    }
+
+    /// Sends requests until the lock is granted, or until the caller does not wait (any longer).
+    async fn run(
+        mut self,
+        request: &AcquireRequest,
+        last: &mut Option<LastReply>,
+    ) -> Result<Option<Hold>> {
+        let driver = Arc::clone(&self.driver);
+        let clock = &*driver.context.clock;
+        let acquisition = self.start(request);
+        if let Some((shard, posted)) = self.posted.take() {
+            let reply = batcher::reply_to(posted).await;
+            self.handle_reply(&acquisition, shard, reply, last);
+        }
+        loop {
+            let (now, shard) = (clock.now(), driver.context.shard(&self.key));
+            let action = acquisition.lock().machine.poll(now, shard.0);
+            match action {
+                AcquireAction::NewLease => self.new_lease(&acquisition),
+                AcquireAction::Acquire(op) => {
+                    driver.check_open(&self.key)?;
+                    let request = self.request(op, request.options.durability);
+                    let reply = driver.batcher.submit(request).await;
+                    self.handle_reply(&acquisition, shard, reply, last);
+                }
+                AcquireAction::Wait => {
+                    // Before the first request, the lock is left to other clients for a moment.
+                    if last.is_none() {
+                        self.note(&acquisition, LastReply::Refused, last);
+                    }
+                    acquisition.sleep(clock).await;
+                }
+                AcquireAction::Granted(granted) => {
+                    return self.hold(granted, request.options, &acquisition).map(Some);
+                }
+                AcquireAction::Release(abandoned) => {
+                    let durability = request.options.durability;
+                    release::abandon(&driver, self.key.clone(), abandoned, durability);
+                }
+                AcquireAction::GrantExpired => {
+                    let message = "the grant came too late to be of use";
+                    let error = Error::new(ErrorKind::Unreachable, message);
+                    self.note(
+                        &acquisition,
+                        LastReply::Failed(self.name_error(error)),
+                        last,
+                    );
+                }
+                AcquireAction::Refused => return Ok(None),
+                AcquireAction::Failed => {
+                    return Err(match last.take() {
+                        Some(LastReply::Failed(error)) => error,
+                        _ => self.name_error(unexpected("nothing")),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The acquisition, or a new one, which the queue knows from now on.
+    fn start(&mut self, request: &AcquireRequest) -> Arc<SharedAcquisition> {
+        if let Some(acquisition) = &self.acquisition {
+            return Arc::clone(acquisition);
+        }
+        let wait = !matches!(request.wait, Wait::No);
+        let acquisition = new_acquisition(&self.driver, &self.key, request.options, wait);
+        self.acquisition = Some(Arc::clone(&acquisition));
+        let state = HeadState::Acquiring(Arc::clone(&acquisition));
+        let before = self.head.as_ref().and_then(|head| head.set_state(state));
+        acquisition.lock().last = before.and_then(|state| state.last_reply());
+        acquisition
+    }
+
+    fn new_lease(&self, acquisition: &SharedAcquisition) {
+        let tokens = tokens(
+            &self.driver,
+            self.head.as_ref().is_some_and(Head::is_followed),
+        );
+        let lease = self.driver.next_lease();
+        acquisition.lock().machine.start(lease, tokens);
+    }
+
+    fn request(&self, op: Op, durability: Durability) -> Request {
+        Request {
+            key: self.key.clone(),
+            op,
+            durability,
+        }
+    }
+
+    /// Takes in the reply to a request that was sent to `shard`.
+    fn handle_reply(
+        &mut self,
+        acquisition: &SharedAcquisition,
+        shard: Shard,
+        reply: Reply,
+        last: &mut Option<LastReply>,
+    ) {
+        let failed = |error| Some(LastReply::Failed(self.name_error(error)));
+        let (reply, noted) = match reply {
+            Reply::Applied { outcome, now } => {
+                let noted = match outcome {
+                    Outcome::Granted { .. } => None,
+                    Outcome::Refused { .. } => Some(LastReply::Refused),
+                    Outcome::Exhausted => failed(exhausted()),
+                    other => failed(unexpected(&format!("{other:?}"))),
+                };
+                (self.applied(outcome, now, shard), noted)
+            }
+            Reply::Rejected(error) => (AcquireReply::Rejected(failure(&error)), failed(error)),
+            Reply::Unknown(error) => (AcquireReply::Unknown(failure(&error)), failed(error)),
+        };
+        if let Some(noted) = noted {
+            self.note(acquisition, noted, last);
+        }
+        let now = self.driver.context.clock.now();
+        let machine = &mut acquisition.lock().machine;
+        machine.handle_reply(reply, now, fastrand::f64());
+        if !machine.options().idempotent {
+            self.driver.set_backoff(&self.key, machine.backoff());
+        }
+    }
+
+    fn applied(&self, outcome: Outcome, now: StoreTime, shard: Shard) -> AcquireReply {
+        let context = &self.driver.context;
+        let refused = matches!(outcome, Outcome::Refused { .. });
+        AcquireReply::Applied {
+            outcome,
+            now,
+            // If the record moved meanwhile, it is unknown whose time that is.
+            shard: (refused && context.shard(&self.key) == shard).then_some(shard.0),
+            notifies_changes: refused && context.store.capabilities().wakeup_mode == WakeupMode::Changes,
+        }
+    }
+
+    /// Notes what the store replied, for this caller and for those that wait behind it.
+    fn note(
+        &mut self,
+        acquisition: &SharedAcquisition,
+        reply: LastReply,
+        last: &mut Option<LastReply>,
+    ) {
+        let mut state = acquisition.lock();
+        let waits = state.machine.options().wait;
+        state.last = Some(reply.clone());
+        drop(state);
+        match &reply {
+            LastReply::Refused => self.reported = false,
+            LastReply::Failed(error) if waits && !self.reported => {
+                self.reported = matches!(failure(error), Failure::Until(_));
+                if self.reported {
+                    report(|| tracing::warn!(%error, "the store grants no lock yet; waiting"));
+                }
+            }
+            LastReply::Failed(_) => {}
+        }
+        *last = Some(reply);
+    }
+
+    fn name_error(&self, error: Error) -> Error {
+        self.driver.context.name_error(error, &self.key)
+    }
+
+    fn hold(
+        mut self,
+        granted: GrantedLease,
+        options: AcquireOptions,
+        acquisition: &SharedAcquisition,
+    ) -> Result<Hold> {
+        let driver = &self.driver;
+        let hold = granted.hold;
+        let lease = ActiveLease::new(
+            self.key.clone(),
+            granted,
+            options.durability,
+            driver.handoff,
+            driver.context.clock.now(),
+        );
+        let lease = Arc::new(lease);
+        if let Some(head) = self.head.take() {
+            head.set_state(HeadState::Holding(Arc::downgrade(&lease)));
+            lease.lock().head = Some(head);
+        }
+        let hold = Hold::begin(driver, lease, hold);
+        // The client was shut down meanwhile: the hold is dropped, which releases it.
+        driver.check_open(&self.key)?;
+        // A notice came behind the grant, and before there was a lease for it to cast doubt on.
+        if acquisition.lock().machine.is_in_doubt() {
+            driver.renewer.check(&hold.lease);
+        }
+        Ok(hold)
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        let mut acquisition = self.acquisition.take();
+        let Some(head) = self.head.take() else {
+            return abandon(&self.driver, &self.key, acquisition);
+        };
+        let queued = acquisition
+            .as_ref()
+            .is_some_and(|acquisition| acquisition.lock().machine.is_queued());
+        let mut successor = None;
+        let mut abandoned = None;
+        let next = head.next(|options, _| {
+            let acquisition = acquisition.take()?;
+            let next = if queued && acquisition.options == *options {
+                acquisition
+            } else {
+                let next = machine_options(&self.driver, *options, true);
+                let next = acquisition.successor(*options, next, self.driver.context.clock.now());
+                abandoned = Some(acquisition);
+                Arc::new(next)
+            };
+            successor = Some(Arc::clone(&next));
+            Some(HeadState::Acquiring(next))
+        });
+        // The next request must not overtake the release.
+        abandon(&self.driver, &self.key, abandoned.or(acquisition));
+        if let Some((head, next)) = next {
+            let mut contender = Self::new(&self.driver, &self.key, Some(head));
+            contender.acquisition = successor;
+            contender.reported = self.reported;
+            // A task that has left in this moment drops it again, and so it goes on to the next.
+            drop(next.give(Turn::Contend(Box::new(contender))));
+        }
+    }
+}
+
+/// Lets the next task in the queue contend, in one round trip with the release of the lease before it:
+/// the waiters of other processes come first. Answers the reply to the release. `None`: nobody waits here.
+pub(crate) fn follow(
+    driver: &Arc<Driver>,
+    head: Head<MutexQueues>,
+    key: &Key,
+    release: &Request,
+) -> Option<oneshot::Receiver<Reply>> {
+    let mut first = None;
+    let next = head.next(|options, followed| {
+        let acquisition = new_acquisition(driver, key, *options, true);
+        // This process has held the lock until now.
+        acquisition.lock().last = Some(LastReply::Refused);
+        first = Some((Arc::clone(&acquisition), followed));
+        Some(HeadState::Acquiring(acquisition))
+    });
+    let ((head, next), (acquisition, followed)) = next.zip(first)?;
+    let mut contender = Contender::new(driver, key, Some(head));
+    let (now, shard) = (driver.context.clock.now(), driver.context.shard(key));
+    let tokens = tokens(driver, followed);
+    let action = {
+        let machine = &mut acquisition.lock().machine;
+        machine.start(driver.next_lease(), tokens);
+        machine.poll(now, shard.0)
+    };
+    let released = match action {
+        AcquireAction::Acquire(op) => {
+            let acquire = contender.request(op, acquisition.options.durability);
+            let [released, posted] = driver.batcher.post_both([release.clone(), acquire]);
+            contender.posted = Some((shard, posted));
+            released
+        }
+        _ => driver.batcher.post(release.clone()),
+    };
+    contender.acquisition = Some(acquisition);
+    // If the task has left in this moment, its turn goes on to the next.
+    drop(next.give(Turn::Contend(Box::new(contender))));
+    Some(released)
+}
+
+fn new_acquisition(
+    driver: &Driver,
+    key: &Key,
+    options: AcquireOptions,
+    wait: bool,
+) -> Arc<SharedAcquisition> {
+    let (backoff, now) = (driver.backoff(key), driver.context.clock.now());
+    let machine = Acquisition::new(machine_options(driver, options, wait), backoff, now);
+    Arc::new(SharedAcquisition::new(options, machine, None))
+}
+
+fn machine_options(
+    driver: &Driver,
+    options: AcquireOptions,
+    wait: bool,
+) -> acquisition::AcquireOptions {
+    acquisition::AcquireOptions {
+        lease: options.lease,
+        wait,
+        replicated: options.durability.is_replicated(),
+        idempotent: driver.context.idempotent,
+    }
+}
+
+/// How many tokens a lease needs: if others of this process wait, it is handed off to them, each time with a
+/// larger token.
+fn tokens(driver: &Driver, followed: bool) -> TokenCount {
+    match followed {
+        true => driver.handoff.tokens(),
+        false => TokenCount::MIN,
+    }
+}
+
+/// Leaves the queue of the store, and releases what may have been granted.
+fn abandon(driver: &Arc<Driver>, key: &Key, acquisition: Option<Arc<SharedAcquisition>>) {
+    let Some(acquisition) = acquisition else {
+        return;
+    };
+    let abandoned = acquisition.lock().machine.abandon();
+    if let Some(abandoned) = abandoned {
+        let durability = acquisition.options.durability;
+        release::abandon(driver, key.clone(), abandoned, durability);
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    match error.retry_after() {
+        _ if !error.is_transient() => Failure::Permanent,
+        Some(left) => Failure::Until(left),
+        None if error.is_transient_refusal() => Failure::Transient,
+        None => Failure::Silent,
+    }
+}
+
+fn exhausted() -> Error {
+    Error::new(
+        ErrorKind::Store,
+        "its token counter is used up: something else has written it; \
+         delete the counter to start anew from the clock",
+    )
+}
+
+fn unexpected(reply: &str) -> Error {
+    Error::new(
+        ErrorKind::Store,
+        format!("the store answered an acquire with {reply}"),
+    )
+}

@@ -1,0 +1,90 @@
+//! Where a task sleeps that waits for a lock, and where the events of the store wake it.
+
+use leasehold_core::Instant;
+use leasehold_core::acquisition::{self, AcquireNotice, Acquisition};
+use tokio::sync::Notify;
+
+use super::super::clock::Clock;
+use super::super::sync::{Mutex, MutexGuard, lock};
+use super::AcquireOptions;
+use crate::Error;
+
+/// An acquisition, shared by the task that drives it and by those that receive events.
+#[derive(Debug)]
+pub(crate) struct SharedAcquisition {
+    pub(crate) options: AcquireOptions,
+    state: Mutex<AcquisitionState>,
+    wakeup: Notify,
+}
+
+#[derive(Debug)]
+pub(crate) struct AcquisitionState {
+    pub(crate) machine: Acquisition,
+    /// What the store replied last.
+    pub(crate) last: Option<LastReply>,
+}
+
+/// What the store replied last to those who wait for a lock.
+#[derive(Clone, Debug)]
+pub(crate) enum LastReply {
+    Refused,
+    Failed(Error),
+}
+
+impl SharedAcquisition {
+    pub(crate) fn new(
+        options: AcquireOptions,
+        machine: Acquisition,
+        last: Option<LastReply>,
+    ) -> Self {
+        Self {
+            options,
+            state: Mutex::new(AcquisitionState { machine, last }),
+            wakeup: Notify::new(),
+        }
+    }
+
+    /// The acquisition of the next task in the queue, which wants other options.
+    pub(crate) fn successor(
+        &self,
+        options: AcquireOptions,
+        machine_options: acquisition::AcquireOptions,
+        now: Instant,
+    ) -> Self {
+        let state = self.lock();
+        let machine = state.machine.successor(machine_options, now);
+        Self::new(options, machine, state.last.clone())
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, AcquisitionState> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn last_reply(&self) -> Option<LastReply> {
+        self.lock().last.clone()
+    }
+
+    /// Sleeps until a notice wakes the task, or until the next timeout of the acquisition. A notice that
+    /// came before is not lost.
+    pub(crate) async fn sleep(&self, clock: &dyn Clock) {
+        let next = self.lock().machine.next_timeout();
+        match next {
+            Some(next) => tokio::select! {
+                biased;
+                () = self.wakeup.notified() => {}
+                () = clock.sleep_until(next) => {}
+            },
+            None => self.wakeup.notified().await,
+        }
+    }
+
+    /// Takes in a notice of the store.
+    pub(crate) fn handle_notice(&self, notice: AcquireNotice, now: Instant) {
+        let mut state = self.lock();
+        let wakes = state.machine.handle_notice(notice, now, fastrand::f64());
+        drop(state);
+        if wakes {
+            self.wakeup.notify_one();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What all parts of a client's driver share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::clock::Clock;
+use super::sync::Runtime;
+use crate::process::Process;
+use crate::store::{EventScope, Key, Request, Shard, Store};
+use crate::{Durability, Error};
+
+/// The surroundings of a client: its store, its clock, its runtime and its process.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Runtime,
+    pub(crate) process: Process,
+    /// Whether the store accepts repeated acquires of one lease id.
+    pub(crate) idempotent: bool,
+}
+
+/// Which queue of operations a request joins. An operation delays only those on the same route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Route {
+    pub(crate) shard: Shard,
+    /// Whether the store waits for replicas.
+    pub(crate) replicated: bool,
+}
+
+impl Route {
+    /// The only route of most clients.
+    pub(crate) const FIRST: Self = Self {
+        shard: Shard(0),
+        replicated: false,
+    };
+}
+
+impl Context {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: Runtime) -> Self {
+        Self {
+            idempotent: store.capabilities().idempotent_acquire,
+            store,
+            clock,
+            runtime,
+            process: Process::current(),
+        }
+    }
+
+    /// The shard that keeps a record at this moment. A store that panics here may panic again when a
+    /// request is sent, where that is handled.
+    pub(crate) fn shard(&self, key: &Key) -> Shard {
+        catch_unwind(AssertUnwindSafe(|| self.store.shard(key))).unwrap_or(Shard(0))
+    }
+
+    pub(crate) fn route(&self, key: &Key, durability: Durability) -> Route {
+        Route {
+            shard: self.shard(key),
+            replicated: durability.is_replicated(),
+        }
+    }
+
+    pub(crate) fn route_of(&self, request: &Request) -> Route {
+        self.route(&request.key, request.durability)
+    }
+
+    /// Whether an event of this scope concerns a record.
+    pub(crate) fn concerns(&self, scope: &EventScope, key: &Key) -> bool {
+        match scope {
+            EventScope::Store => true,
+            EventScope::Shard(shard) => self.shard(key) == *shard,
+            EventScope::Record(record) => key == record,
+        }
+    }
+
+    /// Names the lock and the store in an error.
+    pub(crate) fn name_error(&self, error: Error, key: &Key) -> Error {
+        error.for_lock(&key.name).at_store(&self.store)
+    }
+}

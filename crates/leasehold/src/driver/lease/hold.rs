@@ -1,0 +1,423 @@
+//! One hold on a lease: the state behind a guard.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use leasehold_core::{
+    Cause, HoldId, Instant, LateRelease, Lease, Op, Outcome, State, Term, Token, Ttl,
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::super::acquire::AcquireOptions;
+use super::super::sync::{AbortHandle, report};
+use super::super::{Driver, Turn, batcher, release};
+use super::active_lease::{ActiveLease, Inner};
+use super::reentry::ReentrySlot;
+use crate::process::Process;
+use crate::store::{Reply, Request};
+use crate::{Error, ErrorKind, Result};
+
+/// A hold is left by `release` or by drop, whichever comes first.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) lease: Arc<ActiveLease>,
+    pub(crate) id: HoldId,
+    pub(crate) token: Token,
+    /// The slot in which other tasks of the owner find the lease. It exists as long as a hold.
+    pub(crate) slot: Option<Arc<ReentrySlot>>,
+    begun: Instant,
+    released: bool,
+}
+
+impl Hold {
+    /// The first hold of a new lease.
+    pub(crate) fn begin(driver: &Arc<Driver>, lease: Arc<ActiveLease>, id: HoldId) -> Self {
+        driver.renewer.insert(&lease);
+        let ttl = lease.lock().lease.ttl(driver.context.clock.now());
+        driver.presence.extend(&driver.context, ttl.as_duration());
+        let token = lease.first;
+        Self::new(driver, lease, id, token)
+    }
+
+    fn new(driver: &Arc<Driver>, lease: Arc<ActiveLease>, id: HoldId, token: Token) -> Self {
+        Self {
+            driver: Arc::clone(driver),
+            lease,
+            id,
+            token,
+            slot: None,
+            begun: driver.context.clock.now(),
+            released: false,
+        }
+    }
+
+    /// Enters a lease again, of which `handoffs` is how often it had been handed off when its owner got it.
+    /// `None`: it has ended, and the caller must acquire a new one.
+    pub(crate) async fn enter(
+        driver: &Arc<Driver>,
+        (lease, handoffs): (&Arc<ActiveLease>, u32),
+        slot: &Arc<ReentrySlot>,
+        options: AcquireOptions,
+    ) -> Result<Option<Self>> {
+        let sent = driver.context.clock.now();
+        let term = options.lease.term(sent);
+        let (hold, ttl, reply) = {
+            let mut inner = lease.lock();
+            // The lease may have been handed off to another owner.
+            let own = inner.chain.passed() == handoffs;
+            let state = &mut inner.lease;
+            if !own || state.state(sent).is_lost() || state.holds().count() == 0 {
+                return Ok(None);
+            }
+            lease.strengthen(options.durability);
+            let id = state.enter(term, sent);
+            let ttl = state.ttl(sent);
+            // A renewed hold needs a margin, which a fixed lease may not have left. So the lease stays what
+            // it was until the store has confirmed the longer ttl.
+            let deadline = state.deadline();
+            state.holds_mut().set_term(id, Term::Fixed(deadline));
+            let request = lease.request(Op::Enter {
+                lease: lease.id,
+                count: NonZeroU32::new(state.holds().count()).unwrap_or(NonZeroU32::MIN),
+                ttl,
+            });
+            // Posted under the lock: the counts of a lease reach the store in their order.
+            let reply = driver.batcher.post(request);
+            let token = inner.chain.token();
+            let mut hold = Self::new(driver, Arc::clone(lease), id, token);
+            hold.slot = Some(Arc::clone(slot));
+            (hold, ttl, reply)
+        };
+        match batcher::reply_to(reply).await {
+            Reply::Applied {
+                outcome: Outcome::Entered { .. },
+                ..
+            } => {
+                lease.entered((hold.id, term), sent, ttl, driver.context.clock.now());
+                driver.renewer.insert(lease);
+                driver.presence.extend(&driver.context, ttl.as_duration());
+                Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
+            }
+            Reply::Applied { outcome, .. } => {
+                lease.lose(Cause::of(&outcome), driver.context.clock.now());
+                Ok(None)
+            }
+            // The hold is left again by its drop.
+            Reply::Rejected(error) | Reply::Unknown(error) => {
+                Err(driver.context.name_error(error, &lease.key))
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        if !self.driver.context.process.is_current() {
+            return State::Lost(Cause::OtherProcess);
+        }
+        self.lease.state(self.id, self.driver.context.clock.now())
+    }
+
+    /// Waits until the state differs from `last`, in kind or in cause, and answers it.
+    pub(crate) async fn state_after(&self, last: Option<State>) -> State {
+        if !self.driver.context.process.is_current() {
+            return State::Lost(Cause::OtherProcess);
+        }
+        let clock = &*self.driver.context.clock;
+        self.lease.state_after(self.id, last, clock).await
+    }
+
+    /// Until when the store is sure to keep this hold.
+    pub(crate) fn deadline(&self) -> Instant {
+        let deadline = self.lease.lock().lease.deadline();
+        match self.lease.fixed_end(self.id) {
+            Some(end) => deadline.min(end),
+            None => deadline,
+        }
+    }
+
+    /// Renews the lease now.
+    pub(crate) async fn renew(&self) -> Result<()> {
+        let sent = self.driver.context.clock.now();
+        let ttl = self.lease.lock().lease.ttl(sent);
+        let reply = self.driver.batcher.submit(self.lease.renewal(ttl)).await;
+        match reply {
+            Reply::Applied {
+                outcome: Outcome::Renewed,
+                ..
+            } => {
+                self.lease
+                    .confirmed(sent, ttl, self.driver.context.clock.now());
+                self.driver.renewer.revisit(&self.lease);
+                Ok(())
+            }
+            Reply::Applied { outcome, .. } => {
+                self.lease
+                    .lose(Cause::of(&outcome), self.driver.context.clock.now());
+                Ok(())
+            }
+            Reply::Rejected(error) | Reply::Unknown(error) => {
+                Err(self.driver.context.name_error(error, &self.lease.key))
+            }
+        }
+    }
+
+    /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost
+    /// before, or that the release failed; it is then repeated in the background until the lease has expired.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let before = self.state();
+        if before == State::Lost(Cause::OtherProcess) {
+            return Err(self.lost(Cause::OtherProcess));
+        }
+        let expires = self.expires();
+        let Some((request, posted)) = self.leave(false) else {
+            return match before {
+                State::Lost(cause) => Err(self.lost(cause)),
+                _ => Ok(()),
+            };
+        };
+        let last = is_last(&request);
+        let reply = {
+            // If this future is dropped, the release goes on in the background.
+            let mut unfinished = Unfinished {
+                hold: &self,
+                request: Some(request.clone()),
+                expires,
+            };
+            let reply = match posted {
+                Some(posted) => batcher::reply_to(posted).await,
+                None => self.driver.batcher.submit(request).await,
+            };
+            if matches!(reply, Reply::Applied { .. }) {
+                unfinished.request = None;
+            }
+            reply
+        };
+        if last {
+            if matches!(reply, Reply::Applied { .. }) {
+                self.release_late();
+            }
+            // No renewal of this lease is sent after this returns.
+            self.lease.no_renewal().await;
+        }
+        match (reply, before) {
+            (_, State::Lost(cause)) => Err(self.lost(cause)),
+            (Reply::Applied { outcome, .. }, _) => match outcome {
+                Outcome::Released { .. } => Ok(()),
+                lost => Err(self.lost(Cause::of(&lost))),
+            },
+            (Reply::Rejected(error) | Reply::Unknown(error), _) => {
+                Err(self.driver.context.name_error(error, &self.lease.key))
+            }
+        }
+    }
+
+    /// Cancels a token when this hold is lost.
+    pub(crate) fn watch_loss(&self) -> Loss {
+        let token = CancellationToken::new();
+        let process = self.driver.context.process;
+        if !process.is_current() {
+            token.cancel();
+            return Loss {
+                token,
+                task: None,
+                process,
+            };
+        }
+        let (lease, clock) = (
+            Arc::clone(&self.lease),
+            Arc::clone(&self.driver.context.clock),
+        );
+        let (id, lost) = (self.id, token.clone());
+        let task = self.driver.context.runtime.spawn(async move {
+            let mut last = None;
+            loop {
+                let state = lease.state_after(id, last, &*clock).await;
+                if state.is_lost() {
+                    return lost.cancel();
+                }
+                last = Some(state);
+            }
+        });
+        Loss {
+            token,
+            task: Some(task.abort_handle()),
+            process,
+        }
+    }
+
+    /// The error of a lease that is lost.
+    pub(crate) fn lost(&self, cause: Cause) -> Error {
+        let error = Error::new(ErrorKind::Lost, format!("the lease is lost: {cause}"));
+        self.driver.context.name_error(error, &self.lease.key)
+    }
+
+    /// Counts this hold out. The lease is not renewed for it any more.
+    ///
+    /// Answers the release, and the reply to it if it was posted. `None`: the lease was handed off, or
+    /// released by the shutdown of its client. A release that leaves other holds is posted under the lock of
+    /// the lease: its counts reach the store in their order. A release that lets another task of this process
+    /// contend travels with the request of that task.
+    fn leave(&mut self, post: bool) -> Option<(Request, Option<oneshot::Receiver<Reply>>)> {
+        self.released = true;
+        let (driver, lease) = (&self.driver, &self.lease);
+        let now = driver.context.clock.now();
+        let held_for = now.since(self.begun);
+        report(|| metrics::histogram!("leasehold_hold_seconds").record(held_for));
+        let mut inner = lease.lock();
+        let healthy = inner.lease.state(now).is_held()
+            && inner.lease.holds().term(self.id) == Some(Term::Renewed);
+        inner.lease.leave(self.id, now);
+        let count = inner.lease.holds().count();
+        if inner.lease.state(now) == State::Lost(Cause::Released) {
+            return None;
+        }
+        if count == 0 && healthy && hand_off(driver, lease, &mut inner, now) {
+            return None;
+        }
+        let request = lease.release(count, inner.lease.ttl(now));
+        if count > 0 {
+            let posted = driver.batcher.post(request.clone());
+            drop(inner);
+            driver.renewer.revisit(lease);
+            return Some((request, Some(posted)));
+        }
+        let head = inner.head.take();
+        drop(inner);
+        driver.renewer.remove(lease);
+        driver.note_release(&lease.key);
+        let followed = head.and_then(|head| driver.follow(head, &lease.key, &request));
+        let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
+        Some((request, posted))
+    }
+
+    /// When the lease has expired in the store at the latest.
+    fn expires(&self) -> Instant {
+        let now = self.driver.context.clock.now();
+        now.after(self.lease.lock().lease.ttl(now).as_duration())
+    }
+
+    fn release_in_background(&self, request: Request, expires: Instant) {
+        let reply = self.driver.batcher.post(request.clone());
+        self.finish_release(request, reply, expires);
+    }
+
+    fn finish_release(&self, request: Request, reply: oneshot::Receiver<Reply>, expires: Instant) {
+        // As long as there are other holds, the lease must not be released.
+        let late = self.lease.late_release().filter(|_| is_last(&request));
+        let late = late.map(|at| LateRelease { at, single: false });
+        release::finish(&self.driver, request, reply, expires, late);
+    }
+
+    /// Releases the lease id once more later, if an earlier request of it can still be applied.
+    fn release_late(&self) {
+        let now = self.driver.context.clock.now();
+        if self.lease.late_release().is_some_and(|at| now < at) {
+            self.release_in_background(self.lease.release(0, Ttl::USER_MIN), now);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        if self.driver.context.process.is_current() {
+            let expires = self.expires();
+            if let Some((request, Some(reply))) = self.leave(true) {
+                self.finish_release(request, reply, expires);
+            }
+        } else {
+            // Dropped here, they would end the lease of the other process.
+            let shared = (
+                Arc::clone(&self.driver),
+                Arc::clone(&self.lease),
+                self.slot.take(),
+            );
+            std::mem::forget(shared);
+        }
+    }
+}
+
+/// Hands a lease whose last hold was just left to the next task in the queue, without a round trip and with
+/// a larger token. `false`: it is to be released.
+///
+/// The next task must want it renewed alike, and [`leasehold_core::Handoff`] limits how often: then other
+/// processes have their turn.
+fn hand_off(
+    driver: &Arc<Driver>,
+    lease: &Arc<ActiveLease>,
+    inner: &mut Inner,
+    now: Instant,
+) -> bool {
+    let Inner {
+        lease: state,
+        chain,
+        head,
+        ..
+    } = inner;
+    let Some(head) = head.as_ref().filter(|_| chain.pass(now)) else {
+        return false;
+    };
+    let durability = lease.durability();
+    let suits = |state: &Lease, options: &AcquireOptions| {
+        let renewed = options.lease.fixed.is_none();
+        renewed && options.durability == durability && state.suits(options.lease.policy)
+    };
+    while let Some(next) = head.next_if(|options| suits(state, options)) {
+        let id = state.hand_on(next.info.lease.policy, now);
+        let hold = Hold::new(driver, Arc::clone(lease), id, chain.token());
+        match next.give(Turn::Hold(hold)) {
+            Ok(()) => {
+                report(|| metrics::counter!("leasehold_handoffs_total").increment(1));
+                return true;
+            }
+            // The task has left the queue in this moment.
+            Err(Turn::Hold(mut hold)) => {
+                hold.released = true;
+                state.leave(id, now);
+            }
+            Err(Turn::Head(_) | Turn::Contend(_)) => {}
+        }
+    }
+    false
+}
+
+/// Whether a release frees the lock.
+fn is_last(release: &Request) -> bool {
+    matches!(release.op, Op::Release { count: 0, .. })
+}
+
+/// A cancellation token, and the task that cancels it, which ends with this.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) token: CancellationToken,
+    task: Option<AbortHandle>,
+    process: Process,
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take()
+            && self.process.is_current()
+        {
+            task.abort();
+        }
+    }
+}
+
+/// A release whose reply is not known yet.
+struct Unfinished<'a> {
+    hold: &'a Hold,
+    request: Option<Request>,
+    expires: Instant,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.hold.release_in_background(request, self.expires);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! A lease that this process holds, and its holds.
+
+pub(crate) mod active_lease;
+pub(crate) mod hold;
+pub(crate) mod reentry;

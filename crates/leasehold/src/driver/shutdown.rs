@@ -1,0 +1,49 @@
+//! The shutdown of a client: every lease is released, and all waiting ends.
+
+use std::sync::Arc;
+
+use leasehold_core::{Cause, Instant, LateRelease};
+
+use super::acquire::events;
+use super::batcher::BATCH_MAX;
+use super::lease::active_lease::ActiveLease;
+use super::{Driver, release};
+use crate::store::EventScope;
+
+/// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Answers how
+/// many leases were held.
+pub(crate) async fn shut_down(driver: &Arc<Driver>) -> usize {
+    if !driver.context.process.is_current() {
+        return 0;
+    }
+    driver.close();
+    // Before its next request, an acquisition finds that the client is closed.
+    events::interrupt_acquisitions(driver, &EventScope::Store);
+    let now = driver.context.clock.now();
+    let mut leases = driver.renewer.leases();
+    leases.retain(|lease| !lease.lock().lease.state(now).is_lost());
+    for batch in leases.chunks(BATCH_MAX) {
+        release_batch(driver, batch, now);
+    }
+    driver.releases.idle().await;
+    for lease in &leases {
+        lease.no_renewal().await;
+    }
+    leases.len()
+}
+
+/// Releases leases, with one task for all replies: there may be a million leases.
+fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant) {
+    let post = |lease: &Arc<ActiveLease>| {
+        lease.lose(Cause::Released, now);
+        driver.renewer.remove(lease);
+        let ttl = lease.lock().lease.ttl(now);
+        let request = lease.release(0, ttl);
+        let reply = driver.batcher.post(request.clone());
+        let late = lease.late_release();
+        let late = late.map(|at| LateRelease { at, single: false });
+        let expires = now.after(ttl.as_duration());
+        (driver.releases.begin(request, expires, late), reply)
+    };
+    release::await_replies(driver, leases.iter().map(post).collect());
+}
