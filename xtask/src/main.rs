@@ -60,9 +60,7 @@ enum Task {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Measures Leasehold and other libraries at the same work, and writes docs/bench.
-    ///
-    /// Options: --seconds S and --rounds N for each measurement, --only LIBRARY,... (writes nothing).
-    Compare(Forwarded),
+    Compare(bench::Options),
 }
 
 /// Arguments of another program.
@@ -87,7 +85,7 @@ fn main() -> ExitCode {
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),
         Task::Api { bless } => api::check(bless),
-        Task::Bench(Bench::Compare(options)) => options.pass_to(bench::compare),
+        Task::Bench(Bench::Compare(options)) => bench::compare(&options),
         Task::Faults(options) => options.pass_to(faults::campaign),
         Task::Model(options) => options.pass_to(model::explore),
     };

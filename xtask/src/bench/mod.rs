@@ -13,6 +13,7 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZero;
 
 use self::figures::Figures;
 use self::peers::Peer;
@@ -21,10 +22,16 @@ use self::server::Servers;
 use crate::tools::root;
 
 /// The options of the command line.
-#[derive(Debug)]
-struct Options {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Duration of each measurement
+    #[arg(long, default_value = "2", value_parser = positive)]
     seconds: f64,
-    rounds: usize,
+    /// Measurements of each scenario, of which the medians count
+    #[arg(long, default_value = "1")]
+    rounds: NonZero<usize>,
+    /// Only these libraries besides Leasehold; writes no file
+    #[arg(long, value_delimiter = ',')]
     only: Option<Vec<String>>,
 }
 
@@ -32,15 +39,14 @@ struct Options {
 type Results = BTreeMap<(&'static str, String), Figures>;
 
 /// Builds what can be built, runs it, and writes `docs/bench/`.
-pub(crate) fn compare(args: &[&str]) -> Result<(), String> {
-    let options = parse(args)?;
+pub(crate) fn compare(options: &Options) -> Result<(), String> {
     let (peers, mut skipped) = build(options.only.as_deref());
     let servers = Servers::start()?;
     let mut versions = BTreeMap::new();
     let mut measured: BTreeMap<(&'static str, String), Vec<Figures>> = BTreeMap::new();
-    let runs = options.rounds * peers.len() * SCENARIOS.len();
+    let runs = options.rounds.get() * peers.len() * SCENARIOS.len();
     let mut run = 0;
-    for round in 1..=options.rounds {
+    for round in 1..=options.rounds.get() {
         for scenario in &SCENARIOS {
             for peer in &peers {
                 run += 1;
@@ -111,27 +117,9 @@ fn build(only: Option<&[String]>) -> (Vec<Peer>, Vec<(String, String)>) {
     (peers, skipped)
 }
 
-fn parse(args: &[&str]) -> Result<Options, String> {
-    let mut options = Options {
-        seconds: 2.0,
-        rounds: 1,
-        only: None,
-    };
-    let mut args = args.iter();
-    while let Some(option) = args.next() {
-        let value = args.next().ok_or(format!("{option} needs a value"))?;
-        let number = || value.parse::<f64>().ok().filter(|number| *number > 0.0);
-        match *option {
-            "--seconds" => options.seconds = number().ok_or("--seconds needs a number")?,
-            "--rounds" => {
-                let rounds = value.parse().ok().filter(|rounds| *rounds > 0);
-                options.rounds = rounds.ok_or("--rounds needs a number")?;
-            }
-            "--only" => options.only = Some(value.split(',').map(str::to_owned).collect()),
-            _ => return Err(format!("there is no option {option}")),
-        }
-    }
-    Ok(options)
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| *number > 0.0);
+    number.ok_or_else(|| format!("{text} is not a positive number"))
 }
 
 /// The figures of a scenario, in the order of the peers.
