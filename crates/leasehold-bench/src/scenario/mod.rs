@@ -1,6 +1,7 @@
 //! The scenarios that can be measured.
 
 pub(crate) mod contention;
+mod pairs;
 mod renew;
 mod uncontended;
 pub(crate) mod wakeup;

@@ -1,41 +1,20 @@
 //! `uncontended`, `independent` and `watched`: no task wants the lock of another.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use super::LOCKS_IN_A_ROW;
-use crate::baseline::BaselineLock;
+use super::pairs::{Lock, Pairs};
 use crate::format::{count, number, per, ratio, round, time, times};
-use crate::latencies::{Latencies, lock};
 use crate::options::Settings;
 use crate::progress::Progress;
 use crate::report::{Column, Report};
-use crate::target::{Session, Target};
-use crate::{Result, failed, runtime};
+use crate::target::Target;
+use crate::{Result, runtime};
 
 /// The number of slices of a run. The first of each side only warms up.
 ///
 /// Many, so that both sides see the same machine; not too many, as each begins and ends with tasks
 /// that do not all run.
 const SLICES: u32 = 20;
-
-/// One of the two sides that are compared.
-struct Side {
-    name: &'static str,
-    locks: Vec<Lock>,
-    pairs: u64,
-    busy: Duration,
-    calls: Option<u64>,
-    latencies: Arc<Mutex<Latencies>>,
-}
-
-/// The lock of one task.
-enum Lock {
-    Ours(leasehold::Mutex),
-    Baseline(BaselineLock),
-}
 
 /// Acquires and releases in slices, both sides in turn: ours, other, other, ours and so on.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
@@ -45,19 +24,16 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             Some(watchdog) => target.watched(&plain, watchdog).await?,
             None => plain.clone(),
         };
-        let names = match &settings.watchdog {
-            Some(_) => ["watched", "not watched"],
-            None => ["leasehold", "bare calls"],
-        };
-        let [mut ours, mut other] = names.map(Side::new);
+        let (mut ours, mut other) = (Vec::new(), Vec::new());
         for task in 0..settings.tasks {
-            ours.locks.push(Lock::Ours(session.mutex(task)?));
+            ours.push(Lock::Ours(session.mutex(task)?));
             let name = format!("bare/{task}");
-            other.locks.push(match &settings.watchdog {
+            other.push(match &settings.watchdog {
                 Some(_) => Lock::Ours(plain.mutex(name)?),
                 None => Lock::Baseline(plain.baseline_lock(name)?),
             });
         }
+        let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
         let _progress = Progress::start("measuring");
         for slice in 0..SLICES {
             let side = match slice % 4 {
@@ -66,31 +42,32 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             };
             side.run(settings.duration / SLICES, &session).await?;
             if slice < 2 {
-                let locks = std::mem::take(&mut side.locks);
-                *side = Side::new(side.name);
-                side.locks = locks;
+                side.reset();
             }
         }
         Ok(report(settings, &session.store(), &ours, &other))
     })
 }
 
-fn report(settings: &Settings, store: &str, ours: &Side, other: &Side) -> Report {
+fn report(settings: &Settings, store: &str, ours: &Pairs, other: &Pairs) -> Report {
     let tasks = count(settings.tasks, "task");
     let workload = format!("{tasks} on {}", count(settings.threads, "thread"));
     let seconds = settings.duration.as_secs_f64();
     let mut report = Report::new(settings.scenario, &workload, seconds, store);
-    report.add_all(ours.figures());
+    report.add_all(figures(ours));
     report.add_all(json!({
         "tasks": settings.tasks,
         "threads": settings.threads,
-        "raw": other.figures(),
+        "raw": figures(other),
         "ratio": {
             "throughput": ratio(ours.per_second(), other.per_second()),
             "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
         },
     }));
-    let (we, they) = (ours.name, other.name);
+    let (we, they) = match settings.watchdog {
+        Some(_) => ("watched", "not watched"),
+        None => ("leasehold", "bare calls"),
+    };
     let sides = [(we, ""), (they, "raw")];
     let rate: Column<'_> = ("", "acquisitions_per_second", number);
     report.table("acquisitions a second", &sides, &[rate]);
@@ -113,99 +90,27 @@ fn report(settings: &Settings, store: &str, ours: &Side, other: &Side) -> Report
     report
 }
 
-impl Side {
-    fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            locks: Vec::new(),
-            pairs: 0,
-            busy: Duration::ZERO,
-            calls: None,
-            latencies: Arc::new(Mutex::new(Latencies::new())),
-        }
-    }
-
-    /// Lets all tasks run for a duration.
-    async fn run(&mut self, duration: Duration, session: &Session) -> Result<()> {
-        let calls = session.calls();
-        let start = Instant::now();
-        let end = start + duration;
-        let locks = self.locks.drain(..);
-        let tasks: Vec<_> = locks
-            .map(|lock| tokio::spawn(lock.repeat(end, Arc::clone(&self.latencies))))
-            .collect();
-        for task in tasks {
-            let (lock, pairs) = task.await.map_err(failed("a task of the bench"))??;
-            self.locks.push(lock);
-            self.pairs += pairs;
-        }
-        self.busy += start.elapsed();
-        if let (Some(before), Some(after)) = (calls, session.calls()) {
-            *self.calls.get_or_insert(0) += after - before;
-        }
-        Ok(())
-    }
-
-    fn per_second(&self) -> f64 {
-        round(per(self.pairs, 1) / self.busy.as_secs_f64().max(1e-9))
-    }
-
-    fn quantile_us(&self, quantile: f64) -> f64 {
-        lock(&self.latencies).quantile_us(quantile)
-    }
-
-    fn calls_per_acquisition(&self) -> Option<f64> {
-        self.calls.map(|calls| round(per(calls, self.pairs)))
-    }
-
-    fn figures(&self) -> Value {
-        json!({
-            "acquisitions_per_second": self.per_second(),
-            "p50_us": self.quantile_us(0.5),
-            "p95_us": self.quantile_us(0.95),
-            "p99_us": self.quantile_us(0.99),
-            "commands_per_acquisition": self.calls_per_acquisition(),
-        })
-    }
-}
-
-impl Lock {
-    async fn pair(&mut self) -> Result<()> {
-        match self {
-            Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
-            Self::Baseline(lock) => lock.pair().await,
-        }
-    }
-
-    async fn repeat(
-        mut self,
-        end: Instant,
-        latencies: Arc<Mutex<Latencies>>,
-    ) -> Result<(Self, u64)> {
-        let mut pairs = 0;
-        let mut start = Instant::now();
-        while start < end {
-            self.pair().await?;
-            pairs += 1;
-            let done = Instant::now();
-            lock(&latencies).record(done - start);
-            start = done;
-            if pairs % LOCKS_IN_A_ROW == 0 {
-                tokio::task::yield_now().await;
-                start = Instant::now();
-            }
-        }
-        Ok((self, pairs))
-    }
+fn figures(side: &Pairs) -> Value {
+    json!({
+        "acquisitions_per_second": side.per_second(),
+        "p50_us": side.quantile_us(0.5),
+        "p95_us": side.quantile_us(0.95),
+        "p99_us": side.quantile_us(0.99),
+        "commands_per_acquisition": side.calls.map(|calls| round(per(calls, side.count()))),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use leasehold::Client;
     use leasehold_testkit::RedisServer;
 
     use super::*;
+    use crate::latencies::lock;
     use crate::options::Scenario;
+    use crate::scenario::known::latencies;
 
     fn bench(url: &str, tasks: u16, threads: u16) -> Report {
         let settings = Settings {
@@ -219,14 +124,11 @@ mod tests {
 
     #[test]
     fn figures_are_what_was_counted() {
-        let mut side = Side::new("leasehold");
-        (side.pairs, side.calls) = (100, Some(150));
-        side.busy = Duration::from_millis(500);
-        for micros in 1..=100 {
-            lock(&side.latencies).record(Duration::from_micros(micros));
-        }
+        let mut side = Pairs::new(Vec::new());
+        (side.calls, side.busy) = (Some(150), Duration::from_millis(500));
+        *lock(&side.latencies) = latencies(1..=100);
         let settings = Settings::of(Scenario::Uncontended);
-        let report = report(&settings, "redis://host", &side, &Side::new("bare calls"));
+        let report = report(&settings, "redis://host", &side, &Pairs::new(Vec::new()));
         report.check(&[
             ("acquisitions_per_second", 200.0),
             ("commands_per_acquisition", 1.5),

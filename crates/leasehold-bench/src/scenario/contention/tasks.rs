@@ -156,10 +156,10 @@ impl Task {
             let granted = Moment::now();
             let token = guard.token().get();
             shared.check.acquired(name, token);
-            let left = self
+            let ended = self
                 .critical_section(shared.section, granted, &window)
                 .await?;
-            shared.check.releasing(name, token, granted, left);
+            shared.check.releasing(name, token, granted, ended);
             guard.release().await?;
             self.count(&shared, requested, granted, &window);
             if self.counts.checked.is_multiple_of(LOCKS_IN_A_ROW) {
@@ -182,13 +182,13 @@ impl Task {
             return Ok(granted);
         }
         self.timer.sleep(section).await?;
-        let left = Moment::now();
-        self.counts.in_section_ns += window.overlap(granted, left);
-        if window.contains(left) {
-            self.counts.section_ns += left.nanos_since(granted);
+        let ended = Moment::now();
+        self.counts.in_section_ns += window.overlap(granted, ended);
+        if window.contains(ended) {
+            self.counts.section_ns += ended.nanos_since(granted);
             self.counts.sections += 1;
         }
-        Ok(left)
+        Ok(ended)
     }
 
     /// An acquisition counts if it was granted in the window. A wait counts if any of it lay there: a

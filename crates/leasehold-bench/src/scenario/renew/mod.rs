@@ -15,10 +15,10 @@ mod slices;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::slices::Slices;
-use super::LOCKS_IN_A_ROW;
+use super::pairs::{Lock, Pairs};
 use crate::clock::Moment;
 use crate::latencies::Latencies;
 use crate::metrics_recorder::{self, JEOPARDY, LOST, RENEWAL_BATCHES, RENEWALS};
@@ -56,7 +56,7 @@ struct Findings {
     held: usize,
     releasing: Duration,
     /// The locks of this run that are held after their release.
-    left: usize,
+    still_held: usize,
 }
 
 /// What was used and done between two moments, or until one.
@@ -73,13 +73,6 @@ struct Usage {
     batches: u64,
 }
 
-/// Another lock, which nobody else wants, taken and released over and over by one task.
-#[derive(Debug)]
-struct Pairs {
-    busy: Duration,
-    latencies: Latencies,
-}
-
 /// Takes the locks, holds them and releases them.
 pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
     runtime(settings.threads)?.block_on(async {
@@ -94,11 +87,11 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {
     let progress = Progress::start("measuring");
     let warm_up = settings.duration / PAIRS / WARM_UP;
-    Pairs::new().repeat(&session, warm_up).await?;
-    let mut alone = Pairs::new();
-    alone
-        .repeat(&session, settings.duration / PAIRS - warm_up)
-        .await?;
+    let mut alone = Pairs::new(other_lock(&session)?);
+    alone.run(warm_up, &session).await?;
+    alone.reset();
+    let duration = settings.duration / PAIRS - warm_up;
+    alone.run(duration, &session).await?;
     drop(progress);
 
     let before = resources::resident();
@@ -122,9 +115,10 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let held = held.count();
 
     let (session, releasing) = leases::release_all(target, session, guards).await?;
-    let left = session.held().await?;
+    let still_held = session.held().await?;
     leases::remove_counters(&session, settings.leases).await?;
-    alone.repeat(&session, settings.duration / PAIRS).await?;
+    alone.locks = other_lock(&session)?;
+    alone.run(settings.duration / PAIRS, &session).await?;
     Ok(Findings {
         taking,
         resident: [before, taken, renewed],
@@ -136,7 +130,7 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
         lost: lost - totals_before[1],
         held,
         releasing,
-        left,
+        still_held,
     })
 }
 
@@ -167,34 +161,7 @@ impl Usage {
     }
 }
 
-impl Pairs {
-    fn new() -> Self {
-        Self {
-            busy: Duration::ZERO,
-            latencies: Latencies::new(),
-        }
-    }
-
-    /// Locks and releases for a duration, and once at least.
-    async fn repeat(&mut self, session: &Session, duration: Duration) -> Result<()> {
-        let mutex = session.mutex(OTHER)?;
-        let begin = Instant::now();
-        let end = begin + duration;
-        let mut start = begin;
-        for pair in 1.. {
-            mutex.lock().await?.release().await?;
-            let done = Instant::now();
-            self.latencies.record(done - start);
-            start = done;
-            if start >= end {
-                break;
-            }
-            if pair % LOCKS_IN_A_ROW == 0 {
-                tokio::task::yield_now().await;
-                start = Instant::now();
-            }
-        }
-        self.busy += begin.elapsed();
-        Ok(())
-    }
+/// Pairs of another lock, which nobody else wants, by one task.
+fn other_lock(session: &Session) -> Result<Vec<Lock>> {
+    Ok(vec![Lock::Ours(session.mutex(OTHER)?)])
 }

@@ -25,7 +25,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         jeopardy,
         lost,
         held,
-        left,
+        still_held,
         ..
     } = *findings;
     report.add_all(json!({
@@ -40,13 +40,13 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         "renewal": renewal(&findings.slices),
         "pairs": pairs(&findings.alone, &findings.slices.pairs),
         "released": rate(findings.releasing),
-        "left": left,
+        "left": still_held,
     }));
     add_text(&mut report);
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
-    if not_held > 0 || lost > 0 || left > 0 {
+    if not_held > 0 || lost > 0 || still_held > 0 {
         report.fail(format!(
-            "leases were not held to their end: {} lost, and {left} still there after their \
+            "leases were not held to their end: {} lost, and {still_held} still there after their \
              release",
             not_held.max(lost)
         ));
@@ -124,29 +124,24 @@ fn renewal(slices: &Slices) -> Option<Value> {
 fn pairs(alone: &Pairs, beside: &Pairs) -> Value {
     let ratio_of = |figure: &dyn Fn(&Pairs) -> f64| ratio(figure(beside), figure(alone));
     json!({
-        "alone": alone.figures(),
-        "beside": beside.figures(),
+        "alone": pair_figures(alone),
+        "beside": pair_figures(beside),
         "ratio": {
             "throughput": ratio_of(&Pairs::per_second),
-            "p50": ratio_of(&|pairs| pairs.latencies.quantile_us(0.5)),
-            "p99": ratio_of(&|pairs| pairs.latencies.quantile_us(0.99)),
+            "p50": ratio_of(&|pairs| pairs.quantile_us(0.5)),
+            "p99": ratio_of(&|pairs| pairs.quantile_us(0.99)),
         },
     })
 }
 
-impl Pairs {
-    fn per_second(&self) -> f64 {
-        round(per(self.latencies.count(), 1) / self.busy.as_secs_f64().max(1e-9))
-    }
-
-    fn figures(&self) -> Value {
-        json!({
-            "count": self.latencies.count(),
-            "per_second": self.per_second(),
-            "p50_us": self.latencies.quantile_us(0.5),
-            "p99_us": self.latencies.quantile_us(0.99),
-        })
-    }
+/// The figures of one of the two.
+fn pair_figures(pairs: &Pairs) -> Value {
+    json!({
+        "count": pairs.count(),
+        "per_second": pairs.per_second(),
+        "p50_us": pairs.quantile_us(0.5),
+        "p99_us": pairs.quantile_us(0.99),
+    })
 }
 
 fn add_text(report: &mut Report) {

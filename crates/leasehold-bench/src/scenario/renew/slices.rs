@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Guard;
 
-use super::{Pairs, Usage};
+use super::{Pairs, Usage, other_lock};
 use crate::Result;
 use crate::server_stats::ServerStats;
 use crate::target::Session;
@@ -48,11 +48,11 @@ pub(super) async fn run(
     let mut slices = Slices {
         ours: Work::default(),
         bare: Work::default(),
-        pairs: Pairs::new(),
+        pairs: Pairs::new(other_lock(session)?),
     };
     if session.baseline.server_stats().await?.is_none() {
         // There is nothing to compare but the pairs.
-        slices.pairs.repeat(session, duration).await?;
+        slices.pairs.run(duration, session).await?;
         return Ok(slices);
     }
     let length = duration / SLICES;
@@ -60,7 +60,7 @@ pub(super) async fn run(
     for slice in 0..SLICES {
         let kind = (slice + slice / 3) % 3;
         if kind == 2 {
-            slices.pairs.repeat(session, length).await?;
+            slices.pairs.run(length, session).await?;
             continue;
         }
         let before = Usage::now(session).await?;

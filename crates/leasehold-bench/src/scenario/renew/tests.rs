@@ -4,14 +4,15 @@ use leasehold::Guard;
 
 use super::slices::Work;
 use super::*;
+use crate::latencies::lock;
 use crate::options::Scenario;
 use crate::scenario::known::{latencies, stats};
 
 fn pairs(millis: u64, micros: [u64; 5]) -> Pairs {
-    Pairs {
-        busy: Duration::from_millis(millis),
-        latencies: latencies(micros),
-    }
+    let mut pairs = Pairs::new(Vec::new());
+    pairs.busy = Duration::from_millis(millis);
+    *lock(&pairs.latencies) = latencies(micros);
+    pairs
 }
 
 /// A thousand leases, each renewed twice in 20 s.
@@ -46,7 +47,7 @@ fn findings() -> Findings {
         lost: 0,
         held: 1_000,
         releasing: Duration::from_millis(10),
-        left: 0,
+        still_held: 0,
     }
 }
 
@@ -141,12 +142,12 @@ fn no_renewal_is_not_a_division_by_zero() {
 }
 
 #[test]
-fn lost_and_left_leases_are_a_failure() {
-    let failure = |held, lost, left| {
+fn lost_and_remaining_leases_are_a_failure() {
+    let failure = |held, lost, still_held| {
         let findings = Findings {
             held,
             lost,
-            left,
+            still_held,
             ..findings()
         };
         report(&findings).failure().unwrap_or_default().to_owned()

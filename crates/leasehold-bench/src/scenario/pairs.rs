@@ -1,0 +1,104 @@
+//! Pairs of a lock and its release, over and over, by tasks that do not want the same lock.
+
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::LOCKS_IN_A_ROW;
+use crate::baseline::BaselineLock;
+use crate::format::{per, round};
+use crate::latencies::{Latencies, lock};
+use crate::target::Session;
+use crate::{Result, failed};
+
+/// The pairs of some tasks.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    /// One for each task.
+    pub(super) locks: Vec<Lock>,
+    pub(super) busy: Duration,
+    /// `None`: the store has no calls to count.
+    pub(super) calls: Option<u64>,
+    pub(super) latencies: Arc<Mutex<Latencies>>,
+}
+
+/// The lock of one task.
+#[derive(Debug)]
+pub(super) enum Lock {
+    Ours(leasehold::Mutex),
+    Baseline(BaselineLock),
+}
+
+impl Pairs {
+    pub(super) fn new(locks: Vec<Lock>) -> Self {
+        Self {
+            locks,
+            busy: Duration::ZERO,
+            calls: None,
+            latencies: Arc::new(Mutex::new(Latencies::new())),
+        }
+    }
+
+    /// Forgets what was counted.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(mem::take(&mut self.locks));
+    }
+
+    /// Lets all tasks run for a duration.
+    pub(super) async fn run(&mut self, duration: Duration, session: &Session) -> Result<()> {
+        let calls = session.calls();
+        let start = Instant::now();
+        let end = start + duration;
+        let locks = self.locks.drain(..);
+        let tasks: Vec<_> = locks
+            .map(|lock| tokio::spawn(lock.repeat(end, Arc::clone(&self.latencies))))
+            .collect();
+        for task in tasks {
+            let lock = task.await.map_err(failed("a task of the bench"))??;
+            self.locks.push(lock);
+        }
+        self.busy += start.elapsed();
+        if let (Some(before), Some(after)) = (calls, session.calls()) {
+            *self.calls.get_or_insert(0) += after - before;
+        }
+        Ok(())
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        lock(&self.latencies).count()
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        round(per(self.count(), 1) / self.busy.as_secs_f64().max(1e-9))
+    }
+
+    pub(super) fn quantile_us(&self, quantile: f64) -> f64 {
+        lock(&self.latencies).quantile_us(quantile)
+    }
+}
+
+impl Lock {
+    async fn pair(&mut self) -> Result<()> {
+        match self {
+            Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
+            Self::Baseline(lock) => lock.pair().await,
+        }
+    }
+
+    async fn repeat(mut self, end: Instant, latencies: Arc<Mutex<Latencies>>) -> Result<Self> {
+        let mut pairs = 0;
+        let mut start = Instant::now();
+        while start < end {
+            self.pair().await?;
+            pairs += 1;
+            let done = Instant::now();
+            lock(&latencies).record(done - start);
+            start = done;
+            if pairs % LOCKS_IN_A_ROW == 0 {
+                tokio::task::yield_now().await;
+                start = Instant::now();
+            }
+        }
+        Ok(self)
+    }
+}
