@@ -1,4 +1,4 @@
-//! What our user may do, and how it is told of losses.
+//! Checks of the permissions of our user, and of the notification of losses.
 
 use super::Finding;
 use crate::store::diagnose::{MissingRight, NodeFacts, Purpose, Topology};
@@ -25,7 +25,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
         ));
     }
     findings.push(match node.protocol {
-        3 => Finding::ok("protocol", "RESP3: losses are told at once"),
+        3 => Finding::ok("protocol", "RESP3: losses are notified immediately"),
         _ => Finding::note("protocol", "RESP2 only")
             .because(
                 "a holder learns at its next renewal that its lock was deleted or evicted, and each \

@@ -154,7 +154,7 @@ mod tests {
     use crate::doctor::Severity;
     use crate::doctor::finding::worst;
 
-    /// As a sentinel of Redis 7.0.15 tells it.
+    /// As a sentinel of Redis 7.0.15 reports it.
     const MASTER: [(&str, &str); 9] = [
         ("name", "mymaster"),
         ("ip", "10.0.0.1"),

@@ -21,7 +21,7 @@ pub(super) use self::connection::{
     demoted, no_answer, no_answer_within, no_connection, no_connection_within,
     nothing_found_within, replaced, sentinel,
 };
-use self::known::{Known, UNARMED, find, is_code};
+use self::known::{Known, NOT_ADMITTED, find, is_code};
 pub(super) use self::refusal::{DENIED, Refusal, Refused, refusal, refused_words};
 use crate::{Error, ErrorKind};
 
@@ -100,7 +100,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let found = find(code, words);
     let advice = found.map_or("the server refused a command", |known| known.advice);
     let (command, words) = (quote(command), quote(text));
-    let message = if text == UNARMED {
+    let message = if text == NOT_ADMITTED {
         advice.to_owned()
     } else if key.is_empty() {
         format!("{advice} ({command}: {words})")
@@ -110,7 +110,7 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     let error = known_error(found, message);
     match code {
         _ if of_replica(code) => error.with_source(IsReplica),
-        _ if text == UNARMED => error.with_source(NotAdmitted),
+        _ if text == NOT_ADMITTED => error.with_source(NotAdmitted),
         _ => error,
     }
 }
@@ -216,7 +216,7 @@ mod tests {
             "MASTERDOWN Link with MASTER is down",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
-            UNARMED,
+            NOT_ADMITTED,
         ] {
             assert!(command("SET", "", text).is_transient(), "{text}");
         }

@@ -54,8 +54,8 @@ impl Fault {
         matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
     }
 
-    /// What the holder of a lease is told, if the fault means that the file knows its lease no more: the
-    /// other kernel has taken everybody for dead.
+    /// The reply to operations of holders, if the fault means that the file has lost their leases: the other
+    /// kernel has freed all locks.
     pub(super) fn lost(&self) -> Option<Error> {
         matches!(self, Self::OtherKernel).then(|| Error::new(ErrorKind::Lost, OTHER_KERNEL))
     }
@@ -109,12 +109,12 @@ impl From<Fault> for Error {
                 ),
             ),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
-            Fault::Sqlite(error) => tell(&error).with_source(error),
+            Fault::Sqlite(error) => describe(&error).with_source(error),
         }
     }
 }
 
-/// A fault as SQLite would tell it.
+/// A fault in the form of an error of SQLite.
 pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
     let error = ffi::Error {
         code,
@@ -123,7 +123,7 @@ pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
     Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
 }
 
-/// An error of the system: that no more files can be opened, or `otherwise`.
+/// An error of the system: too many open files, or `otherwise`.
 pub(super) fn of_system(error: io::Error, otherwise: impl FnOnce(&io::Error) -> Error) -> Error {
     let found = too_many_files(&error);
     found
@@ -140,7 +140,8 @@ fn too_many_files(error: &io::Error) -> Option<Error> {
     Some(Error::new(ErrorKind::Store, message))
 }
 
-fn tell(error: &rusqlite::Error) -> Error {
+/// The kind and the message of an error of SQLite.
+fn describe(error: &rusqlite::Error) -> Error {
     let (kind, message) = match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy

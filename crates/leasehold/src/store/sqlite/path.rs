@@ -188,8 +188,8 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
     lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&escaped))
 }
 
-/// Refuses a file on a network file system: another machine could write it too, and would take
-/// the locks of this one for dead.
+/// Refuses a file on a network file system: another machine could write it, too, and would free the locks of
+/// this one.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {
         FileSystem::Network(name) => Err(wrong(format!(
@@ -200,7 +200,7 @@ fn refuse_network(path: &Path) -> Result<()> {
     }
 }
 
-/// What kind of file system a file is on.
+/// The kind of file system of a file.
 #[cfg(target_os = "linux")]
 pub(super) fn file_system(path: &Path) -> FileSystem {
     let Ok(stat) = rustix::fs::statfs(path) else {
@@ -229,8 +229,8 @@ fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
-/// File systems that several machines may mount, by the numbers in Linux's `magic.h`. FUSE and 9p
-/// are not among them: they carry local files as often.
+/// File systems that several machines may mount, by the numbers in `magic.h` of Linux, without FUSE and 9p,
+/// which provide local files as often.
 #[cfg(target_os = "linux")]
 const NETWORK: [(u64, &str); 12] = [
     (0x6969, "NFS"),
@@ -247,7 +247,7 @@ const NETWORK: [(u64, &str); 12] = [
     (0x4750_4653, "GPFS"),
 ];
 
-/// File systems of which nobody can tell from outside where their files are.
+/// File systems whose files may be anywhere.
 #[cfg(target_os = "linux")]
 const FOREIGN: [(u64, &str); 2] = [(0x6573_5546, "FUSE"), (0x0102_1997, "9p")];
 

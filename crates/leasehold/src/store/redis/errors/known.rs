@@ -1,13 +1,13 @@
-//! The one table of what a server's errors mean.
+//! The table of the errors of a server and their meanings.
 
 use crate::error::Retry;
 use crate::{Error, ErrorKind};
 
 /// What is known of an error.
 pub(super) struct Known {
-    /// The code before the server's words. Empty: any.
+    /// The error code. Empty: any.
     pub(super) code: &'static str,
-    /// What the words contain.
+    /// A part of the message.
     pub(super) words: &'static str,
     pub(super) kind: ErrorKind,
     /// Whether the server ends it by itself, so that asking again later may help.
@@ -55,10 +55,10 @@ pub(super) const NO_CHANNEL: &str =
 pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; allow it";
 pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
 
-/// What a script says of a master that is not armed.
-pub(super) const UNARMED: &str = "UNARMED";
+/// The error of the scripts for a master that is not admitted.
+pub(super) const NOT_ADMITTED: &str = "UNARMED";
 
-/// Errors that a server gives *before* it runs anything. The first that fits counts.
+/// Errors that a server returns *before* it runs anything. The first match counts.
 #[rustfmt::skip]
 const TABLE: &[Known] = &[
     known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
@@ -74,7 +74,7 @@ const TABLE: &[Known] = &[
         "the server lets in nobody from other machines; set a password there, or its bind address"),
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
-    transient("", UNARMED,
+    transient("", NOT_ADMITTED,
         "new, or started or replicated not long ago, so it may have forgotten locks; it is kept out until \
          the leases from before have ended, which takes as long as the longest ttl, and until all masters \
          answer, or a majority that is admitted"),
