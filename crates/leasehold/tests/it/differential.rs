@@ -18,7 +18,7 @@ use leasehold_sim::history::Shape;
 use leasehold_testkit::RedisServer;
 
 use self::compare::{Difference, Subject, compare};
-use self::corrupting_store::{CorruptingStore, Lie};
+use self::corrupting_store::{CorruptingStore, Corruption};
 
 /// How many histories each store is played.
 const HISTORIES: usize = 10_000;
@@ -91,13 +91,14 @@ fn the_redis_store_answers_as_the_rule() {
     });
 }
 
-/// Shows that the comparison can fail: each lie of a store that otherwise follows the rule is
+/// Shows that the comparison can fail: each corruption of a store that otherwise follows the rule is
 /// found out.
 #[test]
 fn a_store_that_lies_is_found_out() {
-    for lie in Lie::ALL {
+    for corruption in Corruption::ALL {
         let clock = ManualClock::new();
-        let store = CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), lie);
+        let store =
+            CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), corruption);
         let found = block_on(compare(Subject {
             store: &store,
             step: &|step_ms| advance(&clock, step_ms),
@@ -106,7 +107,7 @@ fn a_store_that_lies_is_found_out() {
             patience: Duration::ZERO,
             histories: HISTORIES_TO_CONVICT,
         }));
-        assert!(found.is_err(), "{lie:?} was believed");
+        assert!(found.is_err(), "{corruption:?} was believed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A real store behind fault_mode.
+//! A store with faults between it and the client.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use leasehold::clock::Clock;
 use leasehold::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
 use leasehold::{Error, ErrorKind};
 
-/// How long the client waits for an answer.
+/// How long the client waits for a reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What happens to requests on their way.
+/// What happens to requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultMode {
-    Fine,
-    /// They do not reach the store, and the client is told so.
+    None,
+    /// Requests do not reach the store, and the client gets an error.
     Unreachable,
-    /// They run, but nobody learns of it.
+    /// Requests are applied, but the reply is lost.
     ReplyLost,
-    /// The client gives up after [`TIMEOUT`]; they do not run.
+    /// The client gives up after [`TIMEOUT`]; requests are not applied.
     TimesOut,
-    /// They are on their way for ever.
+    /// Requests are in flight forever.
     Silent,
-    /// The client gives up; they run when the test says so.
+    /// The client gives up; requests are applied by [`FaultyStore::run_late_requests`].
     Late,
 }
 
@@ -46,14 +46,14 @@ impl FaultyStore {
         Self {
             inner,
             clock,
-            fault_mode: Mutex::new(FaultMode::Fine),
+            fault_mode: Mutex::new(FaultMode::None),
             late: Mutex::default(),
             calls: AtomicUsize::new(0),
         }
     }
 
-    /// The same records under a clear sky.
-    pub(crate) fn in_fine_weather(&self) -> Self {
+    /// The same records without faults.
+    pub(crate) fn without_faults(&self) -> Self {
         Self::around(Arc::clone(&self.inner), Arc::clone(&self.clock))
     }
 
@@ -61,7 +61,7 @@ impl FaultyStore {
         *self.fault_mode.lock().unwrap() = fault_mode;
     }
 
-    /// How many batches came in.
+    /// The number of batches so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -89,8 +89,8 @@ impl ForwardingStore for FaultyStore {
             let count = batch.len();
             let unknown = || vec![Reply::Unknown(error("no answer")); count];
             match fault_mode {
-                FaultMode::Fine => self.inner.apply(batch).await,
-                FaultMode::Unreachable => vec![Reply::Rejected(error("no way there")); count],
+                FaultMode::None => self.inner.apply(batch).await,
+                FaultMode::Unreachable => vec![Reply::Rejected(error("unreachable")); count],
                 FaultMode::ReplyLost => {
                     self.inner.apply(batch).await;
                     unknown()
@@ -112,6 +112,6 @@ impl ForwardingStore for FaultyStore {
 
 impl fmt::Display for FaultyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("bad:")
+        f.write_str("faulty:")
     }
 }

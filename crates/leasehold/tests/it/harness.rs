@@ -38,7 +38,7 @@ impl Harness {
     }
 
     pub(crate) fn another_with(&self, builder: ClientBuilder) -> Self {
-        let store = self.store.in_fine_weather();
+        let store = self.store.without_faults();
         Self::with(self.clock.clone(), store, builder)
     }
 

@@ -12,7 +12,7 @@ use leasehold::store::{MemoryStore, Store};
 use leasehold::{Cause, Client, Guard, State};
 
 use self::listeners::{Counts, PanickingRecorder, PanickingSubscriber, ShakyClock};
-use self::shards::{Manners, SLOW, Shards};
+use self::shards::{SLOW, ShardFault, Shards};
 use crate::harness::{SECOND, TTL, settle};
 
 const LEASES: usize = 40;
@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// No renewal is due later than this after the one before.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A client with leases on a good shard and on one whose manners the test sets.
+/// A client with leases on a good shard and on one whose fault the test sets.
 struct Scenario {
     clock: ManualClock,
     shaky: Arc<ShakyClock>,
@@ -115,12 +115,12 @@ impl Scenario {
     }
 
     /// The bad shard recovers while its leases are in jeopardy.
-    async fn bad_recover(&self, manners: Manners) {
+    async fn bad_recover(&self, fault: ShardFault) {
         self.goes_well(SECOND * 5).await;
-        self.store.set(manners);
+        self.store.set(fault);
         self.goes_well(SECOND * 9).await;
         self.bad_are(|state| matches!(state, State::Jeopardy { .. }));
-        self.store.set(Manners::Good);
+        self.store.set(ShardFault::None);
         self.goes_well(SECOND * 2).await;
         self.bad_are(|state| state.is_held());
         self.goes_well(TTL).await;
@@ -131,11 +131,11 @@ impl Scenario {
 #[tokio::test]
 async fn a_shard_that_never_answers_delays_no_other() {
     let scenario = Scenario::set().await;
-    scenario.store.set(Manners::Silent);
+    scenario.store.set(ShardFault::Silent);
     scenario.bad_are_lost_in_time().await;
     scenario.goes_well(TTL * 2).await;
     // What was never answered is given up: the way to the shard is free again.
-    scenario.store.set(Manners::Good);
+    scenario.store.set(ShardFault::None);
     let later = scenario.lock("bad/later").await;
     scenario.goes_well(TTL * 2).await;
     assert!(later.state().is_held(), "{:?}", later.state());
@@ -148,7 +148,7 @@ async fn a_shard_that_never_answers_delays_no_other() {
 #[tokio::test]
 async fn a_shard_that_answers_slowly_delays_no_other() {
     let scenario = Scenario::set().await;
-    scenario.store.set(Manners::Slow);
+    scenario.store.set(ShardFault::Slow);
     for _ in 0..60 {
         scenario.goes_well(SECOND).await;
         scenario.bad_are(|state| !state.is_lost());
@@ -163,18 +163,18 @@ async fn a_shard_that_answers_slowly_delays_no_other() {
 #[tokio::test]
 async fn a_shard_that_fails_touches_no_other() {
     let scenario = Scenario::set().await;
-    scenario.store.set(Manners::Fails);
+    scenario.store.set(ShardFault::Fails);
     scenario.bad_are_lost_in_time().await;
-    Scenario::set().await.bad_recover(Manners::Fails).await;
+    Scenario::set().await.bad_recover(ShardFault::Fails).await;
 }
 
 #[tokio::test]
 async fn a_shard_whose_store_panics_touches_no_other() {
-    for manners in [Manners::Panics, Manners::PanicsLater] {
+    for fault in [ShardFault::Panics, ShardFault::PanicsLater] {
         let scenario = Scenario::set().await;
-        scenario.store.set(manners);
+        scenario.store.set(fault);
         scenario.bad_are_lost_in_time().await;
-        Scenario::set().await.bad_recover(manners).await;
+        Scenario::set().await.bad_recover(fault).await;
     }
 }
 
@@ -182,7 +182,7 @@ async fn a_shard_whose_store_panics_touches_no_other() {
 #[tokio::test]
 async fn a_panic_in_the_search_for_the_shard_touches_nothing() {
     let scenario = Scenario::set().await;
-    scenario.store.set(Manners::Nowhere);
+    scenario.store.set(ShardFault::Nowhere);
     scenario.goes_well(TTL * 2).await;
     scenario.bad_are(|state| state.is_held());
 }
@@ -191,22 +191,22 @@ async fn a_panic_in_the_search_for_the_shard_touches_nothing() {
 #[tokio::test]
 async fn a_bad_answer_touches_one_lease() {
     let expected = [
-        (Manners::Rejected, None),
-        (Manners::Unknown, None),
-        (Manners::Gone, Some(Cause::Deleted)),
-        (Manners::TakenOver, Some(Cause::TakenOver)),
-        (Manners::Refused, Some(Cause::TakenOver)),
-        (Manners::Granted, Some(Cause::Deleted)),
-        (Manners::Exhausted, Some(Cause::Deleted)),
+        (ShardFault::Rejected, None),
+        (ShardFault::Unknown, None),
+        (ShardFault::Gone, Some(Cause::Deleted)),
+        (ShardFault::TakenOver, Some(Cause::TakenOver)),
+        (ShardFault::Refused, Some(Cause::TakenOver)),
+        (ShardFault::Granted, Some(Cause::Deleted)),
+        (ShardFault::Exhausted, Some(Cause::Deleted)),
     ];
-    for (manners, lost) in expected {
+    for (fault, lost) in expected {
         let scenario = Scenario::set().await;
-        scenario.store.set(manners);
+        scenario.store.set(fault);
         scenario.go_on(INTERVAL).await;
         scenario.good_are_well();
         let (first, others) = scenario.bad.split_first().unwrap();
         match lost {
-            Some(cause) => assert_eq!(first.state(), State::Lost(cause), "{manners:?}"),
+            Some(cause) => assert_eq!(first.state(), State::Lost(cause), "{fault:?}"),
             None => assert!(
                 matches!(
                     first.state(),
@@ -215,33 +215,33 @@ async fn a_bad_answer_touches_one_lease() {
                         ..
                     }
                 ),
-                "{manners:?}: {:?}",
+                "{fault:?}: {:?}",
                 first.state()
             ),
         }
         assert!(others.iter().all(|guard| guard.state().is_held()));
-        scenario.store.set(Manners::Good);
+        scenario.store.set(ShardFault::None);
         scenario.goes_well(SECOND * 2).await;
-        assert_eq!(first.state().is_held(), lost.is_none(), "{manners:?}");
+        assert_eq!(first.state().is_held(), lost.is_none(), "{fault:?}");
         assert!(others.iter().all(|guard| guard.state().is_held()));
     }
 }
 
 #[tokio::test]
 async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
-    for (manners, answered) in [
-        (Manners::Short(0), 0),
-        (Manners::Short(1), 1),
-        (Manners::Short(LEASES - 1), LEASES - 1),
-        (Manners::TooMany, LEASES),
+    for (fault, answered) in [
+        (ShardFault::Short(0), 0),
+        (ShardFault::Short(1), 1),
+        (ShardFault::Short(LEASES - 1), LEASES - 1),
+        (ShardFault::TooMany, LEASES),
     ] {
         let scenario = Scenario::set().await;
-        scenario.store.set(manners);
+        scenario.store.set(fault);
         scenario.go_on(INTERVAL).await;
         scenario.good_are_well();
         let held = scenario.bad.iter().filter(|guard| guard.state().is_held());
         assert_eq!(held.count(), answered);
-        scenario.store.set(Manners::Good);
+        scenario.store.set(ShardFault::None);
         scenario.goes_well(SECOND * 2).await;
         scenario.bad_are(|state| state.is_held());
     }
@@ -252,7 +252,7 @@ async fn who_listens_to_metrics_and_logs_and_panics_touches_nothing() {
     let _logs = tracing::subscriber::set_default(PanickingSubscriber);
     let _metrics = metrics::set_default_local_recorder(&PanickingRecorder);
     let scenario = Scenario::set().await;
-    scenario.bad_recover(Manners::Fails).await;
+    scenario.bad_recover(ShardFault::Fails).await;
     for guard in scenario.good.into_iter().chain(scenario.bad) {
         guard.release().await.unwrap();
     }

@@ -49,7 +49,7 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
     assert_eq!(states.next().await, Some(State::Lost(Cause::Unreachable)));
     assert_eq!(guard.lost().await, Cause::Unreachable);
     // The store comes back, the lease does not.
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.go_on(SECOND).await;
     assert!(guard.state().is_lost());
     // All the while nobody else could have it.
@@ -65,7 +65,7 @@ async fn one_failed_renewal_is_jeopardy_until_the_next_succeeds() {
     let guard = harness.mutex().lock().await.unwrap();
     harness.store.set(FaultMode::Unreachable);
     harness.until(&guard, |state| !state.is_held()).await;
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.until(&guard, |state| state.is_held()).await;
     harness.go_on(TTL / 6).await;
     guard.release().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_renewal_that_ran_without_an_answer_is_jeopardy_and_then_held() {
     let guard = harness.mutex().lock().await.unwrap();
     harness.store.set(FaultMode::ReplyLost);
     harness.until(&guard, |state| !state.is_held()).await;
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.until(&guard, |state| state.is_held()).await;
 }
 
@@ -132,7 +132,7 @@ async fn a_lost_reply_to_an_acquire_is_asked_for_again_and_held_once() {
     poll_once(locking.as_mut()).await;
     // It ran in the store; the client does not know.
     let first = harness.stranger().holder().await.unwrap().unwrap();
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.clock.advance(SECOND);
     let guard = locking.await.unwrap();
     assert_eq!(guard.lease_id(), first.lease);
@@ -173,9 +173,12 @@ async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
     ] {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         let text = error.to_string();
-        assert!(text.contains("harness") && text.contains("bad:"), "{text}");
+        assert!(
+            text.contains("harness") && text.contains("faulty:"),
+            "{text}"
+        );
     }
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     assert!(!mutex.is_locked().await.unwrap());
 }
 
@@ -189,7 +192,7 @@ async fn a_request_that_runs_late_is_released_once_more_after_its_ttl() {
         let mut locking = pin!(mutex.lock());
         assert!(poll_once(locking.as_mut()).await.is_none());
     }
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     settle().await;
     // The release was here first, then the request comes alive, with a full ttl.
     harness.go_on(TTL - SECOND).await;
@@ -207,7 +210,7 @@ async fn a_release_that_cannot_be_told_is_told_later() {
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(harness.stranger().is_locked().await.unwrap());
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.go_on(SECOND).await;
     assert!(!harness.stranger().is_locked().await.unwrap());
 }
@@ -223,7 +226,7 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
         harness.store.set(FaultMode::ReplyLost);
         let mut locking = pin!(mutex.lock());
         poll_once(locking.as_mut()).await;
-        harness.store.set(FaultMode::Fine);
+        harness.store.set(FaultMode::None);
         harness.clock.advance(SECOND);
         let outer = locking.await.unwrap();
         let inner = mutex.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! A grant that a stopped process reads when it is long over.
+//! A grant that a stopped process reads long after it has expired.
 
 use std::fmt;
 use std::pin::pin;
@@ -14,13 +14,13 @@ use leasehold_core::{ClientId, Grant, LeaseId, Loss, Notice, Op, Outcome, StoreT
 
 use crate::harness::{SECOND, TTL, poll_once, settle};
 
-/// A store that refuses everybody. Before it answers the second question it tells the grant that
-/// came while the asker was stopped; since then its clock was set back.
+/// A store that refuses every acquisition. Before its second reply it sends the grant that arrived while the
+/// client was stopped; since then its clock was set back.
 #[derive(Debug, Default)]
 struct SetBack {
     inner: MemoryStore,
     listener: Mutex<Option<Weak<dyn Listener>>>,
-    questions: AtomicU64,
+    requests: AtomicU64,
 }
 
 impl SetBack {
@@ -39,15 +39,15 @@ impl SetBack {
     fn answer(&self, request: &Request) -> Reply {
         let (outcome, seconds) = match &request.op {
             Op::Acquire { lease, .. } => {
-                let question = self.questions.fetch_add(1, Ordering::SeqCst) + 1;
-                if question == 2 {
+                let request_number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+                if request_number == 2 {
                     self.grants(&request.key, *lease);
                 }
                 let refused = Outcome::Refused {
                     left: SECOND,
                     place: Some(0),
                 };
-                (refused, 1_000 + question)
+                (refused, 1_000 + request_number)
             }
             _ => (Outcome::Lost(Loss::Gone), 1_000),
         };
@@ -77,8 +77,8 @@ impl fmt::Display for SetBack {
     }
 }
 
-/// The process goes on and asks, because its timer is over; then it reads the old grant, and then
-/// that it is refused. The grant looks younger than the refusal, but it is not: it is asked for.
+/// The process resumes and repeats its request, because its timer has expired; then it reads the old grant, and
+/// then the refusal. The grant looks younger than the refusal, but is not: it is verified.
 #[tokio::test]
 async fn a_clock_that_was_set_back_makes_no_old_grant_a_new_one() {
     let clock = ManualClock::new();
@@ -93,5 +93,5 @@ async fn a_clock_that_was_set_back_makes_no_old_grant_a_new_one() {
         assert!(poll_once(lock.as_mut()).await.is_none());
         settle().await;
     }
-    assert_eq!(store.questions.load(Ordering::SeqCst), 3);
+    assert_eq!(store.requests.load(Ordering::SeqCst), 3);
 }

@@ -1,4 +1,4 @@
-//! A store with a recorder on its line: it notes what passes, and can be closed.
+//! A store that records batches, and can stop them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,19 +17,19 @@ const SOON: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Valve {
     Open,
-    /// On their way there: the store knows nothing of them.
+    /// Before the store: it does not know them.
     ClosedBefore,
-    /// On their way back: the store has applied them.
+    /// After the store: it has applied them.
     ClosedAfter,
 }
 
-/// A batch that came, and what became of it.
+/// A batch and its outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     pub(crate) ops: Vec<Op>,
-    /// One for each operation. Empty as long as there is no answer, and if there never is one.
+    /// One per operation. Empty as long as there is no reply.
     pub(crate) outcomes: Vec<Outcome>,
-    /// When it came and when it was answered, in the order of all events at all taps.
+    /// When it arrived and when its reply was sent, in the order of all events at all recorders.
     pub(crate) came: u64,
     pub(crate) answered: u64,
 }
@@ -37,19 +37,19 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 pub(crate) struct RecordingStore {
     inner: Arc<dyn Store>,
-    noted: Mutex<Noted>,
+    recorded: Mutex<Recorded>,
     valve: watch::Sender<Valve>,
     stopped: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
+struct Recorded {
     batches: Vec<Batch>,
-    /// Those before this one are forgotten.
+    /// Batches before this one are forgotten.
     begin: usize,
 }
 
-/// Gives every event at every recorder its place in their order.
+/// The number of an event in the order of all events at all recorders.
 fn stamp() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::SeqCst)
@@ -59,7 +59,7 @@ impl RecordingStore {
     pub(crate) fn on(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
-            noted: Mutex::default(),
+            recorded: Mutex::default(),
             valve: watch::Sender::new(Valve::Open),
             stopped: watch::Sender::new(0),
         })
@@ -76,7 +76,7 @@ impl RecordingStore {
         tokio::time::timeout(SOON, arrived).await.unwrap().unwrap();
     }
 
-    /// The batches so far. Not those that only renew: they come when their time has come.
+    /// The batches so far, without those that only renew, which are timed.
     pub(crate) fn batches(&self) -> Vec<Batch> {
         let renews = |op: &Op| matches!(op, Op::Renew { .. });
         let mut batches = self.all_batches();
@@ -86,8 +86,8 @@ impl RecordingStore {
 
     /// All batches so far.
     pub(crate) fn all_batches(&self) -> Vec<Batch> {
-        let noted = self.noted();
-        noted.batches[noted.begin..].to_vec()
+        let recorded = self.recorded();
+        recorded.batches[recorded.begin..].to_vec()
     }
 
     /// The batches so far, each as the names of its operations.
@@ -97,20 +97,20 @@ impl RecordingStore {
         batches.iter().map(verbs).collect()
     }
 
-    /// Forgets what was noted, so that a test sees what comes from here on.
+    /// Forgets the batches so far.
     pub(crate) fn clear(&self) {
-        let mut noted = self.noted();
-        noted.begin = noted.batches.len();
+        let mut recorded = self.recorded();
+        recorded.begin = recorded.batches.len();
     }
 
-    /// How many questions came.
+    /// The number of acquisitions so far.
     pub(crate) fn questions(&self) -> usize {
         let batches = self.batches();
         let ops = batches.iter().flat_map(|batch| &batch.ops);
         ops.filter(|op| matches!(op, Op::Acquire { .. })).count()
     }
 
-    /// The client whose operations these are. It must have asked for a lock.
+    /// The client of these operations. It must have sent an acquisition.
     pub(crate) fn client(&self) -> ClientId {
         let batches = self.all_batches();
         let mut ops = batches.iter().flat_map(|batch| &batch.ops);
@@ -121,20 +121,20 @@ impl RecordingStore {
         client.unwrap()
     }
 
-    /// How many leases were given a place in the store's queue so far.
+    /// The number of leases that joined the queue so far.
     pub(crate) fn queued(&self) -> usize {
         let batches = self.batches();
         let queued = batches.iter().flat_map(|batch| batch.queued());
         queued.collect::<HashSet<LeaseId>>().len()
     }
 
-    /// Waits until so many leases were given a place in the store's queue.
+    /// Waits until this number of leases have joined the queue.
     pub(crate) async fn until_queued(&self, leases: usize) {
         eventually_async(SOON, async || self.queued() >= leases).await;
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn pass(&self, closed: Valve) {
@@ -146,16 +146,16 @@ impl RecordingStore {
         valve.wait_for(|valve| *valve != closed).await.unwrap();
     }
 
-    async fn apply_noted(&self, requests: Vec<Request>) -> Vec<Reply> {
+    async fn apply_recorded(&self, requests: Vec<Request>) -> Vec<Reply> {
         let at = {
-            let mut noted = self.noted();
-            noted.batches.push(Batch {
+            let mut recorded = self.recorded();
+            recorded.batches.push(Batch {
                 ops: requests.iter().map(|request| request.op).collect(),
                 outcomes: Vec::new(),
                 came: stamp(),
                 answered: u64::MAX,
             });
-            noted.batches.len() - 1
+            recorded.batches.len() - 1
         };
         self.pass(Valve::ClosedBefore).await;
         let replies = self.inner.apply(requests).await;
@@ -164,7 +164,7 @@ impl RecordingStore {
             Reply::Rejected(_) | Reply::Unknown(_) => None,
         });
         {
-            let batch = &mut self.noted().batches[at];
+            let batch = &mut self.recorded().batches[at];
             batch.outcomes = outcomes.collect::<Option<_>>().unwrap_or_default();
             batch.answered = stamp();
         }
@@ -174,7 +174,7 @@ impl RecordingStore {
 }
 
 impl Batch {
-    /// The leases that were given a place in the store's queue.
+    /// The leases that joined the queue.
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let answered = self.ops.iter().zip(&self.outcomes);
         answered.filter_map(|(op, outcome)| match (op, outcome) {
@@ -223,7 +223,7 @@ impl ForwardingStore for RecordingStore {
     }
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(self.apply_noted(batch))
+        Box::pin(self.apply_recorded(batch))
     }
 }
 

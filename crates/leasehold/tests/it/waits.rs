@@ -311,7 +311,7 @@ async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
         }
         assert!(early.is_finished() && !late.is_finished());
         soon(early).await.unwrap_err();
-        harness.store.set(FaultMode::Fine);
+        harness.store.set(FaultMode::None);
         for _ in 0..5 {
             harness.go_on(SECOND).await;
         }
@@ -330,18 +330,18 @@ async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
     harness.go_on(SECOND).await;
     let error = soon(limited).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     harness.go_on(SECOND).await;
     let guard = soon(front).await.unwrap();
 
     // Behind one who holds it, whatever the fault_mode.
-    for fault_mode in [FaultMode::Fine, FaultMode::Unreachable, FaultMode::Silent] {
+    for fault_mode in [FaultMode::None, FaultMode::Unreachable, FaultMode::Silent] {
         harness.store.set(fault_mode);
         let limited = waiting_for(&harness, SECOND);
         harness.go_on(SECOND).await;
         assert!(soon(limited).await.unwrap().is_none());
     }
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
 
     // Behind one who was refused.
     let other = harness.another();
@@ -370,7 +370,7 @@ async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
     for limited in limited {
         assert!(soon(limited).await.unwrap().is_none());
     }
-    harness.store.set(FaultMode::Fine);
+    harness.store.set(FaultMode::None);
     for _ in 0..5 {
         harness.go_on(SECOND).await;
     }

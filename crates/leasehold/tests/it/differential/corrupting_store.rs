@@ -11,79 +11,83 @@ use leasehold::store::{
 };
 use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl};
 
-/// What a [`CorruptingStore`] does wrong.
+/// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lie {
+pub(super) enum Corruption {
     /// Tokens are one too large.
     Token,
     /// The time left is ten milliseconds too long.
     Left,
-    /// Releases that leave a hold are answered and not done.
+    /// Releases that leave a hold are confirmed, but not applied.
     Count,
-    /// Renewals are answered and not done.
+    /// Renewals are confirmed, but not applied.
     Renewal,
-    /// Revocations are answered and not done.
+    /// Revocations are confirmed, but not applied.
     Revocation,
-    /// The second operation of a batch is done first.
+    /// The second operation of a batch is applied first.
     Order,
-    /// The last operation of a larger batch is not answered.
+    /// The last operation of a larger batch has no reply.
     Reply,
-    /// One hold too many is shown.
-    Shown,
-    /// Nobody waits in a queue.
+    /// An inspection returns one hold too many.
+    Inspection,
+    /// No client joins a queue.
     Wait,
-    /// One too many is said to wait before somebody.
-    Place,
-    /// Some cannot be told what they are granted.
-    Deaf,
-    /// Grants are not told.
-    Silence,
-    /// Grants are told twice.
-    Echo,
-    /// Grants are told with a token of one more.
-    ToldToken,
-    /// Grants are told for longer than they are for.
-    ToldTtl,
-    /// The next in the queue is not told so.
+    /// A refusal returns a queue position that is one too large.
+    QueuePosition,
+    /// Some clients cannot be notified of grants.
+    Unreachable,
+    /// Grants are not notified.
+    NoNotice,
+    /// Grants are notified twice.
+    DuplicateNotice,
+    /// The token in a notice is one too large.
+    NoticeToken,
+    /// The ttl in a notice is too long.
+    NoticeTtl,
+    /// The head of the queue is not notified.
     Next,
 }
 
-/// A memory store that lies.
+/// A memory store with one corruption.
 #[derive(Debug)]
 pub(super) struct CorruptingStore {
     store: MemoryStore,
-    lie: Lie,
-    tongues: Mutex<Vec<Arc<Tongue>>>,
+    corruption: Corruption,
+    listeners: Mutex<Vec<Arc<CorruptingListener>>>,
 }
 
-/// Tells a listener what is not so.
+/// Corrupts the events of a listener.
 #[derive(Debug)]
-struct Tongue {
+struct CorruptingListener {
     listener: Weak<dyn Listener>,
-    lie: Lie,
+    corruption: Corruption,
 }
 
-impl Listener for Tongue {
+impl Listener for CorruptingListener {
     fn notify(&self, event: Event) {
         let Some(listener) = self.listener.upgrade() else {
             return;
         };
         let mut event = event;
-        match (self.lie, &mut event) {
-            (Lie::Silence, Event::Notice(_, Notice::Granted(_)))
-            | (Lie::Next, Event::Notice(_, Notice::Next { .. })) => return,
-            (Lie::Echo, Event::Notice(_, Notice::Granted(_))) => listener.notify(event.clone()),
-            (Lie::ToldToken, Event::Notice(_, Notice::Granted(grant))) => {
+        match (self.corruption, &mut event) {
+            (Corruption::NoNotice, Event::Notice(_, Notice::Granted(_)))
+            | (Corruption::Next, Event::Notice(_, Notice::Next { .. })) => return,
+            (Corruption::DuplicateNotice, Event::Notice(_, Notice::Granted(_))) => {
+                listener.notify(event.clone())
+            }
+            (Corruption::NoticeToken, Event::Notice(_, Notice::Granted(grant))) => {
                 grant.first = one_more(grant.first);
             }
-            (Lie::ToldTtl, Event::Notice(_, Notice::Granted(grant))) => grant.ttl = Ttl::MAX,
+            (Corruption::NoticeTtl, Event::Notice(_, Notice::Granted(grant))) => {
+                grant.ttl = Ttl::MAX
+            }
             _ => {}
         }
         listener.notify(event);
     }
 }
 
-impl Lie {
+impl Corruption {
     pub(super) const ALL: [Self; 16] = [
         Self::Token,
         Self::Left,
@@ -92,18 +96,18 @@ impl Lie {
         Self::Revocation,
         Self::Order,
         Self::Reply,
-        Self::Shown,
+        Self::Inspection,
         Self::Wait,
-        Self::Place,
-        Self::Deaf,
-        Self::Silence,
-        Self::Echo,
-        Self::ToldToken,
-        Self::ToldTtl,
+        Self::QueuePosition,
+        Self::Unreachable,
+        Self::NoNotice,
+        Self::DuplicateNotice,
+        Self::NoticeToken,
+        Self::NoticeTtl,
         Self::Next,
     ];
 
-    fn twist(self, mut batch: Vec<Request>) -> Vec<Request> {
+    fn corrupt_batch(self, mut batch: Vec<Request>) -> Vec<Request> {
         if self == Self::Order && batch.len() > 1 {
             batch.swap(0, 1);
         }
@@ -115,8 +119,7 @@ impl Lie {
         batch
     }
 
-    /// Puts an operation that does nothing in the place of one of the holder's, and gives the answer
-    /// that belongs to that one.
+    /// Replaces an operation of the holder with one that has no effect, and returns the outcome of the original.
     fn skip(self, op: &mut Op, holder: LeaseId) -> Option<Outcome> {
         let answer = match *op {
             Op::Release { lease, count, .. } if lease == holder && count > 0 => {
@@ -140,7 +143,7 @@ impl Lie {
         Some(answer)
     }
 
-    fn answer(self, outcome: Outcome) -> Outcome {
+    fn corrupt_outcome(self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
                 first: one_more(first),
@@ -149,7 +152,7 @@ impl Lie {
                 left: left + Duration::from_millis(10),
                 place,
             },
-            Outcome::Refused { left, place } if self == Self::Place => Outcome::Refused {
+            Outcome::Refused { left, place } if self == Self::QueuePosition => Outcome::Refused {
                 left,
                 place: place.map(|place| place + 1),
             },
@@ -163,11 +166,11 @@ fn one_more(token: Token) -> Token {
 }
 
 impl CorruptingStore {
-    pub(super) fn new(store: MemoryStore, lie: Lie) -> Self {
+    pub(super) fn new(store: MemoryStore, corruption: Corruption) -> Self {
         Self {
             store,
-            lie,
-            tongues: Mutex::default(),
+            corruption,
+            listeners: Mutex::default(),
         }
     }
 }
@@ -179,18 +182,18 @@ impl ForwardingStore for CorruptingStore {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move {
-            let lie = self.lie;
+            let corruption = self.corruption;
             let mut replies = Vec::new();
-            for mut request in lie.twist(batch) {
+            for mut request in corruption.corrupt_batch(batch) {
                 let held = self.store.inspect(&request.key).await.unwrap();
-                let skipped = held.and_then(|held| lie.skip(&mut request.op, held.lease));
+                let skipped = held.and_then(|held| corruption.skip(&mut request.op, held.lease));
                 let mut reply = self.store.apply(vec![request]).await.remove(0);
                 if let Reply::Applied { outcome, .. } = &mut reply {
-                    *outcome = lie.answer(skipped.unwrap_or(*outcome));
+                    *outcome = corruption.corrupt_outcome(skipped.unwrap_or(*outcome));
                 }
                 replies.push(reply);
             }
-            if lie == Lie::Reply && replies.len() > 2 {
+            if corruption == Corruption::Reply && replies.len() > 2 {
                 replies.pop();
             }
             replies
@@ -198,21 +201,24 @@ impl ForwardingStore for CorruptingStore {
     }
 
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        let mut tongues = self.tongues.lock().unwrap();
-        let lie = self.lie;
-        if lie == Lie::Deaf && tongues.len() % 2 == 1 {
+        let mut listeners = self.listeners.lock().unwrap();
+        let corruption = self.corruption;
+        if corruption == Corruption::Unreachable && listeners.len() % 2 == 1 {
             return;
         }
-        let tongue = Arc::new(Tongue { listener, lie });
-        let told = Arc::downgrade(&tongue) as Weak<dyn Listener>;
-        tongues.push(tongue);
-        self.store.listen(space, client, told);
+        let corrupting = Arc::new(CorruptingListener {
+            listener,
+            corruption,
+        });
+        let weak = Arc::downgrade(&corrupting) as Weak<dyn Listener>;
+        listeners.push(corrupting);
+        self.store.listen(space, client, weak);
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
             let mut entry = self.store.inspect(key).await?;
-            if let (Lie::Shown, Some(entry)) = (self.lie, &mut entry) {
+            if let (Corruption::Inspection, Some(entry)) = (self.corruption, &mut entry) {
                 entry.count = entry.count.wrapping_add(1);
             }
             Ok(entry)
@@ -222,6 +228,6 @@ impl ForwardingStore for CorruptingStore {
 
 impl fmt::Display for CorruptingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "liar:{:?}", self.lie)
+        write!(f, "corrupting:{:?}", self.corruption)
     }
 }

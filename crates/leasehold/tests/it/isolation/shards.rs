@@ -1,4 +1,4 @@
-//! A store of two shards, one of which has the manners that the test sets.
+//! A store of two shards, one of which has the fault that a test sets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,30 +12,30 @@ use leasehold::store::{
 use leasehold::{Error, ErrorKind};
 use leasehold_core::{Instant, LeaseId, Loss, Op, Outcome, Token};
 
-/// How long [`Manners::Slow`] takes.
+/// How long [`ShardFault::Slow`] takes.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
-/// What becomes of renewals on the bad shard.
+/// What happens to renewals on the bad shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
-    Good,
-    /// They are never answered.
+pub(crate) enum ShardFault {
+    None,
+    /// There is no reply.
     Silent,
-    /// They are answered after [`SLOW`].
+    /// The reply takes [`SLOW`].
     Slow,
-    /// They are rejected at once.
+    /// They are rejected immediately.
     Fails,
-    /// The store panics when it is asked.
+    /// The store panics in the call.
     Panics,
-    /// It panics when it is waited for.
+    /// The store panics in the future.
     PanicsLater,
-    /// It panics when it is asked for the shard.
+    /// The store panics when it computes the shard.
     Nowhere,
-    /// It answers as many as this.
+    /// This many replies.
     Short(usize),
-    /// It answers more than was asked.
+    /// More replies than requests.
     TooMany,
-    // The renewal of the name that ends in /0 is answered with:
+    // The reply to the renewal of the name that ends in /0 is:
     Rejected,
     Unknown,
     Gone,
@@ -49,7 +49,7 @@ pub(crate) enum Manners {
 pub(crate) struct Shards {
     inner: MemoryStore,
     clock: ManualClock,
-    manners: Mutex<Manners>,
+    fault: Mutex<ShardFault>,
     renewed: Mutex<HashMap<LeaseId, Instant>>,
 }
 
@@ -58,16 +58,16 @@ impl Shards {
         Self {
             inner,
             clock,
-            manners: Mutex::new(Manners::Good),
+            fault: Mutex::new(ShardFault::None),
             renewed: Mutex::default(),
         }
     }
 
-    pub(crate) fn set(&self, manners: Manners) {
-        *lock(&self.manners) = manners;
+    pub(crate) fn set(&self, fault: ShardFault) {
+        *lock(&self.fault) = fault;
     }
 
-    /// When each lease was renewed last.
+    /// The time of the last renewal of each lease.
     pub(crate) fn renewed(&self) -> HashMap<LeaseId, Instant> {
         lock(&self.renewed).clone()
     }
@@ -84,47 +84,47 @@ impl Shards {
         replies
     }
 
-    async fn apply_bad(&self, batch: Vec<Request>, manners: Manners) -> Vec<Reply> {
-        match manners {
-            Manners::Silent => return std::future::pending().await,
-            Manners::Slow => self.clock.sleep_until(self.clock.now().after(SLOW)).await,
-            Manners::Fails => return vec![Reply::Rejected(error()); batch.len()],
-            Manners::PanicsLater => {
+    async fn apply_bad(&self, batch: Vec<Request>, fault: ShardFault) -> Vec<Reply> {
+        match fault {
+            ShardFault::Silent => return std::future::pending().await,
+            ShardFault::Slow => self.clock.sleep_until(self.clock.now().after(SLOW)).await,
+            ShardFault::Fails => return vec![Reply::Rejected(error()); batch.len()],
+            ShardFault::PanicsLater => {
                 tokio::task::yield_now().await;
                 panic!("the store panics later");
             }
             _ => {}
         }
         let mut replies = self.apply_good(batch.clone()).await;
-        match manners {
-            Manners::Short(count) => replies.truncate(count),
-            Manners::TooMany => replies.extend(replies.clone()),
+        match fault {
+            ShardFault::Short(count) => replies.truncate(count),
+            ShardFault::TooMany => replies.extend(replies.clone()),
             _ => {}
         }
         for (request, reply) in batch.iter().zip(&mut replies) {
             if request.key.name.as_str() == "bad/0" {
-                spoil(reply, manners);
+                spoil(reply, fault);
             }
         }
         replies
     }
 }
 
-fn spoil(reply: &mut Reply, manners: Manners) {
+fn spoil(reply: &mut Reply, fault: ShardFault) {
     let Reply::Applied { now, .. } = *reply else {
         return;
     };
-    let outcome = match manners {
-        Manners::Rejected => return *reply = Reply::Rejected(error()),
-        Manners::Unknown => return *reply = Reply::Unknown(error()),
-        Manners::Gone => Outcome::Lost(Loss::Gone),
-        Manners::TakenOver => Outcome::Lost(Loss::TakenOver),
-        Manners::Exhausted => Outcome::Exhausted,
-        Manners::Refused => Outcome::Refused {
+    let outcome = match fault {
+        ShardFault::Rejected => return *reply = Reply::Rejected(error()),
+        ShardFault::Unknown => return *reply = Reply::Unknown(error()),
+        ShardFault::Gone => Outcome::Lost(Loss::Gone),
+        ShardFault::TakenOver => Outcome::Lost(Loss::TakenOver),
+        ShardFault::Exhausted => Outcome::Exhausted,
+        ShardFault::Refused => Outcome::Refused {
             left: SLOW,
             place: None,
         },
-        Manners::Granted => Outcome::Granted {
+        ShardFault::Granted => Outcome::Granted {
             first: Token::new(1).unwrap(),
         },
         _ => return,
@@ -137,7 +137,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn error() -> Error {
-    Error::new(ErrorKind::Unreachable, "no way there")
+    Error::new(ErrorKind::Unreachable, "unreachable")
 }
 
 fn is_bad(key: &Key) -> bool {
@@ -151,17 +151,17 @@ impl ForwardingStore for Shards {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         let renews = |request: &Request| matches!(request.op, Op::Renew { .. });
-        let manners = *lock(&self.manners);
+        let fault = *lock(&self.fault);
         let bad = batch.iter().any(|request| is_bad(&request.key));
-        if !bad || manners == Manners::Good || !batch.iter().all(renews) {
+        if !bad || fault == ShardFault::None || !batch.iter().all(renews) {
             return Box::pin(self.apply_good(batch));
         }
-        assert!(manners != Manners::Panics, "the store panics");
-        Box::pin(self.apply_bad(batch, manners))
+        assert!(fault != ShardFault::Panics, "the store panics");
+        Box::pin(self.apply_bad(batch, fault))
     }
 
     fn shard(&self, key: &Key) -> Shard {
-        let nowhere = *lock(&self.manners) == Manners::Nowhere;
+        let nowhere = *lock(&self.fault) == ShardFault::Nowhere;
         assert!(!(nowhere && is_bad(key)), "no shard");
         Shard(u32::from(is_bad(key)))
     }
