@@ -101,7 +101,7 @@ fn waiters_that_die_or_stand_still_are_passed_over(test: &str, fixture: impl FnO
     let [holder, stopped, last] = &scenario.children[..] else {
         unreachable!();
     };
-    stopped.signal(Signal::STOP);
+    stopped.stop();
     holder.releases();
     let (second, took) = within(ACCEPTANCE + SPARE, || last.holds(ACCEPTANCE + SPARE));
     assert!(took >= ACCEPTANCE - SPARE / 40, "{took:?}");
