@@ -305,7 +305,7 @@ impl Contender {
             now,
             // If the record moved meanwhile, it is unknown whose time that is.
             shard: (refused && context.shard(&self.key) == shard).then_some(shard.0),
-            notifies_changes: refused && context.store.capabilities().wakeup_mode == WakeupMode::Changes,
+            notifies_changes: refused && context.store.capabilities().wakeup == WakeupMode::Changes,
         }
     }
 
