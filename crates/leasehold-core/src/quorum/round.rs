@@ -94,12 +94,12 @@ impl Round {
         }
     }
 
-    /// Counts the reply of a master to the acquire. `None`: there was no reply in time, or an error. A request
-    /// without a reply may have been granted; it does not count.
+    /// Takes in what a master answered to the acquire. `None`: it did not, or not in time, or could not.
+    /// What was not answered may be granted nevertheless; it does not count.
     ///
-    /// A reply in the second phase, or after the end, changes nothing.
-    pub fn count(&mut self, master: usize, answer: Option<Outcome>) -> Step {
-        if self.phase != Phase::Asking || self.has_counted(master) {
+    /// An answer that comes in the second phase, or after the end, changes nothing.
+    pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Step {
+        if self.phase != Phase::Asking || self.has_heard(master) {
             return Step::Wait;
         }
         match answer {
@@ -124,8 +124,8 @@ impl Round {
         Step::Wait
     }
 
-    /// Counts the reply of a master to the token. `None` as for [`Round::count`].
-    pub fn count_write(&mut self, master: usize, answer: Option<Outcome>) -> Step {
+    /// Takes in what a master answered to the token. `None` as for [`Round::hear`].
+    pub fn hear_written(&mut self, master: usize, answer: Option<Outcome>) -> Step {
         let Phase::Writing { first, accepted } = &mut self.phase else {
             return Step::Wait;
         };
@@ -149,7 +149,7 @@ impl Round {
         Step::Wait
     }
 
-    fn has_counted(&self, master: usize) -> bool {
+    fn has_heard(&self, master: usize) -> bool {
         self.granted.contains(master)
             || self.failed.contains(master)
             || self.refused.iter().any(|(refused, _)| *refused == master)
@@ -230,27 +230,27 @@ mod tests {
     #[test]
     fn a_majority_grants_and_a_majority_takes_the_token() {
         let mut round = round(3);
-        assert_eq!(round.count(0, granted(5)), Step::Wait);
-        let Step::Write { first, to } = round.count(2, granted(9)) else {
+        assert_eq!(round.hear(0, granted(5)), Step::Wait);
+        let Step::Write { first, to } = round.hear(2, granted(9)) else {
             unreachable!()
         };
         assert_eq!(first, token(10));
         assert_eq!(to.iter().collect::<Vec<_>>(), [0, 2]);
         // Too late to be one of them.
-        assert_eq!(round.count(1, granted(100)), Step::Wait);
-        assert_eq!(round.count_write(1, Some(Outcome::Fenced)), Step::Wait);
-        assert_eq!(round.count_write(0, Some(Outcome::Fenced)), Step::Wait);
-        let won = round.count_write(2, Some(Outcome::Fenced));
+        assert_eq!(round.hear(1, granted(100)), Step::Wait);
+        assert_eq!(round.hear_written(1, Some(Outcome::Fenced)), Step::Wait);
+        assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
+        let won = round.hear_written(2, Some(Outcome::Fenced));
         assert_eq!(won, Step::Won { first });
-        assert_eq!(round.count_write(2, None), Step::Wait);
+        assert_eq!(round.hear_written(2, None), Step::Wait);
     }
 
     #[test]
     fn a_token_is_larger_than_every_block_that_was_read() {
         let count = TokenCount::new(256).unwrap();
         let mut round = Round::new(Size::new(3).unwrap(), count);
-        round.count(0, granted(1_000));
-        let step = round.count(1, granted(1_100));
+        round.hear(0, granted(1_000));
+        let step = round.hear(1, granted(1_100));
         assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
     }
 
@@ -258,58 +258,58 @@ mod tests {
     fn a_token_that_too_few_take_is_none() {
         for answer in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
             let mut round = round(3);
-            round.count(0, granted(5));
-            round.count(1, granted(5));
-            let lost = round.count_write(0, answer);
+            round.hear(0, granted(5));
+            round.hear(1, granted(5));
+            let lost = round.hear_written(0, answer);
             assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
             // Too late.
-            assert_eq!(round.count_write(0, Some(Outcome::Fenced)), Step::Wait);
+            assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
         }
     }
 
     #[test]
     fn no_answer_is_a_no_and_the_others_decide() {
         let mut round = round(5);
-        assert_eq!(round.count(4, None), Step::Wait);
-        assert_eq!(round.count(3, None), Step::Wait);
+        assert_eq!(round.hear(4, None), Step::Wait);
+        assert_eq!(round.hear(3, None), Step::Wait);
         // It came after all, and does not count.
-        assert_eq!(round.count(3, granted(50)), Step::Wait);
-        round.count(0, granted(1));
-        round.count(1, granted(2));
-        let step = round.count(2, granted(3));
+        assert_eq!(round.hear(3, granted(50)), Step::Wait);
+        round.hear(0, granted(1));
+        round.hear(1, granted(2));
+        let step = round.hear(2, granted(3));
         assert!(matches!(step, Step::Write { first, to } if first == token(4) && to.len() == 3));
     }
 
     #[test]
     fn who_is_held_up_is_told_how_long() {
         let mut round = round(5);
-        round.count(0, refused(100));
-        round.count(1, refused(300));
+        round.hear(0, refused(100));
+        round.hear(1, refused(300));
         // Three of them are a majority, so two are enough to be free: the fourth and fifth may be.
-        assert_eq!(round.count(2, refused(200)), held(300, false));
+        assert_eq!(round.hear(2, refused(200)), held(300, false));
     }
 
     #[test]
     fn a_split_vote_is_told_from_a_holder() {
         let mut round = round(3);
-        round.count(0, granted(1));
-        round.count(1, refused(70));
-        assert_eq!(round.count(2, refused(80)), held(70, true));
+        round.hear(0, granted(1));
+        round.hear(1, refused(70));
+        assert_eq!(round.hear(2, refused(80)), held(70, true));
     }
 
     #[test]
     fn nobody_reached_is_not_held_by_another() {
         let mut round = round(3);
-        round.count(0, refused(50));
-        round.count(1, None);
-        assert_eq!(round.count(2, None), Step::Lost(Defeat::NoQuorum));
+        round.hear(0, refused(50));
+        round.hear(1, None);
+        assert_eq!(round.hear(2, None), Step::Lost(Defeat::NoQuorum));
     }
 
     #[test]
     fn tokens_end() {
         let mut round = round(3);
-        round.count(0, granted(Token::MAX.get()));
-        let step = round.count(1, granted(1));
+        round.hear(0, granted(Token::MAX.get()));
+        let step = round.hear(1, granted(1));
         assert_eq!(step, Step::Lost(Defeat::Exhausted));
     }
 }

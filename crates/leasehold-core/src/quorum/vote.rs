@@ -46,7 +46,7 @@ impl Vote {
     /// Takes in what a master answered. `None`: it did not, or not in time, or could not.
     ///
     /// Answers the verdict once it is sure, and nothing before or after.
-    pub fn count(&mut self, master: usize, answer: Option<Outcome>) -> Option<Verdict> {
+    pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Option<Verdict> {
         if self.heard().contains(master) {
             return None;
         }
@@ -112,7 +112,7 @@ mod tests {
         let verdicts = answers
             .iter()
             .enumerate()
-            .filter_map(|(master, answer)| vote.count(master, *answer));
+            .filter_map(|(master, answer)| vote.hear(master, *answer));
         let verdicts: Vec<_> = verdicts.collect();
         assert!(verdicts.len() < 2, "{verdicts:?}");
         verdicts.first().copied()
@@ -139,7 +139,7 @@ mod tests {
         ] {
             let mut vote = Vote::new(Size::new(3).unwrap());
             let verdicts = answers.iter().enumerate();
-            let verdicts = verdicts.filter_map(|(master, answer)| vote.count(master, *answer));
+            let verdicts = verdicts.filter_map(|(master, answer)| vote.hear(master, *answer));
             assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
             assert_eq!(vote.gone().iter().collect::<Vec<_>>(), forgotten);
         }
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn a_master_has_one_voice() {
         let mut vote = Vote::new(Size::new(3).unwrap());
-        assert_eq!(vote.count(0, RENEWED), None);
-        assert_eq!(vote.count(0, RENEWED), None);
-        assert_eq!(vote.count(1, None), None);
-        assert_eq!(vote.count(1, RENEWED), None);
+        assert_eq!(vote.hear(0, RENEWED), None);
+        assert_eq!(vote.hear(0, RENEWED), None);
+        assert_eq!(vote.hear(1, None), None);
+        assert_eq!(vote.hear(1, RENEWED), None);
     }
 }

@@ -285,10 +285,10 @@ impl World {
                 if matches!(outcome, Outcome::Refused { .. }) {
                     asking.refused_at.insert(master);
                 }
-                asking.round.count(master, Some(outcome))
+                asking.round.hear(master, Some(outcome))
             }
             (State::Asking(asking), Kind::Fence) => {
-                asking.round.count_write(master, Some(outcome))
+                asking.round.hear_written(master, Some(outcome))
             }
             (State::Releasing { replies }, Kind::Release) => {
                 *replies += 1;

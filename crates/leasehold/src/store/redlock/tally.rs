@@ -140,10 +140,10 @@ impl Tally {
             }
         };
         let step = match &mut self.kind {
-            Kind::Round(round) if second => round.count_write(master, outcome),
-            Kind::Round(round) => round.count(master, outcome),
+            Kind::Round(round) if second => round.hear_written(master, outcome),
+            Kind::Round(round) => round.hear(master, outcome),
             Kind::Vote(vote) => {
-                let verdict = vote.count(master, outcome)?;
+                let verdict = vote.hear(master, outcome)?;
                 self.decide(verdict);
                 return None;
             }
@@ -166,8 +166,8 @@ impl Tally {
         if let Kind::Round(round) = &mut self.kind {
             let mut steps = Vec::new();
             for master in self.size.all().iter() {
-                steps.push(round.count(master, None));
-                steps.push(round.count_write(master, None));
+                steps.push(round.hear(master, None));
+                steps.push(round.hear_written(master, None));
             }
             for step in steps {
                 if matches!(step, Step::Lost(_)) && self.is_open() {
