@@ -18,7 +18,7 @@
 //!   for could be valid. After that the id is abandoned: a delayed request may still be applied, with a
 //!   full ttl. So the id is released now, and [once more](LateRelease) after that time.
 //! * A grant that the store notified is accepted only if the reply that put the lease into the queue shows
-//!   since when it can be valid. Otherwise the store is asked.
+//!   since when it can be valid. Otherwise the request is repeated.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a
 //!   release of the old one.
 
@@ -408,7 +408,11 @@ impl Acquisition {
         spread: f64,
     ) {
         let AcquireReply::Applied {
-            outcome: Outcome::Refused { left, place },
+            outcome:
+                Outcome::Refused {
+                    left: time_left,
+                    place: queue_position,
+                },
             now: replied,
             shard,
             notifies_changes,
@@ -425,19 +429,25 @@ impl Acquisition {
         if repeated && self.notices.grant.take().is_some() {
             self.notices.interrupted = true;
         }
-        attempt.queued = place.map(|_| Queued {
+        attempt.queued = queue_position.map(|_| Queued {
             sent: request.sent,
             replied,
             shard,
         });
-        attempt.known = request.earlier.is_some() || place.is_some();
+        attempt.known = request.earlier.is_some() || queue_position.is_some();
         self.failing = Failing::default();
         let round = now.since(request.sent);
-        let wait = self.wait_after_refusal(left, place, notifies_changes, (round, now), spread);
+        let wait = match queue_position {
+            Some(position) => {
+                let ttl = self.options.lease.ttl();
+                contention::retry_in_queue_after(time_left, position, ttl)
+            }
+            None => self.wait_outside_queue(time_left, notifies_changes, (round, now), spread),
+        };
         self.timers.set(Timer::Retry, now.after(wait));
         // A change may have been notified before the refusal was read. If nobody holds the lock, the clients
         // that were refused together release their parts, which changes the record without need.
-        self.notices.follows_changes = place.is_none() && !left.is_zero();
+        self.notices.follows_changes = queue_position.is_none() && !time_left.is_zero();
         self.follow_change(now, spread);
         self.change_lease();
         if !self.options.wait {
@@ -445,30 +455,27 @@ impl Acquisition {
         }
     }
 
-    /// How long to wait after a refusal, if nothing is notified before.
-    fn wait_after_refusal(
+    /// How long to wait after a refusal without a place in the queue, if nothing is notified before. The refused
+    /// request took `round`.
+    fn wait_outside_queue(
         &mut self,
-        left: Duration,
-        place: Option<u32>,
+        time_left: Duration,
         notifies_changes: bool,
         (round, now): (Duration, Instant),
         spread: f64,
     ) -> Duration {
-        let ttl = self.options.lease.ttl();
-        if let Some(place) = place {
-            return contention::retry_in_queue_after(left, place, ttl);
-        }
         if !notifies_changes {
-            let interval = left.min(self.poll_interval);
+            let interval = time_left.min(self.poll_interval);
             self.poll_interval = (self.poll_interval * 2).min(POLL_MAX);
             return upper_half(interval, spread);
         }
-        let expiry = contention::retry_in_queue_after(left, 0, ttl);
+        let ttl = self.options.lease.ttl();
+        let expiry = contention::retry_in_queue_after(time_left, 0, ttl);
         if self.options.idempotent {
             return expiry;
         }
         // Several contenders have won a part each.
-        if left.is_zero() {
+        if time_left.is_zero() {
             self.backoff.split(round, now);
             return self.backoff.window().mul_f64(spread);
         }
@@ -502,6 +509,7 @@ impl Acquisition {
             }
         };
         self.timers.set(Timer::Retry, now.after(wait));
+        self.follow_change(now, spread);
         // A connection that was lost is there again at the first retry.
         let is_retry = since != sent;
         let known_end = matches!(failure, Failure::Until(_));
@@ -519,7 +527,8 @@ impl Acquisition {
             follows_changes,
             ..
         } = self.notices;
-        if changed && follows_changes && self.timers.get(Timer::Changed).is_none() {
+        let waits = self.in_flight.is_none() && self.timers.get(Timer::Changed).is_none();
+        if changed && follows_changes && waits {
             let wait = self.backoff.window_after_change(now).mul_f64(spread);
             self.timers.set(Timer::Changed, now.after(wait));
         }

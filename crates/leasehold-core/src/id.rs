@@ -1,4 +1,4 @@
-//! Who asks: clients, leases and owners.
+//! The ids of clients, leases and owners.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ impl ClientId {
         Self(bytes)
     }
 
-    /// The bytes it was made of.
+    /// Its bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
@@ -48,15 +48,15 @@ impl FromStr for ClientId {
     }
 }
 
-/// One acquisition, and never another: `<client id>:<number>`.
+/// One acquisition: `<client id>:<number>`.
 ///
-/// An id is used for one acquisition only. That makes every late, lost or doubled message about it
-/// harmless: it can only ever speak of this one grant.
+/// An id is used for one acquisition only. That makes every late, lost or repeated message about it harmless: it
+/// can only concern this one grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseId {
-    /// The client that asked.
+    /// The client that acquires.
     pub client: ClientId,
-    /// Which of its acquisitions.
+    /// The number of its acquisition.
     pub number: u64,
 }
 

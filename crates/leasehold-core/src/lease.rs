@@ -6,12 +6,11 @@
 //!      sent                 sent + ttl/3        renewed: Held again    deadline - ttl/3   pass it on
 //! ```
 //!
-//! The machine is told the time and the answers of the store; it never asks for them. What it says
-//! depends on the time alone if no answer comes, so a process that was stopped reads `Lost` before
-//! it does anything else.
+//! The machine receives the time and the replies of the store as arguments. Without a reply, its state depends
+//! on the time alone, so a process that was stopped reads `Lost` before it does anything else.
 //!
-//! Unless somebody else keeps the lease alive meanwhile: a lease that is [watched](Lease::watch) is in
-//! jeopardy after a pause, until the store has said whether it is still its own.
+//! A lease that is [watched](Lease::watch) is an exception, since a watchdog may have kept it alive meanwhile:
+//! after a pause of the process it is in jeopardy until the store has replied whether it is still held.
 
 use std::time::Duration;
 
@@ -21,44 +20,44 @@ use crate::state::{Cause, State};
 use crate::time::{self, Instant, Ttl};
 use crate::watchdog::Terms;
 
-/// What the machine wants done.
+/// What the holder does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, until [`Lease::next_event`].
     Wait,
-    /// Send a renewal of this ttl, or a longer one, and report what became of it.
+    /// Send a renewal of this ttl, or a longer one, and pass the result to the machine.
     Renew(Ttl),
 }
 
 /// One lease, as its holder sees it.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The ttl that each renewal asks for, and the pace that goes with it.
+    /// The ttl of each renewal, and the pace for it.
     ttl: Ttl,
     whole: Pace,
-    /// The shorter ttl that the store keeps it for at first, if it was granted to a waiter.
+    /// The shorter ttl for which the store keeps it at first, if it was granted to a waiter.
     short: Option<Ttl>,
-    /// From when on it is not renewed any more.
+    /// Until when it is renewed.
     max_hold: Option<Instant>,
     holds: Holds,
-    /// The instant until which the store is sure to keep the lease.
+    /// The instant until which the store certainly keeps the lease.
     deadline: Instant,
     /// When the last request that the store confirmed was sent.
     confirmed: Instant,
-    /// When to try the next renewal, if none is under way.
+    /// When to send the next renewal, if none is in flight.
     due: Instant,
-    /// When the renewal was asked for that is under way.
-    under_way: Option<Instant>,
-    /// Whether somebody else keeps it alive while this process cannot.
+    /// When the renewal in flight was due.
+    in_flight: Option<Instant>,
+    /// Whether a watchdog keeps it alive while this process cannot.
     watched: bool,
-    /// When this process was seen to go on after a pause, in which the lease would have been given up.
+    /// When this process went on after a pause, in which the lease would have been given up.
     woken: Option<Instant>,
-    /// Since when there is a doubt that only an answer to a later request ends.
+    /// Since when there is a doubt that only a reply to a later request ends.
     doubted: Option<Instant>,
-    /// When it was last asked because of a hint.
+    /// When it was last checked because of a hint.
     checked: Option<Instant>,
     trouble: Option<Cause>,
-    /// Why the holds are lost that were renewed, if fixed ones go on.
+    /// Why the renewed holds are lost, if fixed ones go on.
     given_up: Option<Cause>,
     lost: Option<Cause>,
 }
@@ -71,8 +70,8 @@ impl Lease {
         Self::start(policy, None, term, sent, deadline)
     }
 
-    /// A lease that the store granted to its waiter by a message: at `granted`, for `ttl` until
-    /// somebody says more, and so until `deadline` at least. See [`time::granted`].
+    /// A lease whose grant the store notified: granted at `granted`, for `ttl` until it is renewed, and so until
+    /// `deadline` at least. See [`time::granted`].
     ///
     /// Until a renewal has confirmed it for the ttl of its policy, it is renewed as one of that
     /// shorter ttl.
@@ -105,7 +104,7 @@ impl Lease {
             deadline,
             confirmed,
             due: confirmed,
-            under_way: None,
+            in_flight: None,
             watched: false,
             woken: None,
             doubted: None,
@@ -124,7 +123,7 @@ impl Lease {
         self.ttl == policy.ttl && self.whole == policy.pace()
     }
 
-    /// It goes to the next holder, whose longest hold begins now.
+    /// Hands it off to the next holder, whose longest hold begins now.
     pub fn hand_on(&mut self, policy: Policy, now: Instant) -> HoldId {
         self.max_hold = policy.max_hold.map(|span| now.after(span));
         self.holds.enter(Term::Renewed)
@@ -136,7 +135,7 @@ impl Lease {
         self.holds.enter(term)
     }
 
-    /// Takes a hold away.
+    /// Removes a hold.
     pub fn leave(&mut self, hold: HoldId, now: Instant) {
         self.settle(now);
         self.holds.leave(hold);
@@ -145,7 +144,7 @@ impl Lease {
         }
     }
 
-    /// Somebody else keeps it alive from now on while this process cannot, or does not any more.
+    /// From now on a watchdog keeps it alive while this process cannot, or does not any more.
     pub fn watch(&mut self, watched: bool, now: Instant) {
         if self.is_open(now) && !watched {
             self.wake(now);
@@ -153,8 +152,8 @@ impl Lease {
         self.watched = watched;
     }
 
-    /// This process was stopped, or too busy to look at the lease for long. If it is watched, the time
-    /// alone does not end it: the store is asked, for an interval at most.
+    /// This process was stopped, or too busy to poll the lease for long. If the lease is watched, the time alone
+    /// does not end it: it is renewed, with retries for an interval.
     pub fn wake(&mut self, now: Instant) {
         if self.is_open(now) {
             self.woken = Some(now);
@@ -163,7 +162,7 @@ impl Lease {
         }
     }
 
-    /// What somebody else is to do for it while this process cannot.
+    /// How a watchdog keeps it alive while this process cannot.
     #[must_use]
     pub fn watch_terms(&self, now: Instant) -> Terms {
         let (ttl, pace) = (self.short.unwrap_or(self.ttl), self.pace());
@@ -177,7 +176,7 @@ impl Lease {
                 ttl: self.ttl,
                 ..terms
             },
-            // As long as it has.
+            // For its remaining time.
             false => Terms {
                 ttl: self.ttl(now),
                 ..terms
@@ -185,21 +184,21 @@ impl Lease {
         }
     }
 
-    /// How much too late a look at the lease must be to show that this process was stopped.
+    /// How late a poll must be to show that this process was stopped.
     #[must_use]
     pub fn late(&self) -> Duration {
         self.pace().interval() / 4
     }
 
-    /// Whether it would be given up by the time alone, and may have been kept alive by somebody else: only
-    /// the store knows.
+    /// Whether it would be given up by the time alone, and a watchdog may have kept it alive: only the store
+    /// knows.
     fn is_open(&self, now: Instant) -> bool {
         let watched = self.woken.is_some() || self.watched && now >= self.renewed_end();
         let renewed = self.holds.renewed() && self.given_up.is_none();
         watched && renewed && self.lost.is_none() && !self.is_held_too_long(now)
     }
 
-    /// What the lease is worth at `now`: as much as the hold of it that lasts longest.
+    /// The state of the lease at `now`, which is that of the hold that lasts longest.
     #[must_use]
     pub fn state(&self, now: Instant) -> State {
         if self.is_open(now) {
@@ -209,8 +208,8 @@ impl Lease {
         self.state_until(self.end(), now, self.given_up.or(self.trouble).or(silence))
     }
 
-    /// What one hold of the lease is worth at `now`. A fixed one ends at its own instant; one that is
-    /// renewed is given up a margin before the deadline.
+    /// The state of one hold at `now`. A fixed hold ends at its own instant; a renewed hold is given up a margin
+    /// before the deadline.
     #[must_use]
     pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
         if self.holds.term(hold) == Some(Term::Renewed) && self.is_open(now) {
@@ -225,7 +224,7 @@ impl Lease {
         self.state_until(until, now, cause)
     }
 
-    /// Nothing may be relied on beyond the deadline, and the end is not known.
+    /// The lease may not be relied on beyond the deadline, and its end is not known.
     fn open_state(&self, now: Instant) -> State {
         State::Jeopardy {
             until: self.deadline.max(now),
@@ -242,7 +241,7 @@ impl Lease {
         }
     }
 
-    /// What is wrong with a renewed lease of which nothing was heard.
+    /// Why a renewed lease without a reply is in jeopardy or lost.
     fn silence(&self, now: Instant) -> Option<Cause> {
         if !self.holds.renewed() {
             return None;
@@ -250,7 +249,7 @@ impl Lease {
         if self.is_held_too_long(now) {
             return Some(Cause::HeldTooLong);
         }
-        let cause = match self.under_way {
+        let cause = match self.in_flight {
             Some(_) => Cause::Unreachable,
             None => Cause::Paused,
         };
@@ -261,29 +260,29 @@ impl Lease {
         self.max_hold.is_some_and(|end| now >= end)
     }
 
-    /// The instant until which the store is sure to keep the lease.
+    /// The instant until which the store certainly keeps the lease.
     #[must_use]
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// The holds over this lease.
+    /// The holds on this lease.
     #[must_use]
     pub const fn holds(&self) -> &Holds {
         &self.holds
     }
 
-    /// The holds over this lease, to enter or to leave.
+    /// The holds on this lease, to change them.
     pub const fn holds_mut(&mut self) -> &mut Holds {
         &mut self.holds
     }
 
-    /// The ttl that an operation sent at `now` must ask for.
+    /// The ttl of an operation that is sent at `now`.
     #[must_use]
     pub fn ttl(&self, now: Instant) -> Ttl {
         let renewal = match self.is_held_too_long(now) {
             false => self.ttl,
-            // As long as it has, and no longer.
+            // For its remaining time, and no longer.
             true => Ttl::remainder(now.until(self.deadline)).min(self.ttl),
         };
         self.holds.ttl(now, renewal)
@@ -299,19 +298,19 @@ impl Lease {
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let change = match self.is_open(now) {
-            // How late that is shows whether it was a pause; after one, an answer decides.
+            // A late poll shows that there was a pause; after one, a reply decides.
             true if self.woken.is_none() => self.overdue().min(self.renewed_end()),
             true => now.after(self.late()),
             false => self.next_change(now)?,
         };
-        if self.wants_renewal(now) && self.under_way.is_none() {
+        if self.wants_renewal(now) && self.in_flight.is_none() {
             return Some(change.min(self.due));
         }
         Some(change)
     }
 
-    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final, or waits for
-    /// an answer.
+    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final, or waits for a
+    /// reply.
     #[must_use]
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         if self.state(now).is_lost() || self.is_open(now) {
@@ -321,8 +320,8 @@ impl Lease {
         self.renewed_changes(now).chain([end]).min()
     }
 
-    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final, or waits
-    /// for an answer.
+    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final, or waits for
+    /// a reply.
     #[must_use]
     pub fn next_hold_change(&self, hold: HoldId, now: Instant) -> Option<Instant> {
         if self.hold_state(hold, now).is_lost() {
@@ -336,7 +335,7 @@ impl Lease {
         }
     }
 
-    /// When the time alone changes what renewed holds are worth.
+    /// When the time alone changes the state of renewed holds.
     fn renewed_changes(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let renewed = self.holds.renewed() && self.given_up.is_none();
         let quiet = renewed && self.trouble.is_none();
@@ -348,13 +347,7 @@ impl Lease {
         changes.into_iter().flatten().filter(move |at| now < *at)
     }
 
-    /// Whether a renewal that [`Lease::poll`] asked for is not answered.
-    #[must_use]
-    pub const fn under_way(&self) -> bool {
-        self.under_way.is_some()
-    }
-
-    /// Until when an answer to a renewal that is sent now would be of use.
+    /// Until when a reply to a renewal that is sent now is of use.
     #[must_use]
     pub fn answer_by(&self, now: Instant) -> Instant {
         match self.is_open(now) {
@@ -363,38 +356,38 @@ impl Lease {
         }
     }
 
-    /// Tells the machine the time; it answers what to do.
+    /// What to do at `now`.
     pub fn poll(&mut self, now: Instant) -> Action {
         if self.woken.is_none() {
-            // In time: this process runs, and somebody else has no need to keep it alive.
+            // In time: this process runs, and no watchdog needs to keep the lease alive.
             let watched = std::mem::replace(&mut self.watched, false);
             self.settle(now);
             self.watched = watched;
         }
-        let idle = self.lost.is_none() && self.under_way.is_none();
+        let idle = self.lost.is_none() && self.in_flight.is_none();
         if idle && self.wants_renewal(now) && now >= self.due {
-            self.under_way = Some(now);
+            self.in_flight = Some(now);
             return Action::Renew(self.ttl(now));
         }
         Action::Wait
     }
 
-    /// The renewal that [`Lease::poll`] asked for was confirmed.
+    /// The renewal that [`Lease::poll`] returned was confirmed.
     pub fn renewed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
-        self.under_way = None;
+        self.in_flight = None;
         self.confirmed(sent, ttl, now);
     }
 
-    /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
+    /// The renewal that [`Lease::poll`] returned failed, or its effect is unknown.
     pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
-        let asked = self.under_way.take();
+        let polled = self.in_flight.take();
         self.due = now.after(self.pace().retry());
         self.trouble.get_or_insert(cause);
         if let Some(woken) = self.woken {
-            match asked {
-                // What was asked before the pause says nothing.
-                Some(asked) if asked < woken => self.due = now,
-                // For as long as any other holder would try.
+            match polled {
+                // A renewal from before the pause proves nothing.
+                Some(polled) if polled < woken => self.due = now,
+                // For as long as any other holder would retry.
                 _ if now < woken.after(self.pace().interval()) => {}
                 _ => {
                     self.woken = None;
@@ -418,7 +411,7 @@ impl Lease {
         if sent >= self.confirmed {
             self.confirmed = sent;
             self.short = None;
-            // What was sent before the doubt arose does not end it.
+            // A request from before the doubt does not end it.
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
                 self.trouble = None;
@@ -429,8 +422,8 @@ impl Lease {
         self.settle(now);
     }
 
-    /// There is a hint that the lease may not hold the lock any more: the store is asked at once, or
-    /// as soon as the last such question is a retry's pause ago. Hints may come without need.
+    /// There is a hint that the lease may not hold the lock any more: it is renewed at once, or a retry interval
+    /// after the last hint. Hints may come without need.
     pub fn check(&mut self, now: Instant) {
         let next = self.checked.map_or(now, |at| at.after(self.pace().retry()));
         let at = next.max(now);
@@ -438,19 +431,19 @@ impl Lease {
         self.doubt(now, at);
     }
 
-    /// The connection to the store was interrupted: the lease is in jeopardy until the store has
-    /// confirmed it, and the store is asked at once.
+    /// The connection to the store was interrupted: the lease is in jeopardy until the store has confirmed it,
+    /// and is renewed at once.
     pub fn interrupted(&mut self, now: Instant) {
         self.settle(now);
         self.trouble.get_or_insert(Cause::Unreachable);
         self.doubt(now, now);
     }
 
-    fn doubt(&mut self, now: Instant, ask_at: Instant) {
+    fn doubt(&mut self, now: Instant, renew_at: Instant) {
         self.due = if self.wants_renewal(now) {
-            self.due.min(ask_at)
+            self.due.min(renew_at)
         } else {
-            ask_at
+            renew_at
         };
         self.doubted = Some(now);
     }
@@ -460,7 +453,7 @@ impl Lease {
         renewed && !self.is_held_too_long(now) || self.doubted.is_some()
     }
 
-    /// The store said that the lease does not hold the lock.
+    /// The store replied that the lease does not hold the lock.
     pub fn lose(&mut self, cause: Cause) {
         self.lost.get_or_insert(cause);
     }
@@ -477,32 +470,32 @@ impl Lease {
         }
     }
 
-    /// When the last of its holds is over if nothing is heard. Without any it is to be released.
+    /// When the last of its holds ends without a reply. Without holds the lease is to be released.
     fn end(&self) -> Instant {
         let renewed = self.holds.renewed() && self.given_up.is_none();
         let renewed = renewed.then(|| self.renewed_end());
         let fixed = self.holds.fixed_end().map(|end| end.min(self.deadline));
         match self.given_up {
-            // Those that were renewed are over, and others may not be.
+            // The renewed holds have ended, and fixed ones may go on.
             Some(_) => fixed.unwrap_or_default(),
             None => renewed.max(fixed).unwrap_or(self.deadline),
         }
     }
 
-    /// When holds are given up that are renewed.
+    /// When renewed holds are given up.
     fn renewed_end(&self) -> Instant {
         self.deadline.before(self.pace().margin())
     }
 
-    /// When the silence about a renewal is a bad sign: soon if it was not sent, and after half an
+    /// When a missing confirmation puts the lease in jeopardy: soon if the renewal was not sent, and after half an
     /// interval, in which stores give up, if it was.
     fn overdue(&self) -> Instant {
         let pace = self.pace();
-        let patience = match self.under_way {
+        let timeout = match self.in_flight {
             Some(_) => pace.interval() / 2,
             None => pace.retry(),
         };
-        self.confirmed.after(pace.interval()).after(patience)
+        self.confirmed.after(pace.interval()).after(timeout)
     }
 
     fn pace(&self) -> Pace {

@@ -5,15 +5,15 @@
 //!
 //! Two properties make every operation safe to send again:
 //!
-//! * A lease id stands for one acquisition, so a late message can only speak of its own grant.
-//! * RecordHolder counts are absolute. Whoever enters twice says "two", not "one more".
+//! * A lease id stands for one acquisition, so a late message can only concern its own grant.
+//! * Hold counts are absolute. A client that enters twice sends "two", not "one more".
 //!
-//! And a third one makes their order harmless: only the last release and a revocation shorten a
-//! lease. A request that runs late, after one with a longer ttl, takes nothing away from a holder
-//! who was told of the longer one.
+//! And a third one makes their order harmless: only the last release and a revocation shorten a lease. A
+//! request that is applied late, after one with a longer ttl, does not shorten the lease of a holder whose
+//! longer ttl was confirmed.
 //!
-//! Whoever is refused may wait in a queue. Whatever finds the lock free grants it to the head of the
-//! queue in the same step and tells it so: the release, normally. Nobody overtakes the queue.
+//! A refused lease can wait in a queue. An operation that finds the lock free grants it to the head of the queue
+//! in the same step, and notifies it: normally the release. A request cannot overtake the queue.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use crate::queue::{self, Queue, Waiter};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{self, Token, TokenCount};
 
-/// What a store remembers of one name.
+/// The record of a lock in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Who holds it. May have expired: ask [`Record::holder`].
+    /// The last holder. Its lease may have expired: see [`Record::holder`].
     pub hold: Option<RecordHolder>,
-    /// The last token given out under this name.
+    /// The last token given out for this lock.
     pub last_token: Option<Token>,
-    /// Who waits. May have expired, too: [`apply`] forgets it then.
+    /// The waiters. They may have expired, too: [`apply`] drops them then.
     pub queue: Queue,
 }
 
-/// A grant, as it stands in a record.
+/// The holder in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecordHolder {
     /// The lease that holds the lock.
@@ -46,38 +46,38 @@ pub struct RecordHolder {
 }
 
 impl RecordHolder {
-    /// Keeps the lease for `ttl` from now, or as long as it is kept already.
+    /// Keeps the lease for `ttl` from now, or longer if it is kept longer already.
     fn keep(&mut self, now: StoreTime, ttl: Ttl) {
         self.expires_at = self.expires_at.max(now.after(ttl));
     }
 }
 
 impl Record {
-    /// The holder at `now`; an expired one is none.
+    /// The holder at `now`, if its lease has not expired.
     #[must_use]
     pub fn holder(&self, now: StoreTime) -> Option<&RecordHolder> {
         self.hold.as_ref().filter(|hold| now < hold.expires_at)
     }
 }
 
-/// What can be asked of a record.
+/// An operation on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Take the lock, or, as its holder, set the hold count and start the ttl anew.
+    /// Acquire the lock, or, as its holder, set the hold count and start the ttl anew.
     Acquire {
-        /// The lease that shall hold it.
+        /// The lease that is to hold it.
         lease: LeaseId,
         /// The hold count wanted.
         count: NonZeroU32,
         /// How long the store keeps it.
         ttl: Ttl,
-        /// How many tokens to reserve. The same for every question of one lease.
+        /// How many tokens to reserve. The same for every request of one lease.
         tokens: TokenCount,
         /// Whether to wait in the queue if it is refused.
         wait: bool,
     },
-    /// As its holder, set the hold count: somebody of the same client enters. Takes nothing that is
-    /// not held any more.
+    /// As its holder, set the hold count: a task of the same owner enters. It does not acquire a lock that is not
+    /// held any more.
     Enter {
         /// The lease that holds the lock.
         lease: LeaseId,
@@ -93,7 +93,7 @@ pub enum Op {
         /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
     },
-    /// Set the hold count; at 0 the lock is free, and a lease that waits gives up its place.
+    /// Set the hold count; at 0 the lock is free, and a lease that waits leaves the queue.
     Release {
         /// The lease that holds the lock.
         lease: LeaseId,
@@ -103,22 +103,22 @@ pub enum Op {
         /// already.
         ttl: Ttl,
     },
-    /// As its holder, write down a block of tokens that was chosen elsewhere: the lock is one of many
-    /// masters. It must be larger than all before, or the one that was written last.
+    /// As its holder, store a block of tokens that was chosen elsewhere, for a lock over many masters. It must be
+    /// larger than all before, or the one that was stored last.
     SetToken {
         /// The lease that holds the lock.
         lease: LeaseId,
         /// The first token of the block.
         first: Token,
-        /// How many they are.
+        /// How many tokens the block has.
         tokens: TokenCount,
     },
-    /// Free the lock whoever holds it: an operator's decision.
+    /// Free the lock, whichever lease holds it, on behalf of an operator.
     Revoke,
 }
 
 impl Op {
-    /// The ttl that it names, if it does.
+    /// Its ttl, if it has one.
     #[must_use]
     pub const fn ttl(&self) -> Option<Ttl> {
         match self {
@@ -131,24 +131,24 @@ impl Op {
     }
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The lease holds the lock.
     Granted {
-        /// The first of the reserved tokens. The same again if the same grant is asked for again.
+        /// The first of the reserved tokens. The same for a repeated request of the same grant.
         first: Token,
     },
     /// Another lease holds the lock.
     Refused {
-        /// How long it holds it unless it renews or releases.
+        /// The time until that lease expires unless it is renewed or released.
         left: Duration,
-        /// How many wait before this one. `None`: it does not wait in the queue.
+        /// How many wait before this lease. `None`: it does not wait in the queue.
         place: Option<u32>,
     },
     /// The hold count is set.
     Entered {
-        /// It.
+        /// The hold count.
         count: NonZeroU32,
     },
     /// The ttl starts anew.
@@ -158,22 +158,22 @@ pub enum Outcome {
         /// The hold count that remains.
         count: u32,
     },
-    /// The lease does not hold the lock (any more).
+    /// The lease does not hold the lock.
     Lost(Loss),
-    /// The tokens are written down.
+    /// The tokens are stored.
     Fenced,
-    /// They are not: a larger one was given out before.
+    /// The tokens are not stored: a larger one was given out before.
     Outdated,
     /// The lock is free now.
     Revoked {
         /// The lease that was cut off, if there was one.
         cut_off: Option<LeaseId>,
     },
-    /// There is no larger token left: somebody else has written the counter.
+    /// There is no larger token: the counter was changed by something else.
     Exhausted,
 }
 
-/// How the store finds the lock of a lease that does not hold it.
+/// The state of the lock of a lease that does not hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Nobody holds it.
@@ -182,7 +182,7 @@ pub enum Loss {
     TakenOver,
 }
 
-/// A grant to a waiter, as it is told.
+/// A grant to a waiter, as it is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The lease that holds the lock now, with one hold.
@@ -195,13 +195,13 @@ pub struct Grant {
     pub now: StoreTime,
 }
 
-/// What a store tells a client without being asked.
+/// A notification of a store to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// A waiter holds the lock.
     Granted(Grant),
-    /// A waiter is the first living one behind a grant: another was granted the lock, and has it for `ttl`
-    /// unless it says more. If it cannot, nobody else would notice.
+    /// A waiter is the first living one behind a grant: another was granted the lock, for `ttl` unless it renews. If
+    /// that one is dead, only this waiter notices.
     Next {
         /// The lease that waits.
         lease: LeaseId,
@@ -216,7 +216,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Whom it is for.
+    /// The lease that it is for.
     #[must_use]
     pub const fn lease(&self) -> LeaseId {
         match self {
@@ -228,15 +228,15 @@ impl Notice {
 
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `tell` takes a notice to the client it is for and answers whether that is alive: whether its own
-/// connection can be reached. A waiter that is not is passed over: when its turn comes, or when it is the
-/// next behind a grant, which a living one must look after. What was told counts only if the record is kept: a store
-/// that may still fail holds it back until it cannot.
+/// `notify` sends a notice to the client that it is for, and answers whether that client is alive: whether its own
+/// connection can be reached. A waiter that is not alive is passed over: when its turn comes, or when it is the next
+/// behind a grant, which a living one must watch. A notice is valid only if the record is stored: a store that may
+/// still fail delays its notices until it cannot.
 pub fn apply(
     record: &mut Record,
     op: &Op,
     now: StoreTime,
-    mut tell: impl FnMut(&Notice) -> bool,
+    mut notify: impl FnMut(&Notice) -> bool,
 ) -> Outcome {
     record.hold = record.holder(now).copied();
     record.queue.expire(now);
@@ -248,14 +248,14 @@ pub fn apply(
             tokens,
             wait,
         } => {
-            pass_on(record, now, Some(lease), &mut tell);
-            let asker = Waiter { lease, ttl, tokens };
-            acquire(record, now, asker, count, wait)
+            pass_on(record, now, Some(lease), &mut notify);
+            let waiter = Waiter { lease, ttl, tokens };
+            acquire(record, now, waiter, count, wait)
         }
         Op::Enter { lease, count, ttl } => {
             let outcome = set_count(record, now, lease, count, ttl);
             let outcome = outcome.map(|()| Outcome::Entered { count });
-            pass_on_without(record, now, lease, outcome, &mut tell)
+            pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::SetToken {
             lease,
@@ -264,42 +264,42 @@ pub fn apply(
         } => {
             let own = own(record, lease).is_some();
             let outcome = own.then(|| fence(record, first, tokens));
-            pass_on_without(record, now, lease, outcome, &mut tell)
+            pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::Renew { lease, ttl } => {
             let own = own(record, lease).map(|hold| hold.keep(now, ttl));
             let outcome = own.map(|()| Outcome::Renewed);
-            pass_on_without(record, now, lease, outcome, &mut tell)
+            pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::Release { lease, count, ttl } => {
             let outcome = release(record, now, lease, count, ttl);
-            pass_on_without(record, now, lease, outcome, &mut tell)
+            pass_on_without(record, now, lease, outcome, &mut notify)
         }
         Op::Revoke => {
             let cut_off = record.hold.take().map(|hold| hold.lease);
             if let Some(lease) = cut_off {
-                tell(&Notice::Revoked { lease });
+                notify(&Notice::Revoked { lease });
             }
-            pass_on(record, now, None, &mut tell);
+            pass_on(record, now, None, &mut notify);
             Outcome::Revoked { cut_off }
         }
     }
 }
 
-/// Grants a free lock to the first waiter that can be told.
+/// Grants a free lock to the first waiter that can be notified.
 ///
-/// If that is the asker itself, it stays the head: its answer is its grant.
+/// If that is the lease of the request, it stays the head: the reply is its grant.
 fn pass_on(
     record: &mut Record,
     now: StoreTime,
-    asker: Option<LeaseId>,
-    tell: &mut impl FnMut(&Notice) -> bool,
+    requester: Option<LeaseId>,
+    notify: &mut impl FnMut(&Notice) -> bool,
 ) {
     while record.hold.is_none()
         && let Some(&head) = record.queue.head()
-        && asker != Some(head.lease)
+        && requester != Some(head.lease)
     {
-        // Without a larger token nobody is granted anything; whoever asks is told why.
+        // Without a larger token there is no grant; the reply to an acquire names the reason.
         let Some(first) = reserve(record, now, head.tokens) else {
             return;
         };
@@ -311,15 +311,15 @@ fn pass_on(
             first,
             now,
         };
-        if tell(&Notice::Granted(grant)) {
+        if notify(&Notice::Granted(grant)) {
             record.hold = Some(RecordHolder {
                 lease: head.lease,
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
             });
-            // A dead waiter cannot look after the grant, and by its place the others would ask too late.
+            // A dead waiter cannot watch the grant, and by their positions the others would retry too late.
             while let Some(&Waiter { lease, .. }) = record.queue.head()
-                && !tell(&Notice::Next { lease, ttl })
+                && !notify(&Notice::Next { lease, ttl })
             {
                 record.queue.pop();
             }
@@ -330,18 +330,18 @@ fn pass_on(
 fn acquire(
     record: &mut Record,
     now: StoreTime,
-    asker: Waiter,
+    waiter: Waiter,
     count: NonZeroU32,
     wait: bool,
 ) -> Outcome {
-    let Waiter { lease, ttl, tokens } = asker;
+    let Waiter { lease, ttl, tokens } = waiter;
     let known = match &record.hold {
         Some(hold) if hold.lease != lease => {
             let left = now.until(hold.expires_at);
-            let place = wait.then(|| record.queue.join(asker, now));
+            let place = wait.then(|| record.queue.join(waiter, now));
             return Outcome::Refused { left, place };
         }
-        // Asked again: the counter still ends with the block of this grant, unless it was lost.
+        // A repeated request: the counter still ends with the block of this grant, unless it was lost.
         Some(_) => record
             .last_token
             .and_then(|last| token::block_first(last, tokens)),
@@ -361,19 +361,19 @@ fn acquire(
     Outcome::Granted { first }
 }
 
-/// Only a holder renews and releases. Whoever did, and was none, waits for nothing any more. Then a
-/// free lock is passed on.
+/// Only a holder renews and releases. A lease that did, and was not the holder, does not wait any more. Then a free
+/// lock is passed on.
 fn pass_on_without(
     record: &mut Record,
     now: StoreTime,
     lease: LeaseId,
     outcome: Option<Outcome>,
-    tell: &mut impl FnMut(&Notice) -> bool,
+    notify: &mut impl FnMut(&Notice) -> bool,
 ) -> Outcome {
     if outcome.is_none() {
         record.queue.leave(lease);
     }
-    pass_on(record, now, None, tell);
+    pass_on(record, now, None, notify);
     outcome.unwrap_or(Outcome::Lost(match record.hold {
         Some(_) => Loss::TakenOver,
         None => Loss::Gone,
@@ -412,13 +412,13 @@ fn set_count(
     Some(())
 }
 
-/// Writes down a block of tokens.
+/// Stores a block of tokens.
 fn fence(record: &mut Record, first: Token, tokens: TokenCount) -> Outcome {
     let Some(last) = token::block_last(first, tokens) else {
         return Outcome::Exhausted;
     };
     match record.last_token {
-        // Written before. Nobody else can have written it: the lock was held all the time.
+        // Stored before. No other lease can have stored it: the lock was held all the time.
         Some(before) if before == last => Outcome::Fenced,
         Some(before) if before >= first => Outcome::Outdated,
         _ => {
@@ -428,7 +428,7 @@ fn fence(record: &mut Record, first: Token, tokens: TokenCount) -> Outcome {
     }
 }
 
-/// Takes the next block of tokens.
+/// Reserves the next block of tokens.
 fn reserve(record: &mut Record, now: StoreTime, tokens: TokenCount) -> Option<Token> {
     let first = token::next_block(record.last_token, now, tokens)?;
     record.last_token = token::block_last(first, tokens);

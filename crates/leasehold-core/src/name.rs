@@ -1,12 +1,12 @@
-//! Names of locks, and the namespace and tenant they live in.
+//! Names of locks, namespaces and tenants.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// The longest name in bytes.
 ///
-/// Names travel with every request and stand in every listing; longer ones are nearly always a
-/// document that somebody forgot to hash.
+/// Each request and each listing contains names; a longer one is nearly always a document that should have been
+/// hashed.
 pub const NAME_BYTES_MAX: usize = 512;
 
 /// The longest namespace or tenant in bytes.
@@ -24,7 +24,7 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// [`NameError`] says what is wrong with it.
+    /// [`NameError`] if it is invalid.
     pub fn parse(name: &str) -> Result<Self, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
@@ -75,7 +75,7 @@ impl ScopeName {
     ///
     /// # Errors
     ///
-    /// [`NameError`] says what is wrong with it.
+    /// [`NameError`] if it is invalid.
     pub fn parse(scope: &str) -> Result<Self, NameError> {
         if scope.is_empty() {
             return Err(NameError::Empty);

@@ -1,14 +1,13 @@
-//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and
-//! what a majority says is so.
+//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and a majority
+//! decides.
 //!
-//! The classic text is the "Redlock" page of the Redis documentation. What is added here are tokens
-//! that grow: reading the largest counter of a majority with the grants, and writing a larger one to a
+//! The classic text is the "Redlock" page of the Redis documentation. Tokens that grow are added here: reading the largest counter of a majority with the grants, and writing a larger one to a
 //! majority, as registers over a majority are read and written since Attiya, Bar-Noy and Dolev,
 //! "Sharing memory robustly in message-passing systems" (1995).
 //!
 //! * [`Round`] is one acquisition.
 //! * [`Vote`] is one renewal, release or change of the count.
-//! * [`Master`] is one of the masters, and [`decide`] says when it is admitted that may have forgotten.
+//! * [`Master`] is one of the masters, and [`decide`] admits one that may have forgotten its grants.
 
 mod admission;
 mod master;
@@ -68,7 +67,7 @@ impl Size {
     }
 }
 
-/// Some of the masters, by their places from 0.
+/// A set of masters, by their indices from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Masters(u64);
 
@@ -80,44 +79,44 @@ impl Masters {
         }
     }
 
-    /// Takes one away.
+    /// Removes one.
     pub fn remove(&mut self, master: usize) {
         if master < Size::MAX {
             self.0 &= !(1 << master);
         }
     }
 
-    /// Whether one is among them.
+    /// Whether it contains a master.
     #[must_use]
     pub fn contains(self, master: usize) -> bool {
         master < Size::MAX && self.0 & (1 << master) != 0
     }
 
-    /// How many they are.
+    /// How many masters it contains.
     #[must_use]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Their places.
+    /// The indices of its masters.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..Size::MAX).filter(move |master| self.contains(*master))
     }
 
-    /// Those of these that are not among others.
+    /// The masters that are not in the other set.
     #[must_use]
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 }
 
-/// Why there cannot be so many masters.
+/// Why a number of masters is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeError(&'static str);
 

@@ -1,60 +1,79 @@
-//! Which leases need attention, and when.
+//! When leases are due.
 
 use std::collections::BTreeMap;
 
 use crate::time::Instant;
 
-/// Entries ordered by the instant at which they are due.
+/// Entries ordered by the instant at which they are due, and when their host wakes up for the first of them.
 ///
-/// An entry is known by its instant and a number; who puts it in keeps both. There may be a million,
-/// so nothing is kept twice.
+/// An entry is identified by its instant and a number, which its owner keeps. There may be a million entries, so
+/// nothing is kept twice.
 #[derive(Debug)]
-pub struct Schedule<T>(BTreeMap<(Instant, u64), T>);
+pub struct Schedule<T> {
+    entries: BTreeMap<(Instant, u64), T>,
+    /// When the host wakes up next. It stays when entries are removed, so that a first entry that comes and goes
+    /// over and over does not wake the host each time.
+    armed: Option<Instant>,
+}
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self {
+            entries: BTreeMap::new(),
+            armed: None,
+        }
     }
 }
 
 impl<T> Schedule<T> {
-    /// Puts an entry in.
-    pub fn insert(&mut self, due: Instant, id: u64, entry: T) {
-        self.0.insert((due, id), entry);
+    /// Adds an entry. Answers whether the host must be woken, since it would wake up too late.
+    pub fn insert(&mut self, due: Instant, id: u64, entry: T) -> bool {
+        self.entries.insert((due, id), entry);
+        let earlier = self.armed.is_none_or(|armed| due < armed);
+        if earlier {
+            self.armed = Some(due);
+        }
+        earlier
     }
 
-    /// Takes an entry out.
+    /// When the host wakes up next from now on: when the first entry is due.
+    pub fn arm(&mut self) -> Option<Instant> {
+        self.armed = self.next();
+        self.armed
+    }
+
+    /// Removes an entry.
     pub fn remove(&mut self, due: Instant, id: u64) -> Option<T> {
-        self.0.remove(&(due, id))
+        self.entries.remove(&(due, id))
     }
 
-    /// Takes out the entry that is due first, if it is due at `now`.
+    /// Removes the entry that is due first, if it is due at `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
-        let first = self.0.first_entry()?;
+        let first = self.entries.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
     /// When the first entry is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.0.first_key_value().map(|((due, _), _)| *due)
+        self.entries.first_key_value().map(|((due, _), _)| *due)
     }
 
     /// All entries, in the order in which they are due.
     pub fn entries(&self) -> impl Iterator<Item = &T> {
-        self.0.values()
+        self.entries.values()
     }
 
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -79,5 +98,19 @@ mod tests {
         assert_eq!(schedule.pop_due(at(10)), None);
         assert_eq!(schedule.remove(at(30), 1), Some("late"));
         assert!(schedule.is_empty());
+    }
+
+    #[test]
+    fn the_host_is_woken_only_for_an_entry_that_is_due_earlier() {
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.arm(), None);
+        assert!(schedule.insert(at(30), 1, ()));
+        assert!(!schedule.insert(at(40), 2, ()));
+        assert!(schedule.insert(at(20), 3, ()));
+        schedule.remove(at(20), 3);
+        assert!(!schedule.insert(at(20), 4, ()), "it wakes up then");
+        schedule.remove(at(20), 4);
+        assert_eq!(schedule.arm(), Some(at(30)));
+        assert!(schedule.insert(at(20), 5, ()));
     }
 }

@@ -8,18 +8,18 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// The part of a ttl by which two clocks may run apart: one in this number (1 %).
+/// The part of a ttl by which two clocks may drift apart: one in this number (1 %).
 ///
-/// The same allowance as the published Redlock text and its libraries use.
+/// The same allowance as in the published Redlock text and its libraries.
 pub const DRIFT_DIVISOR: u32 = 100;
 
-/// What a clock's and a store's granularity may add to the drift.
+/// The granularity of a clock and a store, which adds to the drift.
 pub const DRIFT_MIN: Duration = Duration::from_millis(2);
 
 /// A point on the local clock that keeps counting while the machine sleeps.
 ///
-/// Nanoseconds since a start that only this machine knows. Kept as one more than they are, so that an
-/// `Option` of it takes no more room.
+/// Nanoseconds since a start that only this machine knows. One is added to them, so that an `Option` takes no
+/// more space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(NonZeroU64);
 
@@ -55,16 +55,16 @@ impl Instant {
         later.since(self)
     }
 
-    /// This instant and `span` more.
+    /// The instant a duration later.
     #[must_use]
-    pub fn after(self, span: Duration) -> Self {
-        Self::from_nanos(self.as_nanos().saturating_add(nanos(span)))
+    pub fn after(self, duration: Duration) -> Self {
+        Self::from_nanos(self.as_nanos().saturating_add(nanos(duration)))
     }
 
-    /// This instant and `span` less.
+    /// The instant a duration earlier.
     #[must_use]
-    pub fn before(self, span: Duration) -> Self {
-        Self::from_nanos(self.as_nanos().saturating_sub(nanos(span)))
+    pub fn before(self, duration: Duration) -> Self {
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos(duration)))
     }
 }
 
@@ -91,13 +91,13 @@ impl StoreTime {
         self.0
     }
 
-    /// This time and a ttl more.
+    /// The time a ttl later.
     #[must_use]
     pub const fn after(self, ttl: Ttl) -> Self {
         Self(self.0.saturating_add(ttl.as_millis() * 1000))
     }
 
-    /// This time and a span more, to the microsecond.
+    /// The time a duration later, to the microsecond.
     #[must_use]
     pub fn after_span(self, span: Duration) -> Self {
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
@@ -119,24 +119,24 @@ impl fmt::Debug for StoreTime {
 
 /// How long a store keeps a lease that nobody renews: whole milliseconds, from 1 ms to 24 h.
 ///
-/// Users choose from [`Ttl::USER_MIN`] on; less is only what is left of a longer one.
+/// Users choose [`Ttl::USER_MIN`] or more; a shorter ttl is the remainder of a longer one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ttl(u32);
 
 impl Ttl {
     /// The shortest ttl that a user may choose. Below it, network and scheduler decide who holds.
     pub const USER_MIN: Self = Self(100);
-    /// The longest ttl. Whoever needs more wants a renewed lease.
+    /// The longest ttl. A longer lease must be renewed.
     pub const MAX: Self = Self(24 * 60 * 60 * 1000);
 
-    /// A ttl that a user asked for: from 100 ms to 24 h, rounded up to whole milliseconds.
+    /// The ttl of a user: from 100 ms to 24 h, rounded up to whole milliseconds.
     #[must_use]
     pub fn checked(ttl: Duration) -> Option<Self> {
         let ttl = Self::round_up(ttl);
         (Self::USER_MIN..=Self::MAX).contains(&ttl).then_some(ttl)
     }
 
-    /// What is left of a lease, rounded up, at least 1 ms and at most [`Ttl::MAX`].
+    /// The remainder of a lease, rounded up, at least 1 ms and at most [`Ttl::MAX`].
     #[must_use]
     pub fn remainder(left: Duration) -> Self {
         Self::round_up(left).clamp(Self(1), Self::MAX)
@@ -175,7 +175,7 @@ impl fmt::Debug for Ttl {
     }
 }
 
-/// How far the clocks of a holder and its store may part over `span`.
+/// How far the clocks of a holder and its store may drift apart over `span`.
 ///
 /// `span / 100 + 2 ms`, rounded up.
 #[must_use]
@@ -193,16 +193,16 @@ pub fn deadline(sent: Instant, ttl: Ttl) -> Instant {
     sent.after(ttl.saturating_sub(drift(ttl)))
 }
 
-/// When a store granted a lease that it told by message, at the earliest, and until when the lease
-/// may be relied on.
+/// The earliest time at which a store granted a lease that it notified, and until when the lease may be relied
+/// on.
 ///
-/// `asked` is the instant before the question was sent that put the lease into the queue, `waited`
-/// the time from that question to the grant by the store's clock. The store answered the question
-/// after it was sent, so it granted the lease no earlier than `asked + waited`, as far as the clocks
-/// agree over the whole span. It also granted it before it was `heard`.
+/// `sent` is when the request was sent that put the lease into the queue, and `waited` the time from the reply
+/// to the grant, by the store's clock. The store replied after the request was sent, so it granted the lease no
+/// earlier than `sent + waited`, as far as the clocks agree over the whole time. It also granted it before the
+/// notice was `received`.
 #[must_use]
-pub fn granted(asked: Instant, waited: Duration, heard: Instant, ttl: Ttl) -> (Instant, Instant) {
-    let granted = asked.after(waited).min(heard);
+pub fn granted(sent: Instant, waited: Duration, received: Instant, ttl: Ttl) -> (Instant, Instant) {
+    let granted = sent.after(waited).min(received);
     let ttl = ttl.as_duration();
     let deadline = granted.after(ttl.saturating_sub(drift(waited + ttl)));
     (granted, deadline)

@@ -1,17 +1,17 @@
-//! The rules of the watchdog: who keeps a lease alive while its holder cannot, and who may end it early.
+//! The rules of the watchdog: how it keeps a lease alive while its holder cannot, and when it ends one early.
 //!
 //! ```text
 //!   client                                   node
-//!   Registrations -- changes, beats ----------->  ClientMonitor -- renew, release --> store
+//!   Registrations -- changes, heartbeats ----->  ClientMonitor -- renew, release --> store
 //!            <-- acknowledged -------------
 //! ```
 //!
-//! * [`Terms`] is what a client registers of a lease.
-//! * [`Registrations`] is the client's side: what one node was told.
-//! * [`ClientMonitor`] is the node's side: what it knows of one client, and what it does for it.
+//! * [`Terms`] are the terms under which a client registers a lease.
+//! * [`Registrations`] is the client's side: the leases that are registered with one node.
+//! * [`ClientMonitor`] is the node's side: the liveness of one client, and the actions for its leases.
 //!
-//! A node does only two things to a store, and both name one lease, whose id is never used twice. So a
-//! late renewal revives nothing, a late release frees nobody else's lock, and nodes need not agree.
+//! A node sends only two operations to a store, and both name one lease, whose id is never used twice. So a late
+//! renewal revives nothing, a late release frees no other lock, and nodes need not agree.
 //!
 //! It renews only with evidence of life, and only while the client is silent. It releases only on proof
 //! of death: a connection that was lost proves nothing.

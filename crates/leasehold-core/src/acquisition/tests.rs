@@ -383,8 +383,10 @@ fn a_changed_record_is_a_reason_for_one_request_of_a_client_without_a_place() {
     host.waits(20);
     assert!(host.notice(AcquireNotice::Changed, 30));
     host.sends(30);
-    // A waiter with a place is notified of its grant instead.
+    // A waiter with a place is notified of its grant instead, also if the change came before the refusal.
+    host.notice(AcquireNotice::Changed, 35);
     host.applied(refused(20_000, Some(3)), 40);
+    host.waits(40);
     assert!(!host.notice(AcquireNotice::Changed, 50));
     host.waits(50);
 }

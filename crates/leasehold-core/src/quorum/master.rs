@@ -1,4 +1,4 @@
-//! One of many masters: what it keeps beside its records, and what it does by that.
+//! One of many masters: its admission record, and the rule that it applies.
 
 use crate::mutex::{self, Op, Outcome, Record};
 use crate::time::StoreTime;
@@ -9,7 +9,7 @@ use crate::token::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub u128);
 
-/// A master as it stands at this moment.
+/// The state of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Master {
     /// Its run.
@@ -23,7 +23,7 @@ pub struct Master {
 pub struct AdmissionRecord {
     /// The run for which it is admitted.
     pub run: RunId,
-    /// It gives out no token that is not larger.
+    /// It gives out only larger tokens.
     pub floor: Option<Token>,
     /// The largest token that it knows, of all names.
     pub high: Option<Token>,
@@ -42,11 +42,11 @@ impl Master {
     }
 
     /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
-    /// Nobody waits in a queue of one of many masters.
+    /// There are no queues on one of many masters.
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`]: nothing was done.
+    /// [`NotAdmitted`]: nothing was applied.
     pub fn apply(
         &mut self,
         record: &mut Record,
@@ -63,8 +63,8 @@ impl Master {
         Ok(outcome)
     }
 
-    /// Admits it for this run, as [`decide`](super::decide) says. It gives out no token up to the floor,
-    /// nor up to the largest that it has kept.
+    /// Admits it for this run, by the decision of [`decide`](super::decide). It gives out only tokens above the
+    /// floor and above the largest that it has kept.
     pub fn admit(&mut self, floor: Option<Token>) {
         let kept = self.admission.and_then(|kept| kept.high.max(kept.floor));
         let floor = floor.max(kept);

@@ -6,29 +6,28 @@ use super::{Masters, Size};
 use crate::mutex::Outcome;
 use crate::token::{self, Token, TokenCount};
 
-/// One acquisition of one lease id, which is never asked for again.
+/// One acquisition of one lease id, which is used only once.
 ///
-/// In the first phase all masters are asked for the lock; each that grants it says how far its counter
-/// is. When a majority has granted it, the token is one more than the largest counter among them. In the
-/// second phase it is written to those masters, and to no others, where the lease still holds the lock and
-/// the counter is smaller. A majority must accept it.
+/// In the first phase an acquire is sent to all masters; each grant contains the counter of its master. When a
+/// majority has granted the lock, the token is one more than the largest counter among them. In the second
+/// phase the token is written to those masters, and to no others, where the lease still holds the lock and the
+/// counter is smaller. A majority must accept it.
 ///
-/// Then no two acquisitions have the same token, and whoever owned the lock later has the larger one,
-/// whatever the clocks say, as long as no master forgets its counter. For their majorities have a master
-/// in common, and there the later owner read what the earlier one had written, or the earlier one had
-/// lost the lock and wrote nothing. None of the rules can be left out: the model shows for each what
-/// happens without it.
+/// Then no two acquisitions have the same token, and a later owner of the lock has a larger one, whatever the
+/// clocks show, as long as no master forgets its counter. For their majorities have a master in common, and
+/// there the later owner read what the earlier one had written, or the earlier one had lost the lock and wrote
+/// nothing. None of the rules can be left out: the model shows for each what happens without it.
 ///
 /// A round that was not won may have left grants: its lease is to be released on all masters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Round {
     size: Size,
     tokens: TokenCount,
-    /// Who has said that it cannot, or never answered.
+    /// The masters that failed or did not answer.
     failed: Masters,
-    /// Who has refused, and how long the other holds it.
+    /// The masters that refused, and how long the lock is held there.
     refused: Vec<(usize, Duration)>,
-    /// Who has granted it in the first phase.
+    /// The masters that granted the lock in the first phase.
     granted: Masters,
     /// The largest counter among these.
     last: Option<Token>,
@@ -37,15 +36,15 @@ pub struct Round {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    Asking,
+    Acquiring,
     Writing { first: Token, accepted: Masters },
-    Over,
+    Done,
 }
 
-/// What is to be done next.
+/// The next step of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Wait for more answers.
+    /// Wait for more replies.
     Wait,
     /// Write a token, to these masters only.
     Write {
@@ -54,12 +53,12 @@ pub enum Step {
         /// Where it may be written.
         to: Masters,
     },
-    /// The lock is held, provided that its time is not over.
+    /// The lock is held, provided that the lease has not expired.
     Won {
         /// The first of the tokens reserved.
         first: Token,
     },
-    /// It is not held.
+    /// The lock is not held.
     Lost(Defeat),
 }
 
@@ -73,14 +72,14 @@ pub enum Defeat {
         /// Whether some masters had granted it: then perhaps nobody has a majority.
         split: bool,
     },
-    /// Too few masters have answered to know.
+    /// Too few masters have answered.
     NoQuorum,
     /// A master granted it, but there is no larger token.
     Exhausted,
 }
 
 impl Round {
-    /// A round that asks for a block of `tokens`.
+    /// A round that reserves a block of `tokens`.
     #[must_use]
     pub fn new(size: Size, tokens: TokenCount) -> Self {
         Self {
@@ -90,19 +89,19 @@ impl Round {
             refused: Vec::new(),
             granted: Masters::default(),
             last: None,
-            phase: Phase::Asking,
+            phase: Phase::Acquiring,
         }
     }
 
-    /// Takes in what a master answered to the acquire. `None`: it did not, or not in time, or could not.
-    /// What was not answered may be granted nevertheless; it does not count.
+    /// Takes in the reply of a master to the acquire. `None`: it failed, or did not answer in time. A request
+    /// without a reply may have been granted; it does not count.
     ///
-    /// An answer that comes in the second phase, or after the end, changes nothing.
-    pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Step {
-        if self.phase != Phase::Asking || self.has_heard(master) {
+    /// A reply in the second phase, or after the end, changes nothing.
+    pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Step {
+        if self.phase != Phase::Acquiring || self.has_answered(master) {
             return Step::Wait;
         }
-        match answer {
+        match reply {
             Some(Outcome::Granted { first }) => {
                 let Some(last) = token::block_last(first, self.tokens) else {
                     return self.lose(Defeat::Exhausted);
@@ -124,15 +123,15 @@ impl Round {
         Step::Wait
     }
 
-    /// Takes in what a master answered to the token. `None` as for [`Round::hear`].
-    pub fn hear_written(&mut self, master: usize, answer: Option<Outcome>) -> Step {
+    /// Takes in the reply of a master to the token. `None` as for [`Round::handle_reply`].
+    pub fn handle_token_reply(&mut self, master: usize, reply: Option<Outcome>) -> Step {
         let Phase::Writing { first, accepted } = &mut self.phase else {
             return Step::Wait;
         };
         if !self.granted.contains(master) || self.failed.contains(master) {
             return Step::Wait;
         }
-        if matches!(answer, Some(Outcome::Fenced)) {
+        if matches!(reply, Some(Outcome::Fenced)) {
             accepted.insert(master);
         } else if !accepted.contains(master) {
             self.failed.insert(master);
@@ -140,7 +139,7 @@ impl Round {
         let (first, accepted) = (*first, accepted.len());
         let open = self.granted.without(self.failed).len();
         if accepted >= self.size.majority() {
-            self.phase = Phase::Over;
+            self.phase = Phase::Done;
             return Step::Won { first };
         }
         if open < self.size.majority() {
@@ -149,14 +148,14 @@ impl Round {
         Step::Wait
     }
 
-    fn has_heard(&self, master: usize) -> bool {
+    fn has_answered(&self, master: usize) -> bool {
         self.granted.contains(master)
             || self.failed.contains(master)
             || self.refused.iter().any(|(refused, _)| *refused == master)
     }
 
     fn write(&mut self) -> Step {
-        // Larger than every counter that was read, and so than every token that any of them knows.
+        // Larger than every counter that was read, and so than every token that any of these masters knows.
         let first = self.last.and_then(|last| Token::new(last.get() + 1));
         let Some(first) = first.filter(|first| token::block_last(*first, self.tokens).is_some())
         else {
@@ -173,27 +172,27 @@ impl Round {
     fn give_up(&mut self) -> Step {
         let answered = self.refused.len() + self.granted.len();
         if answered < self.size.majority() {
-            // It cannot be won any more. What is not known yet is why.
+            // The round cannot be won any more. The reason is not known yet.
             let open = self.size.masters() - answered - self.failed.len();
             return match answered + open < self.size.majority() {
                 true => self.lose(Defeat::NoQuorum),
                 false => Step::Wait,
             };
         }
-        // So many of those who refused must be free before a majority can be.
+        // So many of the masters that refused must be free before a majority can be.
         let missing = self.size.majority().saturating_sub(self.granted.len());
-        let mut lefts: Vec<_> = self.refused.iter().map(|(_, left)| *left).collect();
-        lefts.sort_unstable();
-        let left = missing.checked_sub(1).and_then(|nth| lefts.get(nth));
+        let mut times: Vec<_> = self.refused.iter().map(|(_, left)| *left).collect();
+        times.sort_unstable();
+        let left = missing.checked_sub(1).and_then(|nth| times.get(nth));
         let split = !self.granted.is_empty();
-        match left.or(lefts.last()) {
+        match left.or(times.last()) {
             Some(left) => self.lose(Defeat::Held { left: *left, split }),
             None => self.lose(Defeat::NoQuorum),
         }
     }
 
     fn lose(&mut self, defeat: Defeat) -> Step {
-        self.phase = Phase::Over;
+        self.phase = Phase::Done;
         Step::Lost(defeat)
     }
 }
@@ -228,88 +227,97 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_grants_and_a_majority_takes_the_token() {
+    fn a_majority_grants_and_a_majority_accepts_the_token() {
         let mut round = round(3);
-        assert_eq!(round.hear(0, granted(5)), Step::Wait);
-        let Step::Write { first, to } = round.hear(2, granted(9)) else {
+        assert_eq!(round.handle_reply(0, granted(5)), Step::Wait);
+        let Step::Write { first, to } = round.handle_reply(2, granted(9)) else {
             unreachable!()
         };
         assert_eq!(first, token(10));
         assert_eq!(to.iter().collect::<Vec<_>>(), [0, 2]);
         // Too late to be one of them.
-        assert_eq!(round.hear(1, granted(100)), Step::Wait);
-        assert_eq!(round.hear_written(1, Some(Outcome::Fenced)), Step::Wait);
-        assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
-        let won = round.hear_written(2, Some(Outcome::Fenced));
+        assert_eq!(round.handle_reply(1, granted(100)), Step::Wait);
+        assert_eq!(
+            round.handle_token_reply(1, Some(Outcome::Fenced)),
+            Step::Wait
+        );
+        assert_eq!(
+            round.handle_token_reply(0, Some(Outcome::Fenced)),
+            Step::Wait
+        );
+        let won = round.handle_token_reply(2, Some(Outcome::Fenced));
         assert_eq!(won, Step::Won { first });
-        assert_eq!(round.hear_written(2, None), Step::Wait);
+        assert_eq!(round.handle_token_reply(2, None), Step::Wait);
     }
 
     #[test]
     fn a_token_is_larger_than_every_block_that_was_read() {
         let count = TokenCount::new(256).unwrap();
         let mut round = Round::new(Size::new(3).unwrap(), count);
-        round.hear(0, granted(1_000));
-        let step = round.hear(1, granted(1_100));
+        round.handle_reply(0, granted(1_000));
+        let step = round.handle_reply(1, granted(1_100));
         assert!(matches!(step, Step::Write { first, .. } if first == token(1_356)));
     }
 
     #[test]
-    fn a_token_that_too_few_take_is_none() {
+    fn a_token_that_too_few_accept_does_not_count() {
         for answer in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
             let mut round = round(3);
-            round.hear(0, granted(5));
-            round.hear(1, granted(5));
-            let lost = round.hear_written(0, answer);
+            round.handle_reply(0, granted(5));
+            round.handle_reply(1, granted(5));
+            let lost = round.handle_token_reply(0, answer);
             assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
             // Too late.
-            assert_eq!(round.hear_written(0, Some(Outcome::Fenced)), Step::Wait);
+            assert_eq!(
+                round.handle_token_reply(0, Some(Outcome::Fenced)),
+                Step::Wait
+            );
         }
     }
 
     #[test]
-    fn no_answer_is_a_no_and_the_others_decide() {
+    fn a_missing_reply_is_a_failure_and_the_others_decide() {
         let mut round = round(5);
-        assert_eq!(round.hear(4, None), Step::Wait);
-        assert_eq!(round.hear(3, None), Step::Wait);
+        assert_eq!(round.handle_reply(4, None), Step::Wait);
+        assert_eq!(round.handle_reply(3, None), Step::Wait);
         // It came after all, and does not count.
-        assert_eq!(round.hear(3, granted(50)), Step::Wait);
-        round.hear(0, granted(1));
-        round.hear(1, granted(2));
-        let step = round.hear(2, granted(3));
+        assert_eq!(round.handle_reply(3, granted(50)), Step::Wait);
+        round.handle_reply(0, granted(1));
+        round.handle_reply(1, granted(2));
+        let step = round.handle_reply(2, granted(3));
         assert!(matches!(step, Step::Write { first, to } if first == token(4) && to.len() == 3));
     }
 
     #[test]
-    fn who_is_held_up_is_told_how_long() {
+    fn a_refused_round_knows_when_a_majority_may_be_free() {
         let mut round = round(5);
-        round.hear(0, refused(100));
-        round.hear(1, refused(300));
+        round.handle_reply(0, refused(100));
+        round.handle_reply(1, refused(300));
         // Three of them are a majority, so two are enough to be free: the fourth and fifth may be.
-        assert_eq!(round.hear(2, refused(200)), held(300, false));
+        assert_eq!(round.handle_reply(2, refused(200)), held(300, false));
     }
 
     #[test]
-    fn a_split_vote_is_told_from_a_holder() {
+    fn a_split_vote_differs_from_a_holder() {
         let mut round = round(3);
-        round.hear(0, granted(1));
-        round.hear(1, refused(70));
-        assert_eq!(round.hear(2, refused(80)), held(70, true));
+        round.handle_reply(0, granted(1));
+        round.handle_reply(1, refused(70));
+        assert_eq!(round.handle_reply(2, refused(80)), held(70, true));
     }
 
     #[test]
-    fn nobody_reached_is_not_held_by_another() {
+    fn too_few_replies_are_not_a_refusal() {
         let mut round = round(3);
-        round.hear(0, refused(50));
-        round.hear(1, None);
-        assert_eq!(round.hear(2, None), Step::Lost(Defeat::NoQuorum));
+        round.handle_reply(0, refused(50));
+        round.handle_reply(1, None);
+        assert_eq!(round.handle_reply(2, None), Step::Lost(Defeat::NoQuorum));
     }
 
     #[test]
     fn tokens_end() {
         let mut round = round(3);
-        round.hear(0, granted(Token::MAX.get()));
-        let step = round.hear(1, granted(1));
+        round.handle_reply(0, granted(Token::MAX.get()));
+        let step = round.handle_reply(1, granted(1));
         assert_eq!(step, Step::Lost(Defeat::Exhausted));
     }
 }

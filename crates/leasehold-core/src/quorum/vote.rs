@@ -3,34 +3,34 @@
 use super::{Masters, Size};
 use crate::mutex::{Loss, Outcome};
 
-/// What masters answered to an operation of a lease that holds the lock.
+/// The replies of the masters to an operation of a lease that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
     size: Size,
-    /// Who has done it.
+    /// The masters that applied it.
     done: Masters,
-    /// Who says that nobody holds the lock.
+    /// The masters where nobody holds the lock.
     gone: Masters,
-    /// Who says that another does.
+    /// The masters where another lease holds it.
     taken: Masters,
-    /// Who did not answer, or could not.
+    /// The masters that failed or did not answer.
     failed: Masters,
-    over: bool,
+    decided: bool,
 }
 
-/// What a vote comes to.
+/// The result of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A majority has done it.
+    /// A majority has applied the operation.
     Done,
     /// The lease does not hold a majority any more.
     Lost(Loss),
-    /// Too few masters have answered to know.
+    /// Too few masters have answered.
     NoQuorum,
 }
 
 impl Vote {
-    /// A vote of which nothing is known.
+    /// A vote without replies.
     #[must_use]
     pub fn new(size: Size) -> Self {
         Self {
@@ -39,18 +39,18 @@ impl Vote {
             gone: Masters::default(),
             taken: Masters::default(),
             failed: Masters::default(),
-            over: false,
+            decided: false,
         }
     }
 
-    /// Takes in what a master answered. `None`: it did not, or not in time, or could not.
+    /// Takes in the reply of a master. `None`: it failed, or did not answer in time.
     ///
-    /// Answers the verdict once it is sure, and nothing before or after.
-    pub fn hear(&mut self, master: usize, answer: Option<Outcome>) -> Option<Verdict> {
-        if self.heard().contains(master) {
+    /// Answers the verdict once, as soon as it is certain.
+    pub fn handle_reply(&mut self, master: usize, reply: Option<Outcome>) -> Option<Verdict> {
+        if self.answered().contains(master) {
             return None;
         }
-        let side = match answer {
+        let side = match reply {
             Some(Outcome::Renewed | Outcome::Released { .. } | Outcome::Entered { .. }) => {
                 &mut self.done
             }
@@ -59,15 +59,15 @@ impl Vote {
             _ => &mut self.failed,
         };
         side.insert(master);
-        if self.over {
+        if self.decided {
             return None;
         }
         let verdict = self.verdict();
-        self.over = verdict.is_some();
+        self.decided = verdict.is_some();
         verdict
     }
 
-    /// Who has said that nothing is left of the record there, the verdict before or after it.
+    /// The masters that have no record of the lock, also by replies after the verdict.
     #[must_use]
     pub fn gone(&self) -> Masters {
         self.gone
@@ -75,26 +75,25 @@ impl Vote {
 
     fn verdict(&self) -> Option<Verdict> {
         let majority = self.size.majority();
-        let heard = self.heard().len();
-        let open = self.size.masters() - heard;
+        let open = self.size.masters() - self.answered().len();
         let lost = self.gone.len() + self.taken.len();
         if self.done.len() >= majority {
             return Some(Verdict::Done);
         }
         if lost >= majority {
-            // Who is not known to hold a majority may not have taken the lock, but does keep us from it.
+            // Another lease without a known majority may not hold the lock, but does keep this one from it.
             let taken = self.taken.len() >= majority || self.gone.is_empty();
             return Some(Verdict::Lost(match taken {
                 true => Loss::TakenOver,
                 false => Loss::Gone,
             }));
         }
-        // Neither can be, whatever the others say.
+        // Neither is possible, whatever the other masters reply.
         let decided = self.done.len() + open < majority && lost + open < majority;
         decided.then_some(Verdict::NoQuorum)
     }
 
-    fn heard(&self) -> Masters {
+    fn answered(&self) -> Masters {
         Masters(self.done.0 | self.gone.0 | self.taken.0 | self.failed.0)
     }
 }
@@ -112,7 +111,7 @@ mod tests {
         let verdicts = answers
             .iter()
             .enumerate()
-            .filter_map(|(master, answer)| vote.hear(master, *answer));
+            .filter_map(|(master, answer)| vote.handle_reply(master, *answer));
         let verdicts: Vec<_> = verdicts.collect();
         assert!(verdicts.len() < 2, "{verdicts:?}");
         verdicts.first().copied()
@@ -128,9 +127,9 @@ mod tests {
         assert_eq!(verdict(5, &[RENEWED, None, RENEWED, None, RENEWED]), done);
     }
 
-    /// Also who says so when it is decided already.
+    /// Also a reply after the decision counts.
     #[test]
-    fn who_has_forgotten_is_told() {
+    fn masters_without_a_record_are_known() {
         for (answers, forgotten) in [
             ([GONE, RENEWED, RENEWED], &[0][..]),
             ([RENEWED, RENEWED, GONE], &[2]),
@@ -139,14 +138,15 @@ mod tests {
         ] {
             let mut vote = Vote::new(Size::new(3).unwrap());
             let verdicts = answers.iter().enumerate();
-            let verdicts = verdicts.filter_map(|(master, answer)| vote.hear(master, *answer));
+            let verdicts =
+                verdicts.filter_map(|(master, answer)| vote.handle_reply(master, *answer));
             assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Done]);
             assert_eq!(vote.gone().iter().collect::<Vec<_>>(), forgotten);
         }
     }
 
     #[test]
-    fn a_lost_majority_is_lost_for_sure() {
+    fn a_lost_majority_is_certainly_lost() {
         assert_eq!(verdict(3, &[GONE, GONE]), Some(Verdict::Lost(Loss::Gone)));
         let taken = Some(Verdict::Lost(Loss::TakenOver));
         assert_eq!(verdict(3, &[TAKEN, TAKEN]), taken);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_answers_say_nothing() {
+    fn too_few_replies_prove_nothing() {
         assert_eq!(verdict(3, &[None, None]), Some(Verdict::NoQuorum));
         assert_eq!(verdict(3, &[RENEWED, None, GONE]), Some(Verdict::NoQuorum));
         assert_eq!(verdict(3, &[RENEWED, None]), None);
@@ -168,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn a_master_has_one_voice() {
+    fn a_master_has_one_vote() {
         let mut vote = Vote::new(Size::new(3).unwrap());
-        assert_eq!(vote.hear(0, RENEWED), None);
-        assert_eq!(vote.hear(0, RENEWED), None);
-        assert_eq!(vote.hear(1, None), None);
-        assert_eq!(vote.hear(1, RENEWED), None);
+        assert_eq!(vote.handle_reply(0, RENEWED), None);
+        assert_eq!(vote.handle_reply(0, RENEWED), None);
+        assert_eq!(vote.handle_reply(1, None), None);
+        assert_eq!(vote.handle_reply(1, RENEWED), None);
     }
 }

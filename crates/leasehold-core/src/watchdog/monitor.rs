@@ -1,12 +1,12 @@
-//! What a node knows of one client, and what it does for its leases.
+//! The liveness of one client as a node sees it, and the actions for its leases.
 //!
 //! ```text
-//!             silent for a patience            silent for max_pause
+//!           silent for a silence timeout        silent for max_pause
 //!   Alive ----------------------------> Silent ----------------------> Abandoned
-//!     ^--------- heard of --------------'--------- heard of ------------'
+//!     ^--------- a message -------------'----------- a message ---------'
 //!
 //!   proof of death, in any of them: Dead, and every lease is released
-//!   no evidence of life any more:   Unknown, and nothing is done
+//!   no evidence of life any more:   Unknown, and there are no actions
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,34 +15,34 @@ use std::time::Duration;
 use super::terms::{Terms, back};
 use crate::time::{Instant, Ttl};
 
-/// How a node can tell whether a client lives.
+/// The evidence that a node has of a client's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// It watches the processes themselves: their end is seen at once, and proves the death.
+    /// The node watches the processes themselves: their end is noticed at once, and proves the death.
     Processes,
-    /// Its connection stands: the machine at its other end answers. That it ends proves nothing.
+    /// The connection exists: the machine at its other end answers. Its end proves nothing.
     Connection,
 }
 
-/// How it is about a client.
+/// The liveness of a client, as a node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It renews its leases itself.
     Alive,
     /// It lives and is silent: the node renews its leases.
     Silent {
-        /// When it was last heard of.
+        /// When its last message was received.
         since: Instant,
     },
-    /// It is silent for so long that its leases are not renewed any more.
+    /// It has been silent for so long that its leases are not renewed any more.
     Abandoned,
-    /// Nobody knows whether it lives: nothing is done for it.
+    /// There is no evidence of its life: there are no actions for its leases.
     Unknown,
     /// It is dead: its leases are released.
     Dead,
 }
 
-/// What is to be done in the store for a lease.
+/// An operation that a node sends to the store for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchdogAction {
     /// Renew it for this ttl.
@@ -51,30 +51,30 @@ pub enum WatchdogAction {
     Release(Ttl),
 }
 
-/// What became of a action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionResult {
     /// The store has renewed the lease.
     Renewed,
     /// The lease does not hold its lock any more, by this action or before.
     Over,
-    /// The store did not do it, or nobody knows.
+    /// The store did not apply it, or its effect is unknown.
     Failed,
 }
 
-/// One client in a node's monitor. `T` is what the caller needs to do a action: which lock it is.
+/// A node's view of one client. `T` is what the caller needs for an action: which lock it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientMonitor<T> {
     evidence: Evidence,
     max_pause: Duration,
-    /// When it was last heard of.
-    heard: Instant,
+    /// When its last message was received.
+    last_received: Instant,
     connected: bool,
     /// When its death was proven.
     died: Option<Instant>,
     leases: BTreeMap<u64, Watched<T>>,
-    /// The shortest patience of its leases, or less.
-    patience: Duration,
+    /// The shortest silence timeout of its leases, or less.
+    silence_timeout: Duration,
     /// No lease can be due before this instant while the client is silent.
     idle_until: Instant,
 }
@@ -85,16 +85,18 @@ struct Watched<T> {
     terms: Terms,
     /// When the last renewal was sent that the store confirmed.
     renewed: Option<Instant>,
-    /// Not before this instant again: a action failed.
-    pause_until: Instant,
-    under_way: Option<WatchdogAction>,
+    /// When the next action may be sent, after one that failed.
+    retry_at: Instant,
+    in_flight: Option<WatchdogAction>,
 }
 
 impl<T> Watched<T> {
-    /// When it is to be renewed if the client was last heard of at `heard`. `None`: never.
-    fn due(&self, heard: Instant) -> Option<Instant> {
-        let last = self.renewed.map_or(heard, |renewed| renewed.max(heard));
-        let due = last.after(self.terms.patience).max(self.pause_until);
+    /// When it is renewed if the last message of the client was received at `received`. `None`: never.
+    fn due(&self, received: Instant) -> Option<Instant> {
+        let last = self
+            .renewed
+            .map_or(received, |renewed| renewed.max(received));
+        let due = last.after(self.terms.patience).max(self.retry_at);
         (due < self.terms.keep_until).then_some(due)
     }
 }
@@ -106,39 +108,39 @@ impl<T> ClientMonitor<T> {
         Self {
             evidence,
             max_pause,
-            heard: now,
+            last_received: now,
             connected: true,
             died: None,
             leases: BTreeMap::new(),
-            patience: Duration::MAX,
+            silence_timeout: Duration::MAX,
             idle_until: now,
         }
     }
 
-    /// It said something.
+    /// A message was received.
     pub fn heard(&mut self, now: Instant) {
-        self.heard = self.heard.max(now);
+        self.last_received = self.last_received.max(now);
     }
 
-    /// It is connected again: it says anew which leases it has.
+    /// It has connected again, and registers its leases anew.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
         self.heard(now);
     }
 
-    /// Its connection ended. Of a process that lives that says nothing; without it nobody knows.
+    /// Its connection ended. That proves nothing of a process, and is the end of the evidence otherwise.
     pub fn disconnected(&mut self) {
         self.connected = false;
     }
 
-    /// All its processes are gone. Nothing that a connection could say.
+    /// All its processes have ended. A connection cannot prove that.
     pub fn died(&mut self, now: Instant) {
         if self.evidence == Evidence::Processes {
             self.died.get_or_insert(now);
         }
     }
 
-    /// It has a lease, or other terms for one.
+    /// It has registered a lease, or changed the terms of one.
     pub fn register(&mut self, number: u64, terms: Terms, subject: T, now: Instant) {
         self.heard(now);
         let before = self.leases.get(&number);
@@ -146,15 +148,15 @@ impl<T> ClientMonitor<T> {
             subject,
             terms,
             renewed: before.and_then(|before| before.renewed),
-            pause_until: Instant::default(),
-            under_way: before.and_then(|before| before.under_way),
+            retry_at: Instant::default(),
+            in_flight: before.and_then(|before| before.in_flight),
         };
         self.leases.insert(number, watched);
-        self.patience = self.patience.min(terms.patience);
+        self.silence_timeout = self.silence_timeout.min(terms.patience);
         self.idle_until = now;
     }
 
-    /// A lease is its own matter again, or over.
+    /// It has unregistered a lease.
     pub fn unregister(&mut self, number: u64) {
         self.leases.remove(&number);
     }
@@ -166,7 +168,7 @@ impl<T> ClientMonitor<T> {
         Some((&watched.subject, watched.terms))
     }
 
-    /// The instant until which the store is sure to keep a lease, because the node renewed it.
+    /// The instant until which the store certainly keeps a lease, because the node renewed it.
     #[must_use]
     pub fn kept_until(&self, number: u64) -> Option<Instant> {
         let watched = self.leases.get(&number)?;
@@ -198,47 +200,49 @@ impl<T> ClientMonitor<T> {
         self.connected
     }
 
-    /// When it was last heard of.
+    /// When its last message was received.
     #[must_use]
     pub const fn last_heard(&self) -> Instant {
-        self.heard
+        self.last_received
     }
 
-    /// How it is about the client.
+    /// The liveness of the client.
     #[must_use]
     pub fn condition(&self, now: Instant) -> Liveness {
-        let silent = now.since(self.heard);
+        let silent = now.since(self.last_received);
         if self.died.is_some() {
             Liveness::Dead
-        } else if !self.is_seen() {
+        } else if !self.has_evidence() {
             Liveness::Unknown
         } else if silent >= self.max_pause {
             Liveness::Abandoned
-        } else if silent >= self.patience && !self.leases.is_empty() {
-            Liveness::Silent { since: self.heard }
+        } else if silent >= self.silence_timeout && !self.leases.is_empty() {
+            Liveness::Silent {
+                since: self.last_received,
+            }
         } else {
             Liveness::Alive
         }
     }
 
     /// Whether there is evidence that it lives, as long as its death is not proven.
-    fn is_seen(&self) -> bool {
+    fn has_evidence(&self) -> bool {
         self.evidence == Evidence::Processes || self.connected
     }
 
-    /// Whether there is nothing to do for it any more. What is left of its leases ends by itself.
+    /// Whether there will be no more actions. Its remaining leases expire by themselves.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
         match self.condition(now) {
             Liveness::Dead => self.leases.is_empty(),
             Liveness::Unknown => true,
             Liveness::Abandoned => !self.connected,
-            // Its processes may end at any time, and it may come back.
+            // Its processes may end at any time, and it may connect again.
             Liveness::Alive | Liveness::Silent { .. } => !self.connected && self.leases.is_empty(),
         }
     }
 
-    /// What is to be done now. Each must be answered by [`ClientMonitor::done`].
+    /// The actions that are due. The result of each must be passed to [`ClientMonitor::done`].
     pub fn poll(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         match self.condition(now) {
             Liveness::Dead => self.releases(now),
@@ -247,17 +251,17 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// A release goes out beside a renewal that is under way: in which order they come does not matter.
+    /// A release is sent although a renewal is in flight: their order does not matter.
     fn releases(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         let died = self.died.unwrap_or(now);
-        // By itself it is over by then, whoever renewed it last.
+        // By then it has expired, whoever renewed it last.
         self.leases
             .retain(|_, watched| now < died.after(watched.terms.ttl.as_duration()));
         let mut actions = Vec::new();
         for (number, watched) in &mut self.leases {
             let action = WatchdogAction::Release(watched.terms.ttl);
-            if watched.under_way != Some(action) && now >= watched.pause_until {
-                watched.under_way = Some(action);
+            if watched.in_flight != Some(action) && now >= watched.retry_at {
+                watched.in_flight = Some(action);
                 actions.push((*number, action));
             }
         }
@@ -267,14 +271,14 @@ impl<T> ClientMonitor<T> {
     fn renewals(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         let mut actions = Vec::new();
         let mut next = Instant::from_nanos(u64::MAX);
-        let mut patience = Duration::MAX;
+        let mut silence_timeout = Duration::MAX;
         for (number, watched) in &mut self.leases {
-            patience = patience.min(watched.terms.patience);
-            let Some(due) = watched.due(self.heard) else {
+            silence_timeout = silence_timeout.min(watched.terms.patience);
+            let Some(due) = watched.due(self.last_received) else {
                 continue;
             };
-            // It may be due for long: a node is stopped, too.
-            if watched.under_way.is_some() || now >= watched.terms.keep_until {
+            // It may have been due for long: a node can be stopped, too.
+            if watched.in_flight.is_some() || now >= watched.terms.keep_until {
                 continue;
             }
             if now < due {
@@ -282,33 +286,32 @@ impl<T> ClientMonitor<T> {
                 continue;
             }
             let action = WatchdogAction::Renew(watched.terms.ttl);
-            watched.under_way = Some(action);
+            watched.in_flight = Some(action);
             actions.push((*number, action));
         }
-        self.patience = patience;
+        self.silence_timeout = silence_timeout;
         self.idle_until = next;
         actions
     }
 
-    /// The node is about to stop: what it keeps alive is renewed once more, whatever its time, so that
-    /// others have as long as can be to take over. Each must be answered by [`ClientMonitor::done`].
+    /// The actions before the node stops: the leases that it keeps alive are renewed once more, so that other nodes
+    /// have as much time as possible to take over. The result of each must be passed to [`ClientMonitor::done`].
     pub fn hand_over(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         if !matches!(self.condition(now), Liveness::Silent { .. }) {
             return Vec::new();
         }
         let mut actions = Vec::new();
         for (number, watched) in &mut self.leases {
-            if watched.under_way.is_none() && now < watched.terms.keep_until {
+            if watched.in_flight.is_none() && now < watched.terms.keep_until {
                 let action = WatchdogAction::Renew(watched.terms.ttl);
-                watched.under_way = Some(action);
+                watched.in_flight = Some(action);
                 actions.push((*number, action));
             }
         }
         actions
     }
 
-    /// Whether a action that was to be done, and has waited, is still wanted. If not, it is not to be sent,
-    /// and has failed.
+    /// Whether an action that was delayed is still wanted. If not, it must not be sent, and has failed.
     #[must_use]
     pub fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
         let Some(watched) = self.leases.get(&number) else {
@@ -324,7 +327,7 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// What became of a action that was sent at `sent`.
+    /// The result of an action that was sent at `sent`.
     pub fn done(
         &mut self,
         number: u64,
@@ -340,13 +343,13 @@ impl<T> ClientMonitor<T> {
         let Some(watched) = self.leases.get_mut(&number) else {
             return;
         };
-        if watched.under_way == Some(action) {
-            watched.under_way = None;
+        if watched.in_flight == Some(action) {
+            watched.in_flight = None;
         }
         match end {
             ActionResult::Renewed => watched.renewed = watched.renewed.max(Some(sent)),
             ActionResult::Failed | ActionResult::Over => {
-                watched.pause_until = now.after(watched.terms.retry());
+                watched.retry_at = now.after(watched.terms.retry());
             }
         }
         self.idle_until = now;
@@ -355,40 +358,40 @@ impl<T> ClientMonitor<T> {
     /// When [`ClientMonitor::poll`] is to be called next if nothing happens until then. `None`: never.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
-        let given_up = self.heard.after(self.max_pause);
+        let given_up = self.last_received.after(self.max_pause);
         match self.condition(now) {
             Liveness::Dead => {
                 let idle = self.leases.values().filter(|watched| {
-                    watched.under_way != Some(WatchdogAction::Release(watched.terms.ttl))
+                    watched.in_flight != Some(WatchdogAction::Release(watched.terms.ttl))
                 });
-                idle.map(|watched| watched.pause_until.max(now)).min()
+                idle.map(|watched| watched.retry_at.max(now)).min()
             }
             Liveness::Silent { .. } => Some(self.idle_until.max(now).min(given_up)),
             Liveness::Alive if !self.leases.is_empty() => {
-                Some(self.heard.after(self.patience).min(given_up))
+                Some(self.last_received.after(self.silence_timeout).min(given_up))
             }
             Liveness::Alive | Liveness::Abandoned | Liveness::Unknown => None,
         }
     }
 
-    /// The same by a clock that is `span` behind and shows `now`. Only spans matter to a monitor, so whoever
-    /// visits all of its states lets the clock stand still and this pass.
+    /// The same by a clock that is `span` behind and shows `now`. Only durations matter here, so a model that
+    /// visits all states lets the clock stand still and this pass.
     #[doc(hidden)]
     pub fn back(&mut self, span: Duration, now: Instant) {
-        // When a wait was over that is over makes no difference.
+        // When a wait ended makes no difference.
         let wait = |until: &mut Instant| {
             back(until, span);
             if *until <= now {
                 *until = Instant::default();
             }
         };
-        back(&mut self.heard, span);
+        back(&mut self.last_received, span);
         wait(&mut self.idle_until);
         self.died.iter_mut().for_each(|at| back(at, span));
         for watched in self.leases.values_mut() {
             watched.terms.back(span);
             watched.renewed.iter_mut().for_each(|at| back(at, span));
-            wait(&mut watched.pause_until);
+            wait(&mut watched.retry_at);
         }
     }
 }

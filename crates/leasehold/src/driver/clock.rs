@@ -12,19 +12,19 @@ use tokio::sync::Notify;
 
 use crate::store::BoxFuture;
 
-/// How long [`BootClock`] sleeps at most before it looks at the clock again.
+/// How long [`BootClock`] sleeps at most before it reads the clock again.
 ///
-/// The runtime's timers stand still while the machine is suspended, the lease does not. One look
-/// a second costs nothing and bounds how late a loss is told after waking up. Whoever *asks* for
-/// the state of a lease gets the truth at once in any case.
-const NAP_MAX: Duration = Duration::from_secs(1);
+/// The runtime's timers stand still while the machine is suspended, the lease does not. One check a second
+/// costs nothing and bounds how late a loss is reported after the machine wakes up. The state of a lease is
+/// always computed from the clock, and is right at once.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A clock that keeps counting while the machine is suspended.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// This instant.
     fn now(&self) -> Instant;
 
-    /// Waits until an instant has come. Returns at once if it has passed.
+    /// Waits until an instant. Returns at once if it has passed.
     fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()>;
 }
 
@@ -63,7 +63,7 @@ impl Clock for BootClock {
                 if left.is_zero() {
                     return;
                 }
-                tokio::time::sleep(left.min(NAP_MAX)).await;
+                tokio::time::sleep(left.min(SLEEP_MAX)).await;
             }
         })
     }
@@ -90,15 +90,15 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// A clock that stands at its start.
+    /// A clock at its start.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves the clock on and wakes whoever slept until an instant that has now come.
-    pub fn advance(&self, span: Duration) {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    /// Advances the clock and wakes the tasks that sleep until an instant that has now come.
+    pub fn advance(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
         self.0.moved.notify_waiters();
     }
@@ -112,7 +112,7 @@ impl Clock for ManualClock {
     fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             loop {
-                // Listen first, look second: no move can fall between.
+                // Subscribed before the clock is read: no move falls between.
                 let moved = self.0.moved.notified();
                 if self.now() >= instant {
                     return;

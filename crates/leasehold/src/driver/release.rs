@@ -127,13 +127,16 @@ pub(crate) fn finish(
     late: Option<LateRelease>,
 ) {
     let number = driver.releases.begin(request, expires, late);
-    await_replies(driver, vec![(number, reply)]);
+    await_replies(driver, [(number, reply)]);
 }
 
 /// Waits for the replies to releases in one task.
 ///
 /// If the runtime ends before, the releases stay unconfirmed, and the end of the driver flushes them.
-pub(crate) fn await_replies(driver: &Arc<Driver>, posted: Vec<(u64, oneshot::Receiver<Reply>)>) {
+pub(crate) fn await_replies<P>(driver: &Arc<Driver>, posted: P)
+where
+    P: IntoIterator<Item = (u64, oneshot::Receiver<Reply>), IntoIter: Send> + Send + 'static,
+{
     let task = Arc::clone(driver);
     driver.context.runtime.spawn(async move {
         for (number, reply) in posted {

@@ -45,5 +45,6 @@ fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant
         let expires = now.after(ttl.as_duration());
         (driver.releases.begin(request, expires, late), reply)
     };
-    release::await_replies(driver, leases.iter().map(post).collect());
+    let posted: Vec<_> = leases.iter().map(post).collect();
+    release::await_replies(driver, posted);
 }

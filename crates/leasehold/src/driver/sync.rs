@@ -1,5 +1,5 @@
-//! Mutexes, tasks and reports as the driver uses them: the usual ones, or, under the model checker, ones that
-//! let it choose who runs next.
+//! The mutexes and tasks of the driver: the usual ones or, under the model checker, ones that let it choose which
+//! task runs next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,18 +13,18 @@ pub(crate) use tokio::task::{AbortHandle, JoinHandle};
 #[cfg(all(test, feature = "__shuttle"))]
 pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime};
 
-/// A point at which the model checker may let another run, where no lock is one.
+/// A point, besides each lock, at which the model checker may let another task run.
 pub(crate) fn may_switch() {
     #[cfg(all(test, feature = "__shuttle"))]
     shuttle::thread::yield_now();
 }
 
-/// Logs or counts something. What listens there is not ours: its panic is none of a lease.
-pub(crate) fn report(what: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(what)));
+/// Logs or counts something. Log and metric sinks are foreign code: a panic in one must not affect a lease.
+pub(crate) fn report(emit: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(emit)));
 }
 
-/// Locks a mutex over state that no panic can leave half changed.
+/// Locks a mutex whose data is consistent after a panic, too.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

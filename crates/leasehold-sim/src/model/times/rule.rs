@@ -147,7 +147,7 @@ impl Setup {
         let mut round = Round::new(size, TokenCount::MIN);
         let mut step = Step::Wait;
         for master in (0..N).filter(|master| heard & 1 << master != 0) {
-            step = round.hear(master, Some(Outcome::Granted { first }));
+            step = round.handle_reply(master, Some(Outcome::Granted { first }));
         }
         let Step::Write { first, to } = step else {
             return false;
@@ -155,7 +155,7 @@ impl Setup {
         let op = core::fence(at, first);
         let mut steps = to.iter().map(|master| {
             let answer = self.apply(&mut state.masters[master], &op);
-            round.hear_written(master, answer)
+            round.handle_token_reply(master, answer)
         });
         steps.any(|step| matches!(step, Step::Won { .. }))
     }
@@ -188,7 +188,7 @@ impl Setup {
                 Renew::Done => Outcome::Renewed,
                 _ => Outcome::Lost(Loss::Gone),
             };
-            vote.hear(*master, Some(answer))
+            vote.handle_reply(*master, Some(answer))
         });
         let verdict = verdicts.find_map(|verdict| verdict)?;
         let gone = || vote.gone().iter().fold(0, |all, master| all | 1 << master);

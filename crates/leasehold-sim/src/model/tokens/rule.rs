@@ -134,7 +134,7 @@ impl<const N: usize> State<N> {
         let mut step = Step::Wait;
         for (master, first) in grants {
             let first = core::token(*first)?;
-            step = round.hear(*master, Some(Outcome::Granted { first }));
+            step = round.handle_reply(*master, Some(Outcome::Granted { first }));
         }
         match step {
             Step::Write { first, to } => Some((core::counter(Some(first)), to)),
@@ -157,10 +157,11 @@ impl<const N: usize> State<N> {
         };
         let mut round = Round::new(size, TokenCount::MIN);
         for (master, _) in written {
-            round.hear(*master, Some(Outcome::Granted { first }));
+            round.handle_reply(*master, Some(Outcome::Granted { first }));
         }
         let taken = cells.iter().filter(|(_, cell)| cell.fence == Fence::Taken);
-        let mut steps = taken.map(|(master, _)| round.hear_written(*master, Some(Outcome::Fenced)));
+        let mut steps =
+            taken.map(|(master, _)| round.handle_token_reply(*master, Some(Outcome::Fenced)));
         steps.any(|step| matches!(step, Step::Won { first } if core::counter(Some(first)) == token))
     }
 
@@ -218,7 +219,7 @@ impl<const N: usize> State<N> {
         let mut round = Round::new(size, TokenCount::MIN);
         let asked = (0..N).map(|at| {
             let answer = state.masters[at].apply(&core::acquire(newcomer, ttl()));
-            round.hear(at, answer)
+            round.handle_reply(at, answer)
         });
         let steps: Vec<_> = asked.collect();
         let mut steps = steps.into_iter();
@@ -227,7 +228,7 @@ impl<const N: usize> State<N> {
         };
         let mut written = to.iter().map(|at| {
             let answer = state.masters[at].apply(&core::fence(newcomer, first));
-            round.hear_written(at, answer)
+            round.handle_token_reply(at, answer)
         });
         written.any(|step| step == Step::Won { first })
     }

@@ -26,7 +26,7 @@ pub(crate) trait QueueKind: Sized {
     type Turn: From<Head<Self>>;
 }
 
-/// All queues.
+/// The queues of a process, by key.
 pub(crate) struct LocalQueues<L: QueueKind>(Arc<Mutex<Table<L>>>);
 
 struct Table<L: QueueKind> {

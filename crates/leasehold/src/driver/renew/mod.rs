@@ -57,13 +57,9 @@ struct Shared {
     earlier: Notify,
 }
 
+/// The leases that the task renews.
 #[derive(Debug, Default)]
-struct Table {
-    schedule: Schedule<Arc<ActiveLease>>,
-    /// When the task wakes up next. It stays when leases are removed, so that acquiring and releasing a lock
-    /// over and over does not wake the task each time.
-    armed: Option<Instant>,
-}
+struct Table(Schedule<Arc<ActiveLease>>);
 
 impl Renewer {
     pub(crate) fn start(context: &Context, watchdog: &WatchdogClient) -> Self {
@@ -123,7 +119,7 @@ impl Renewer {
 
     /// The leases that it keeps renewed.
     pub(crate) fn leases(&self) -> Vec<Arc<ActiveLease>> {
-        self.shared.table().schedule.entries().cloned().collect()
+        self.shared.table().0.entries().cloned().collect()
     }
 }
 
@@ -136,20 +132,19 @@ impl Drop for Renewer {
 }
 
 impl Table {
-    fn insert(&mut self, lease: Arc<ActiveLease>, due: Instant) {
+    /// Adds a lease. Answers whether the task must be woken.
+    fn insert(&mut self, lease: Arc<ActiveLease>, due: Instant) -> bool {
         // 0 means that it is not scheduled.
         let due = due.max(Instant::from_nanos(1));
         lease.scheduled.store(due.as_nanos(), Ordering::Relaxed);
-        self.schedule.insert(due, lease.id.number, lease);
+        self.0.insert(due, lease.id.number, lease)
     }
 
     /// Removes a lease, if it is scheduled.
     fn remove(&mut self, lease: &ActiveLease) -> Option<Arc<ActiveLease>> {
         match lease.scheduled.swap(0, Ordering::Relaxed) {
             0 => None,
-            due => self
-                .schedule
-                .remove(Instant::from_nanos(due), lease.id.number),
+            due => self.0.remove(Instant::from_nanos(due), lease.id.number),
         }
     }
 }
@@ -191,11 +186,7 @@ impl Shared {
             while self.poll_due() {
                 tokio::task::yield_now().await;
             }
-            let next = {
-                let mut table = self.table();
-                table.armed = table.schedule.next();
-                table.armed
-            };
+            let next = self.table().0.arm();
             match next {
                 Some(next) => tokio::select! {
                     () = self.context.clock.sleep_until(next) => {}
@@ -215,7 +206,7 @@ impl Shared {
             let mut table = self.table();
             let now = self.context.clock.now();
             while polled < LEASES_PER_PASS
-                && let Some(lease) = table.schedule.pop_due(now)
+                && let Some(lease) = table.0.pop_due(now)
             {
                 polled += 1;
                 let due = Instant::from_nanos(lease.scheduled.swap(0, Ordering::Relaxed));
@@ -227,11 +218,13 @@ impl Shared {
                     batch.push(Arc::clone(&lease), due);
                 }
                 match next {
-                    Some(next) => table.insert(lease, next),
+                    Some(next) => {
+                        table.insert(lease, next);
+                    }
                     None => self.watchdog.unregister(&lease),
                 }
             }
-            table.schedule.len()
+            table.0.len()
         };
         for (route, batch) in batches {
             self.send(route, batch);
@@ -260,7 +253,7 @@ impl Shared {
             let concerns = |scope: &EventScope| self.context.concerns(scope, &lease.key);
             interrupted.iter().any(concerns)
         };
-        let leases: Vec<_> = self.table().schedule.entries().cloned().collect();
+        let leases: Vec<_> = self.table().0.entries().cloned().collect();
         let leases: Vec<_> = leases.into_iter().filter(concerned).collect();
         for part in leases.chunks(LEASES_PER_PASS) {
             for lease in part {
@@ -284,24 +277,17 @@ impl Shared {
     /// change the lease, the one that schedules it last knows both changes.
     fn schedule(&self, mut table: MutexGuard<'_, Table>, lease: Arc<ActiveLease>, now: Instant) {
         let (next, changed) = lease.next_event(now);
-        if let Some(due) = next {
-            table.insert(Arc::clone(&lease), due);
-            self.wake_for(&mut table, due);
-        }
+        let wakes = next.is_some_and(|due| table.insert(Arc::clone(&lease), due));
         drop(table);
+        if wakes {
+            self.earlier.notify_one();
+        }
         match next {
             Some(_) => self.watchdog.register(&lease, now),
             None => self.watchdog.unregister(&lease),
         }
         if let Some(kind) = changed {
             lease.report(kind);
-        }
-    }
-
-    fn wake_for(&self, table: &mut Table, due: Instant) {
-        if table.armed.is_none_or(|armed| due < armed) {
-            table.armed = Some(due);
-            self.earlier.notify_one();
         }
     }
 }

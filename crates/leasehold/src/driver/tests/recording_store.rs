@@ -1,4 +1,4 @@
-//! A real store that notes when renewals begin and end, and sometimes answers badly.
+//! A real store that records when renewals begin and end, and sometimes fails.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,16 +25,16 @@ pub(super) struct RecordingStore {
     clock: Arc<dyn Clock>,
     faults: bool,
     // Not the model checker's: to note something is no point at which others may run.
-    leases: Mutex<HashMap<LeaseId, Noted>>,
+    leases: Mutex<HashMap<LeaseId, Recorded>>,
     renewed: Notify,
 }
 
-/// What is noted of one lease.
+/// The records of one lease.
 #[derive(Debug, Default)]
-struct Noted {
+struct Recorded {
     /// When renewals were begun.
     begun: Vec<Instant>,
-    under_way: usize,
+    in_flight: usize,
     in_hand: bool,
     released: bool,
     wrong: Option<&'static str>,
@@ -51,12 +51,12 @@ impl RecordingStore {
         })
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Noted>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Recorded>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note<T>(&self, lease: LeaseId, note: impl FnOnce(&mut Noted) -> T) -> T {
-        note(self.leases().entry(lease).or_default())
+    fn record<T>(&self, lease: LeaseId, change: impl FnOnce(&mut Recorded) -> T) -> T {
+        change(self.leases().entry(lease).or_default())
     }
 
     /// Grants a lease at once, past the client.
@@ -72,17 +72,17 @@ impl RecordingStore {
         assert!(matches!(granted[..], [Reply::Applied { .. }]));
     }
 
-    /// Somebody has a lease in hand.
+    /// A task holds a lease.
     pub(super) fn in_hand(&self, lease: LeaseId) {
-        self.note(lease, |noted| noted.in_hand = true);
+        self.record(lease, |recorded| recorded.in_hand = true);
     }
 
     /// The release of a lease has returned.
     pub(super) fn released(&self, lease: LeaseId) {
-        self.note(lease, |noted| {
-            noted.released = true;
-            if noted.under_way > 0 {
-                noted.wrong = Some("a renewal was under way after its release");
+        self.record(lease, |recorded| {
+            recorded.released = true;
+            if recorded.in_flight > 0 {
+                recorded.wrong = Some("a renewal was in flight after its release");
             }
         });
     }
@@ -90,8 +90,8 @@ impl RecordingStore {
     /// Every lease was given back: by a release, or by a drop, after which nobody waits for renewals that
     /// are under way. None is begun any more.
     pub(super) fn all_given_back(&self) {
-        for noted in self.leases().values_mut() {
-            noted.released = true;
+        for recorded in self.leases().values_mut() {
+            recorded.released = true;
         }
     }
 
@@ -99,44 +99,47 @@ impl RecordingStore {
     pub(super) async fn renewed_after(&self, lease: LeaseId, since: Instant) {
         loop {
             let renewed = self.renewed.notified();
-            if self.note(lease, |noted| noted.begun.last() >= Some(&since)) {
+            if self.record(lease, |recorded| recorded.begun.last() >= Some(&since)) {
                 return;
             }
             renewed.await;
         }
     }
 
-    /// Checks what was noted. Answers how many renewals there were.
+    /// Checks what was recorded. Answers how many renewals there were.
     pub(super) fn check(&self) -> u64 {
         let leases = self.leases();
-        for (lease, noted) in &*leases {
-            assert_eq!(noted.wrong, None, "{lease}");
+        for (lease, recorded) in &*leases {
+            assert_eq!(recorded.wrong, None, "{lease}");
             assert!(
-                noted.in_hand || noted.begun.is_empty(),
-                "{lease} was renewed for nobody"
+                recorded.in_hand || recorded.begun.is_empty(),
+                "{lease} was renewed without a holder"
             );
         }
-        leases.values().map(|noted| noted.begun.len() as u64).sum()
+        leases
+            .values()
+            .map(|recorded| recorded.begun.len() as u64)
+            .sum()
     }
 
-    async fn apply_noted(&self, batch: Vec<Request>) -> Vec<Reply> {
+    async fn apply_recorded(&self, batch: Vec<Request>) -> Vec<Reply> {
         let renewals: Vec<_> = batch
             .iter()
             .filter_map(|request| renewed(request.op))
             .collect();
         for lease in &renewals {
             let now = self.clock.now();
-            self.note(*lease, |noted| {
-                noted.begun.push(now);
-                noted.under_way += 1;
-                if noted.released {
-                    noted.wrong = Some("a renewal was begun after its release");
+            self.record(*lease, |recorded| {
+                recorded.begun.push(now);
+                recorded.in_flight += 1;
+                if recorded.released {
+                    recorded.wrong = Some("a renewal was begun after its release");
                 }
             });
         }
         self.renewed.notify_waiters();
         let slow = !renewals.is_empty();
-        let _under_way = UnderWay {
+        let _in_flight = InFlight {
             store: self,
             renewals,
         };
@@ -165,16 +168,17 @@ impl RecordingStore {
     }
 }
 
-/// Renewals that are under way, until they are answered or given up.
-struct UnderWay<'a> {
+/// Renewals in flight, until they are answered or given up.
+struct InFlight<'a> {
     store: &'a RecordingStore,
     renewals: Vec<LeaseId>,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         for lease in &self.renewals {
-            self.store.note(*lease, |noted| noted.under_way -= 1);
+            self.store
+                .record(*lease, |recorded| recorded.in_flight -= 1);
         }
     }
 }
@@ -188,7 +192,7 @@ fn renewed(op: Op) -> Option<LeaseId> {
 
 impl Store for RecordingStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(self.apply_noted(batch))
+        Box::pin(self.apply_recorded(batch))
     }
 
     fn shard(&self, key: &Key) -> Shard {
@@ -228,6 +232,6 @@ impl Store for RecordingStore {
 
 impl fmt::Display for RecordingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("noting:")
+        f.write_str("recording:")
     }
 }

@@ -1,11 +1,10 @@
-//! The renewer under a model checker, which chooses who runs next at every lock.
+//! A client and its renewer under a model checker.
 //!
-//! Tasks take leases, keep them for a while, and release them, drop them, or go before they have them,
-//! while time goes on, the store hints that something has changed, and its answers fail or are lost.
-//! Whatever the order: after a release has returned no renewal of that lease is begun or under way, and
-//! a lease that nobody ever had in hand is never renewed. A lease that is due is renewed, and one that
-//! is in doubt is asked about: if not, its holder waits for ever, which the checker reports as a
-//! deadlock.
+//! Tasks acquire leases, keep them for a while, and release them, drop them, or leave before they have them, while
+//! time goes on, the store hints that something has changed, and its replies fail or are lost. In every order, no
+//! renewal of a lease is begun or in flight after its release has returned, and a lease that nobody ever held is
+//! never renewed. A lease that is due or in doubt is renewed: otherwise its holder waits for ever, which the
+//! checker reports as a deadlock.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -103,7 +102,7 @@ async fn stop(renewer: &Renewer) {
 }
 
 /// Polls a future so many times at most.
-async fn patiently<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
+async fn poll_times<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
     std::future::poll_fn(move |context: &mut Context<'_>| {
         if polls == 0 {
             return Poll::Ready(None);
@@ -159,14 +158,14 @@ impl World {
         let acquired = match thread_rng().gen_bool(0.4) {
             true => {
                 let polls = thread_rng().gen_range(0..12);
-                patiently(&mut acquiring, polls).await?
+                poll_times(&mut acquiring, polls).await?
             }
             false => acquiring.await,
         };
         acquired.ok().flatten()
     }
 
-    /// One task: takes a lock, perhaps loses patience, and gives it back in one way or the other.
+    /// One task: acquires a lock, perhaps leaves early, and releases it in one way or the other.
     async fn visit(self: Arc<Self>, name: u8) {
         a_while().await;
         let Some(hold) = self.acquire(name).await else {
@@ -178,7 +177,7 @@ impl World {
         if thread_rng().gen_bool(0.3) {
             return drop(hold);
         }
-        // Lost or not, and told or not: it is over.
+        // Lost or not, and confirmed or not: the hold has ended.
         drop(hold.release().await);
         self.store.released(lease);
     }
@@ -257,24 +256,24 @@ fn no_renewal_is_begun_or_under_way_after_a_release() {
     assert!(renewals > 200, "{renewals} renewals");
 }
 
-/// How a lease is released.
+/// A part of a release that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manners {
-    Good,
-    /// Renewals that are under way are not waited for.
+enum Mutation {
+    None,
+    /// Renewals in flight are not waited for.
     DoesNotWait,
-    /// The hold is left in the lease: a renewal that waits for its turn does not see that it is over.
+    /// The hold stays in the lease: a renewal that waits for its permit does not see the release.
     StaysCounted,
 }
 
 /// A renewer and its leases, without a client around them.
-struct Bare {
+struct RenewerOnly {
     clock: Arc<ModelClock>,
     store: Arc<RecordingStore>,
     renewer: Renewer,
 }
 
-impl Bare {
+impl RenewerOnly {
     fn new(faults: bool) -> Arc<Self> {
         let clock = Arc::new(ModelClock::default());
         let store = RecordingStore::new(Arc::clone(&clock) as Arc<dyn Clock>, faults);
@@ -309,7 +308,7 @@ impl Bare {
     }
 
     /// One task. Alone, it releases its lease while a renewal is under way; among others, at any moment.
-    async fn visit(self: Arc<Self>, name: u8, manners: Manners, alone: bool) {
+    async fn visit(self: Arc<Self>, name: u8, mutation: Mutation, alone: bool) {
         let (held, hold) = self.lease(name);
         self.renewer.insert(&held);
         a_while().await;
@@ -318,12 +317,12 @@ impl Bare {
             true => self.store.renewed_after(held.id, Instant::default()).await,
             false => a_while().await,
         }
-        if manners != Manners::StaysCounted {
+        if mutation != Mutation::StaysCounted {
             held.lock().lease.holds_mut().leave(hold);
         }
         self.renewer.remove(&held);
         self.store.apply(vec![held.release(0, policy().ttl)]).await;
-        if manners != Manners::DoesNotWait {
+        if mutation != Mutation::DoesNotWait {
             held.no_renewal().await;
         }
         self.store.released(held.id);
@@ -331,10 +330,10 @@ impl Bare {
     }
 }
 
-fn run_bare(manners: Manners, tasks: u8) {
-    let bare = Bare::new(true);
+fn run_bare(mutation: Mutation, tasks: u8) {
+    let bare = RenewerOnly::new(true);
     let tasks: Vec<_> = (0..tasks)
-        .map(|name| spawn(Arc::clone(&bare).visit(name, manners, tasks == 1)))
+        .map(|name| spawn(Arc::clone(&bare).visit(name, mutation, tasks == 1)))
         .collect();
     block_on(async {
         for task in tasks {
@@ -363,26 +362,26 @@ fn roomy() -> shuttle::Config {
 }
 
 #[test]
-fn a_release_in_good_manners_is_the_end_of_renewals() {
-    check_random(|| run_bare(Manners::Good, TASKS), RUNS);
-    check_random(|| run_bare(Manners::Good, 1), RUNS);
+fn a_release_is_the_end_of_renewals() {
+    check_random(|| run_bare(Mutation::None, TASKS), RUNS);
+    check_random(|| run_bare(Mutation::None, 1), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "after its release")]
 fn a_release_that_does_not_wait_for_renewals_is_noticed() {
-    check_random(|| run_bare(Manners::DoesNotWait, 1), RUNS);
+    check_random(|| run_bare(Mutation::DoesNotWait, 1), RUNS);
 }
 
 #[test]
 #[should_panic(expected = "after its release")]
 fn a_release_that_a_waiting_renewal_does_not_see_is_noticed() {
-    check_random(|| run_bare(Manners::StaysCounted, TASKS), RUNS);
+    check_random(|| run_bare(Mutation::StaysCounted, TASKS), RUNS);
 }
 
-/// Time goes on once and then stands still; a hint comes once. Whoever is forgotten waits for ever.
+/// Time goes on once and then stands still; a hint comes once. A forgotten lease is waited for for ever.
 fn run_due_and_doubted() {
-    let bare = Bare::new(false);
+    let bare = RenewerOnly::new(false);
     let leases: Vec<_> = (0..2).map(|name| bare.lease(name).0).collect();
     for held in &leases {
         bare.renewer.insert(held);
@@ -423,14 +422,14 @@ fn run_due_and_doubted() {
 }
 
 #[test]
-fn what_is_due_is_renewed() {
+fn a_lease_that_is_due_is_renewed() {
     check_random(run_due_and_doubted, RUNS);
     check_pct(run_due_and_doubted, RUNS, 3);
 }
 
-/// A hint comes while a renewal is on its way, or just answered.
+/// A hint comes while a renewal is in flight, or was just answered.
 fn run_hint() {
-    let bare = Bare::new(false);
+    let bare = RenewerOnly::new(false);
     let (held, _) = bare.lease(0);
     bare.renewer.insert(&held);
     bare.clock.go_on(TTL / 3);
@@ -452,7 +451,7 @@ fn run_hint() {
 }
 
 #[test]
-fn what_is_in_doubt_is_asked_about() {
+fn a_lease_in_doubt_is_renewed() {
     check_random(run_hint, RUNS);
     check_pct(run_hint, RUNS, 3);
 }

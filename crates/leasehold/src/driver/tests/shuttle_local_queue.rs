@@ -1,9 +1,9 @@
-//! LocalQueues under a model checker, which chooses who runs next at every lock.
+//! The local queues under a model checker.
 //!
-//! Tasks come to a queue, wait, leave at any moment, get their turn, hand it on without giving up the
-//! head, or give it up. Whatever the order: one task at a time is at the head, who stays gets its
-//! turn, in the order of arrival, and at the end there is no queue. A turn that is lost would leave
-//! somebody waiting for ever, which the checker reports as a deadlock.
+//! Tasks join a queue, wait, leave at any moment, get their turn, hand it on without giving up the head, or give
+//! it up. In every order one task at a time is at the head, a task that stays gets its turn in the order of
+//! arrival, and there is no queue at the end. A lost turn would leave a task waiting for ever, which the checker
+//! reports as a deadlock.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const RUNS: usize = 8_000;
 const TASKS: usize = 4;
 const KEYS: u8 = 2;
 
-/// How a task treats what it gets.
+/// A part of the protocol that is left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manners {
-    Good,
-    /// A turn that comes back, because its task has left, is forgotten instead of passed on.
+enum Mutation {
+    None,
+    /// A returned turn, whose task has left, is forgotten instead of passed on.
     ForgetsReturned,
     /// The head is forgotten when the chain is over.
     ForgetsHead,
@@ -49,7 +49,7 @@ impl From<Head<Toy>> for Turn {
     }
 }
 
-/// What is handed from task to task while the head stays where it is: as a lease and its holds.
+/// A hold that is handed from task to task while the head stays, as with a lease and its holds.
 struct Baton {
     chain: Arc<ModelMutex<Chain>>,
     world: Arc<World>,
@@ -61,10 +61,10 @@ struct Chain {
     left: u8,
 }
 
-/// What is watched.
+/// The queues, and what the checks need.
 struct World {
     queues: LocalQueues<Toy>,
-    manners: Manners,
+    mutation: Mutation,
     inside: ModelMutex<[u8; KEYS as usize]>,
     served: ModelMutex<[Option<u64>; KEYS as usize]>,
 }
@@ -90,7 +90,7 @@ impl Drop for Baton {
                     if let Turn::Baton(baton) = &mut turn {
                         baton.spent = true;
                     }
-                    if self.world.manners == Manners::ForgetsReturned {
+                    if self.world.mutation == Mutation::ForgetsReturned {
                         std::mem::forget(chain.head.take());
                         return;
                     }
@@ -99,14 +99,14 @@ impl Drop for Baton {
         }
         let head = chain.head.take();
         drop(chain);
-        if self.world.manners == Manners::ForgetsHead {
+        if self.world.mutation == Mutation::ForgetsHead {
             std::mem::forget(head);
         }
     }
 }
 
 /// Polls a future so many times at most.
-async fn patiently<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
+async fn poll_times<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
     std::future::poll_fn(move |context: &mut Context<'_>| {
         if polls == 0 {
             return Poll::Ready(None);
@@ -144,7 +144,7 @@ impl World {
         *last = Some(ticket);
     }
 
-    /// One task: comes, perhaps loses patience, does its work, and passes on what it has.
+    /// One task: joins, perhaps leaves early, does its work, and passes its turn on.
     async fn visit(self: Arc<Self>, key: u8) {
         let turn = match self.queues.enter(&key, ()) {
             Entry::Head(head) => Turn::Head(head),
@@ -155,7 +155,7 @@ impl World {
                     let mut turn = pin!(waiting.turn());
                     if leaves {
                         let polls = thread_rng().gen_range(0..3);
-                        patiently(&mut turn, polls).await.flatten()
+                        poll_times(&mut turn, polls).await.flatten()
                     } else {
                         turn.await
                     }
@@ -185,10 +185,10 @@ impl World {
     }
 }
 
-fn run(manners: Manners, keys: u8) {
+fn run(mutation: Mutation, keys: u8) {
     let world = Arc::new(World {
         queues: LocalQueues::default(),
-        manners,
+        mutation,
         inside: ModelMutex::default(),
         served: ModelMutex::default(),
     });
@@ -210,20 +210,20 @@ fn run(manners: Manners, keys: u8) {
 
 #[test]
 fn every_turn_comes_in_order_and_no_queue_stays() {
-    shuttle::check_random(|| run(Manners::Good, KEYS), RUNS);
-    shuttle::check_pct(|| run(Manners::Good, 1), RUNS, 3);
+    shuttle::check_random(|| run(Mutation::None, KEYS), RUNS);
+    shuttle::check_pct(|| run(Mutation::None, 1), RUNS, 3);
 }
 
-// Somebody waits for ever, which is a deadlock, or a queue stays behind.
+// A task waits for ever, which is a deadlock, or a queue stays behind.
 
 #[test]
 #[should_panic]
 fn a_returned_turn_that_is_not_passed_on_is_noticed() {
-    shuttle::check_random(|| run(Manners::ForgetsReturned, 1), RUNS);
+    shuttle::check_random(|| run(Mutation::ForgetsReturned, 1), RUNS);
 }
 
 #[test]
 #[should_panic]
 fn a_head_that_is_forgotten_is_noticed() {
-    shuttle::check_random(|| run(Manners::ForgetsHead, 1), RUNS);
+    shuttle::check_random(|| run(Mutation::ForgetsHead, 1), RUNS);
 }

@@ -140,10 +140,10 @@ impl Tally {
             }
         };
         let step = match &mut self.kind {
-            Kind::Round(round) if second => round.hear_written(master, outcome),
-            Kind::Round(round) => round.hear(master, outcome),
+            Kind::Round(round) if second => round.handle_token_reply(master, outcome),
+            Kind::Round(round) => round.handle_reply(master, outcome),
             Kind::Vote(vote) => {
-                let verdict = vote.hear(master, outcome)?;
+                let verdict = vote.handle_reply(master, outcome)?;
                 self.decide(verdict);
                 return None;
             }
@@ -166,8 +166,8 @@ impl Tally {
         if let Kind::Round(round) = &mut self.kind {
             let mut steps = Vec::new();
             for master in self.size.all().iter() {
-                steps.push(round.hear(master, None));
-                steps.push(round.hear_written(master, None));
+                steps.push(round.handle_reply(master, None));
+                steps.push(round.handle_token_reply(master, None));
             }
             for step in steps {
                 if matches!(step, Step::Lost(_)) && self.is_open() {
