@@ -285,10 +285,10 @@ impl World {
                 if matches!(outcome, Outcome::Refused { .. }) {
                     asking.refused_at.insert(master);
                 }
-                asking.round.hear(master, Some(outcome))
+                asking.round.handle_reply(master, Some(outcome))
             }
             (State::Asking(asking), Kind::Fence) => {
-                asking.round.hear_written(master, Some(outcome))
+                asking.round.handle_token_reply(master, Some(outcome))
             }
             (State::Releasing { replies }, Kind::Release) => {
                 *replies += 1;

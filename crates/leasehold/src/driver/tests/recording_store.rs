@@ -14,8 +14,8 @@ use super::super::lease::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
 use crate::store::{
-    ClientInfo, BoxFuture, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard, Store,
-    WakeupMode,
+    BoxFuture, ClientInfo, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard,
+    Store, WakeupMode,
 };
 use crate::{Error, ErrorKind, Result};
 

@@ -32,7 +32,7 @@ use super::a_while;
 use super::recording_store::RecordingStore;
 use crate::Durability;
 use crate::clock::Clock;
-use crate::store::{ClientInfo, BoxFuture, Event, EventScope, Key, Keyspace, Listener, Store};
+use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Key, Keyspace, Listener, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
