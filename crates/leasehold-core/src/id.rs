@@ -1,4 +1,4 @@
-//! Who asks: clients, leases and owners.
+//! The ids of clients, leases and owners.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct ClientId([u8; 16]);
 
 impl ClientId {
-    /// A client id out of random bytes.
+    /// A client id from random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -50,11 +50,11 @@ impl FromStr for ClientId {
 
 /// One acquisition, and never another: `<client id>:<number>`.
 ///
-/// An id is used for one acquisition only. That makes every late, lost or doubled message about it
-/// harmless: it can only ever speak of this one grant.
+/// An id is used for one acquisition only. That makes every late, lost or duplicate message about it
+/// harmless: it concerns only this one grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseId {
-    /// The client that asked.
+    /// The client that acquires it.
     pub client: ClientId,
     /// Which of its acquisitions.
     pub number: u64,
@@ -89,11 +89,11 @@ impl FromStr for LeaseId {
     }
 }
 
-/// Who may re-enter a lock: known inside one client only, never sent to a store.
+/// An owner that may re-enter a lock: known inside one client only, never sent to a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OwnerId(pub NonZeroU64);
 
-/// A text that is no id.
+/// A text that is not an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdError;
 

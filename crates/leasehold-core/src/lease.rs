@@ -1,4 +1,4 @@
-//! What a lease is worth to its holder at this instant.
+//! The state of a lease for its holder.
 //!
 //! ```text
 //!   granted            renewal due      failed or overdue            margin       deadline
@@ -6,12 +6,12 @@
 //!      sent                 sent + ttl/3        renewed: Held again    deadline - ttl/3   pass it on
 //! ```
 //!
-//! The machine is told the time and the answers of the store; it never asks for them. What it says
-//! depends on the time alone if no answer comes, so a process that was stopped reads `Lost` before
-//! it does anything else.
+//! The state machine does no I/O: its host passes the time and the replies of the store in. Without a reply
+//! the state depends on the time alone, so a process that was stopped reads `Lost` before it does anything
+//! else.
 //!
-//! Unless somebody else keeps the lease alive meanwhile: a lease that is [watched](Lease::watch) is in
-//! jeopardy after a pause, until the store has said whether it is still its own.
+//! The exception is a lease that a watchdog keeps alive: a [watched](Lease::watch) lease is in jeopardy after
+//! a pause, until a reply of the store shows whether it still holds the lock.
 
 use std::time::Duration;
 
@@ -21,22 +21,22 @@ use crate::state::{Cause, State};
 use crate::time::{self, Instant, Ttl};
 use crate::watchdog::Terms;
 
-/// What the machine wants done.
+/// The next step of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, until [`Lease::next_event`].
     Wait,
-    /// Send a renewal of this ttl, or a longer one, and report what became of it.
+    /// Send a renewal of this ttl, or a longer one, and report its result.
     Renew(Ttl),
 }
 
 /// One lease, as its holder sees it.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The ttl that each renewal asks for, and the pace that goes with it.
+    /// The ttl of each renewal, and the pace that goes with it.
     ttl: Ttl,
     whole: Pace,
-    /// The shorter ttl that the store keeps it for at first, if it was granted to a waiter.
+    /// The shorter ttl of the grant to a waiter, until the first renewal.
     short: Option<Ttl>,
     /// From when on it is not renewed any more.
     max_hold: Option<Instant>,
@@ -45,20 +45,20 @@ pub struct Lease {
     deadline: Instant,
     /// When the last request that the store confirmed was sent.
     confirmed: Instant,
-    /// When to try the next renewal, if none is under way.
+    /// When to send the next renewal, if none is in flight.
     due: Instant,
-    /// When the renewal was asked for that is under way.
+    /// When the renewal in flight was begun.
     under_way: Option<Instant>,
-    /// Whether somebody else keeps it alive while this process cannot.
+    /// Whether a watchdog keeps it alive while this process cannot.
     watched: bool,
-    /// When this process was seen to go on after a pause, in which the lease would have been given up.
+    /// When this process resumed after a pause in which the lease would have been given up.
     woken: Option<Instant>,
-    /// Since when there is a doubt that only an answer to a later request ends.
+    /// Since when there is a doubt that only the reply to a later request ends.
     doubted: Option<Instant>,
-    /// When it was last asked because of a hint.
+    /// When a renewal was last made due by a hint.
     checked: Option<Instant>,
     trouble: Option<Cause>,
-    /// Why the holds are lost that were renewed, if fixed ones go on.
+    /// Why the renewed holds are lost. Fixed holds may still be valid.
     given_up: Option<Cause>,
     lost: Option<Cause>,
 }
@@ -71,11 +71,11 @@ impl Lease {
         Self::start(policy, None, term, sent, deadline)
     }
 
-    /// A lease that the store granted to its waiter by a message: at `granted`, for `ttl` until
-    /// somebody says more, and so until `deadline` at least. See [`time::granted`].
+    /// A lease whose grant was notified to its waiter: granted at `granted` for `ttl`, and so valid until
+    /// `deadline` at least. See [`time::granted`].
     ///
-    /// Until a renewal has confirmed it for the ttl of its policy, it is renewed as one of that
-    /// shorter ttl.
+    /// Until a renewal has confirmed it for the ttl of its policy, it is renewed at the pace of the shorter
+    /// ttl.
     #[must_use]
     pub fn accepted(
         policy: Policy,
@@ -118,13 +118,13 @@ impl Lease {
         (lease, hold)
     }
 
-    /// Whether it is renewed as this policy says.
+    /// Whether it is renewed by this policy.
     #[must_use]
     pub fn suits(&self, policy: Policy) -> bool {
         self.ttl == policy.ttl && self.whole == policy.pace()
     }
 
-    /// It goes to the next holder, whose longest hold begins now.
+    /// Hands the lease to the next holder, whose longest hold begins now. Returns its hold.
     pub fn hand_on(&mut self, policy: Policy, now: Instant) -> HoldId {
         self.max_hold = policy.max_hold.map(|span| now.after(span));
         self.holds.enter(Term::Renewed)
@@ -145,7 +145,7 @@ impl Lease {
         }
     }
 
-    /// Somebody else keeps it alive from now on while this process cannot, or does not any more.
+    /// Sets whether a watchdog keeps the lease alive while this process cannot.
     pub fn watch(&mut self, watched: bool, now: Instant) {
         if self.is_open(now) && !watched {
             self.wake(now);
@@ -153,8 +153,8 @@ impl Lease {
         self.watched = watched;
     }
 
-    /// This process was stopped, or too busy to look at the lease for long. If it is watched, the time
-    /// alone does not end it: the store is asked, for an interval at most.
+    /// Notes that this process was stopped, or too busy to poll the lease for long. The time alone does not
+    /// end a watched lease: renewals are tried, for an interval at most.
     pub fn wake(&mut self, now: Instant) {
         if self.is_open(now) {
             self.woken = Some(now);
@@ -163,7 +163,7 @@ impl Lease {
         }
     }
 
-    /// What somebody else is to do for it while this process cannot.
+    /// The terms under which a watchdog keeps the lease alive.
     #[must_use]
     pub fn watch_terms(&self, now: Instant) -> Terms {
         let (ttl, pace) = (self.short.unwrap_or(self.ttl), self.pace());
@@ -177,7 +177,7 @@ impl Lease {
                 ttl: self.ttl,
                 ..terms
             },
-            // As long as it has.
+            // The store keeps it for the rest of its ttl.
             false => Terms {
                 ttl: self.ttl(now),
                 ..terms
@@ -185,21 +185,21 @@ impl Lease {
         }
     }
 
-    /// How much too late a look at the lease must be to show that this process was stopped.
+    /// How late a poll must be to show that this process was stopped.
     #[must_use]
     pub fn late(&self) -> Duration {
         self.pace().interval() / 4
     }
 
-    /// Whether it would be given up by the time alone, and may have been kept alive by somebody else: only
-    /// the store knows.
+    /// Whether the lease would be given up by the time alone, but a watchdog may have kept it alive. Then only
+    /// a reply of the store decides.
     fn is_open(&self, now: Instant) -> bool {
         let watched = self.woken.is_some() || self.watched && now >= self.renewed_end();
         let renewed = self.holds.renewed() && self.given_up.is_none();
         watched && renewed && self.lost.is_none() && !self.is_held_too_long(now)
     }
 
-    /// What the lease is worth at `now`: as much as the hold of it that lasts longest.
+    /// The state of the lease at `now`: that of its longest hold.
     #[must_use]
     pub fn state(&self, now: Instant) -> State {
         if self.is_open(now) {
@@ -209,8 +209,8 @@ impl Lease {
         self.state_until(self.end(), now, self.given_up.or(self.trouble).or(silence))
     }
 
-    /// What one hold of the lease is worth at `now`. A fixed one ends at its own instant; one that is
-    /// renewed is given up a margin before the deadline.
+    /// The state of one hold at `now`. A fixed hold ends at its own instant. A renewed hold is given up a
+    /// margin before the deadline.
     #[must_use]
     pub fn hold_state(&self, hold: HoldId, now: Instant) -> State {
         if self.holds.term(hold) == Some(Term::Renewed) && self.is_open(now) {
@@ -225,7 +225,7 @@ impl Lease {
         self.state_until(until, now, cause)
     }
 
-    /// Nothing may be relied on beyond the deadline, and the end is not known.
+    /// The state of an open lease: it is not certain beyond the deadline, and its end is not known.
     fn open_state(&self, now: Instant) -> State {
         State::Jeopardy {
             until: self.deadline.max(now),
@@ -242,7 +242,7 @@ impl Lease {
         }
     }
 
-    /// What is wrong with a renewed lease of which nothing was heard.
+    /// The cause of jeopardy of a renewed lease without a reply.
     fn silence(&self, now: Instant) -> Option<Cause> {
         if !self.holds.renewed() {
             return None;
@@ -278,12 +278,12 @@ impl Lease {
         &mut self.holds
     }
 
-    /// The ttl that an operation sent at `now` must ask for.
+    /// The ttl of an operation that is sent at `now`.
     #[must_use]
     pub fn ttl(&self, now: Instant) -> Ttl {
         let renewal = match self.is_held_too_long(now) {
             false => self.ttl,
-            // As long as it has, and no longer.
+            // The rest of its ttl, and no longer.
             true => Ttl::remainder(now.until(self.deadline)).min(self.ttl),
         };
         self.holds.ttl(now, renewal)
@@ -299,7 +299,7 @@ impl Lease {
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let change = match self.is_open(now) {
-            // How late that is shows whether it was a pause; after one, an answer decides.
+            // The lateness of the poll shows whether there was a pause. After a pause, a reply decides.
             true if self.woken.is_none() => self.overdue().min(self.renewed_end()),
             true => now.after(self.late()),
             false => self.next_change(now)?,
@@ -310,8 +310,8 @@ impl Lease {
         Some(change)
     }
 
-    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final, or waits for
-    /// an answer.
+    /// When [`Lease::state`] changes next if nothing happens until then. `None`: it is final, or only a reply
+    /// changes it.
     #[must_use]
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         if self.state(now).is_lost() || self.is_open(now) {
@@ -321,8 +321,8 @@ impl Lease {
         self.renewed_changes(now).chain([end]).min()
     }
 
-    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final, or waits
-    /// for an answer.
+    /// When [`Lease::hold_state`] changes next if nothing happens until then. `None`: it is final, or only a
+    /// reply changes it.
     #[must_use]
     pub fn next_hold_change(&self, hold: HoldId, now: Instant) -> Option<Instant> {
         if self.hold_state(hold, now).is_lost() {
@@ -336,7 +336,7 @@ impl Lease {
         }
     }
 
-    /// When the time alone changes what renewed holds are worth.
+    /// When the time alone changes the state of renewed holds.
     fn renewed_changes(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let renewed = self.holds.renewed() && self.given_up.is_none();
         let quiet = renewed && self.trouble.is_none();
@@ -348,13 +348,13 @@ impl Lease {
         changes.into_iter().flatten().filter(move |at| now < *at)
     }
 
-    /// Whether a renewal that [`Lease::poll`] asked for is not answered.
+    /// Whether a renewal of [`Lease::poll`] is in flight.
     #[must_use]
     pub const fn under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Until when an answer to a renewal that is sent now would be of use.
+    /// Until when a reply to a renewal that is sent now would be of use.
     #[must_use]
     pub fn answer_by(&self, now: Instant) -> Instant {
         match self.is_open(now) {
@@ -363,10 +363,10 @@ impl Lease {
         }
     }
 
-    /// Tells the machine the time; it answers what to do.
+    /// Returns what the host does next.
     pub fn poll(&mut self, now: Instant) -> Action {
         if self.woken.is_none() {
-            // In time: this process runs, and somebody else has no need to keep it alive.
+            // Polled in time: this process runs, and the watchdog does not have to keep the lease alive.
             let watched = std::mem::replace(&mut self.watched, false);
             self.settle(now);
             self.watched = watched;
@@ -379,22 +379,22 @@ impl Lease {
         Action::Wait
     }
 
-    /// The renewal that [`Lease::poll`] asked for was confirmed.
+    /// Notes that the store confirmed the renewal of [`Lease::poll`].
     pub fn renewed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
         self.under_way = None;
         self.confirmed(sent, ttl, now);
     }
 
-    /// The renewal that [`Lease::poll`] asked for failed, or nobody knows.
+    /// Notes that the renewal of [`Lease::poll`] failed, or that its effect is unknown.
     pub fn renewal_failed(&mut self, now: Instant, cause: Cause) {
         let asked = self.under_way.take();
         self.due = now.after(self.pace().retry());
         self.trouble.get_or_insert(cause);
         if let Some(woken) = self.woken {
             match asked {
-                // What was asked before the pause says nothing.
+                // A reply to a request from before the pause proves nothing.
                 Some(asked) if asked < woken => self.due = now,
-                // For as long as any other holder would try.
+                // Retried for as long as by any other holder.
                 _ if now < woken.after(self.pace().interval()) => {}
                 _ => {
                     self.woken = None;
@@ -406,9 +406,9 @@ impl Lease {
         self.settle(now);
     }
 
-    /// The store confirmed another operation of the holder, sent at `sent` with `ttl`.
+    /// Notes that the store confirmed another operation of the holder, sent at `sent` with `ttl`.
     ///
-    /// A confirmation that comes after the lease was given up does not revive it.
+    /// A confirmation after the lease was given up does not revive it.
     pub fn confirmed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
         self.settle(now);
         if self.lost.is_some() {
@@ -418,7 +418,7 @@ impl Lease {
         if sent >= self.confirmed {
             self.confirmed = sent;
             self.short = None;
-            // What was sent before the doubt arose does not end it.
+            // A request that was sent before the doubt arose does not end it.
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
                 self.trouble = None;
@@ -429,8 +429,8 @@ impl Lease {
         self.settle(now);
     }
 
-    /// There is a hint that the lease may not hold the lock any more: the store is asked at once, or
-    /// as soon as the last such question is a retry's pause ago. Hints may come without need.
+    /// Notes a hint that the lease may not hold the lock any more. A renewal is due at once, but at most once
+    /// in a retry interval: hints may come without need.
     pub fn check(&mut self, now: Instant) {
         let next = self.checked.map_or(now, |at| at.after(self.pace().retry()));
         let at = next.max(now);
@@ -438,8 +438,8 @@ impl Lease {
         self.doubt(now, at);
     }
 
-    /// The connection to the store was interrupted: the lease is in jeopardy until the store has
-    /// confirmed it, and the store is asked at once.
+    /// Notes that the connection to the store was interrupted. The lease is in jeopardy until the store has
+    /// confirmed it, and a renewal is due at once.
     pub fn interrupted(&mut self, now: Instant) {
         self.settle(now);
         self.trouble.get_or_insert(Cause::Unreachable);
@@ -460,7 +460,7 @@ impl Lease {
         renewed && !self.is_held_too_long(now) || self.doubted.is_some()
     }
 
-    /// The store said that the lease does not hold the lock.
+    /// Notes that the lease does not hold the lock, as a reply or notice of the store has shown.
     pub fn lose(&mut self, cause: Cause) {
         self.lost.get_or_insert(cause);
     }
@@ -477,25 +477,25 @@ impl Lease {
         }
     }
 
-    /// When the last of its holds is over if nothing is heard. Without any it is to be released.
+    /// When its last hold ends without another reply. A lease without holds is to be released.
     fn end(&self) -> Instant {
         let renewed = self.holds.renewed() && self.given_up.is_none();
         let renewed = renewed.then(|| self.renewed_end());
         let fixed = self.holds.fixed_end().map(|end| end.min(self.deadline));
         match self.given_up {
-            // Those that were renewed are over, and others may not be.
+            // The renewed holds have ended; fixed ones may be valid.
             Some(_) => fixed.unwrap_or_default(),
             None => renewed.max(fixed).unwrap_or(self.deadline),
         }
     }
 
-    /// When holds are given up that are renewed.
+    /// When renewed holds are given up.
     fn renewed_end(&self) -> Instant {
         self.deadline.before(self.pace().margin())
     }
 
-    /// When the silence about a renewal is a bad sign: soon if it was not sent, and after half an
-    /// interval, in which stores give up, if it was.
+    /// When a renewal is overdue: a retry interval after its time if it was not sent, and half an interval
+    /// after its time, in which stores time out, if it was.
     fn overdue(&self) -> Instant {
         let pace = self.pace();
         let patience = match self.under_way {

@@ -1,19 +1,18 @@
 //! The rule of a mutex: what one operation does to the record of one name.
 //!
-//! [`apply`] is the only truth. The memory store and `SQLite` call it; the Redis script is compared
-//! with it, operation by operation, on random histories.
+//! [`apply`] is the reference. The memory store and `SQLite` call it. The Redis script is compared with it,
+//! operation by operation, on random histories.
 //!
 //! Two properties make every operation safe to send again:
 //!
-//! * A lease id stands for one acquisition, so a late message can only speak of its own grant.
-//! * RecordHolder counts are absolute. Whoever enters twice says "two", not "one more".
+//! * A lease id stands for one acquisition, so a late message concerns only its own grant.
+//! * Hold counts are absolute: the second entry sets the count to two and does not add one.
 //!
-//! And a third one makes their order harmless: only the last release and a revocation shorten a
-//! lease. A request that runs late, after one with a longer ttl, takes nothing away from a holder
-//! who was told of the longer one.
+//! A third property makes their order harmless: only the last release and a revocation shorten a lease. A
+//! late request, after one with a longer ttl, takes nothing away from a holder that relies on the longer one.
 //!
-//! Whoever is refused may wait in a queue. Whatever finds the lock free grants it to the head of the
-//! queue in the same step and tells it so: the release, normally. Nobody overtakes the queue.
+//! A refused lease may wait in a queue. The operation that finds the lock free, normally the release, grants
+//! it to the head of the queue in the same step and notifies it. No lease overtakes the queue.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,18 +22,18 @@ use crate::queue::{self, Queue, Waiter};
 use crate::time::{StoreTime, Ttl};
 use crate::token::{self, Token, TokenCount};
 
-/// What a store remembers of one name.
+/// The record of one name in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Who holds it. May have expired: ask [`Record::holder`].
+    /// The holder. It may have expired: see [`Record::holder`].
     pub hold: Option<RecordHolder>,
-    /// The last token given out under this name.
+    /// The last token granted under this name.
     pub last_token: Option<Token>,
-    /// Who waits. May have expired, too: [`apply`] forgets it then.
+    /// The waiters. They may have expired, too: [`apply`] drops them then.
     pub queue: Queue,
 }
 
-/// A grant, as it stands in a record.
+/// The holder of a lock, as its record keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecordHolder {
     /// The lease that holds the lock.
@@ -60,7 +59,7 @@ impl Record {
     }
 }
 
-/// What can be asked of a record.
+/// An operation on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Take the lock, or, as its holder, set the hold count and start the ttl anew.
@@ -71,13 +70,13 @@ pub enum Op {
         count: NonZeroU32,
         /// How long the store keeps it.
         ttl: Ttl,
-        /// How many tokens to reserve. The same for every question of one lease.
+        /// How many tokens to reserve. The same for every request of one lease.
         tokens: TokenCount,
         /// Whether to wait in the queue if it is refused.
         wait: bool,
     },
-    /// As its holder, set the hold count: somebody of the same client enters. Takes nothing that is
-    /// not held any more.
+    /// As its holder, set the hold count: another task of the same owner enters. A lease that does not hold
+    /// the lock any more does not acquire it.
     Enter {
         /// The lease that holds the lock.
         lease: LeaseId,
@@ -103,17 +102,17 @@ pub enum Op {
         /// already.
         ttl: Ttl,
     },
-    /// As its holder, write down a block of tokens that was chosen elsewhere: the lock is one of many
-    /// masters. It must be larger than all before, or the one that was written last.
+    /// As its holder, write a block of tokens that was chosen for the lock over many masters. It must be larger
+    /// than all before, or the one that was written last.
     SetToken {
         /// The lease that holds the lock.
         lease: LeaseId,
         /// The first token of the block.
         first: Token,
-        /// How many they are.
+        /// The size of the block.
         tokens: TokenCount,
     },
-    /// Free the lock whoever holds it: an operator's decision.
+    /// Free the lock, whichever lease holds it: an operator's decision.
     Revoke,
 }
 
@@ -131,24 +130,24 @@ impl Op {
     }
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The lease holds the lock.
     Granted {
-        /// The first of the reserved tokens. The same again if the same grant is asked for again.
+        /// The first of the reserved tokens. A repeated request of the same grant has the same.
         first: Token,
     },
     /// Another lease holds the lock.
     Refused {
         /// How long it holds it unless it renews or releases.
         left: Duration,
-        /// How many wait before this one. `None`: it does not wait in the queue.
+        /// The number of waiters before this one. `None`: it does not wait in the queue.
         place: Option<u32>,
     },
     /// The hold count is set.
     Entered {
-        /// It.
+        /// The hold count.
         count: NonZeroU32,
     },
     /// The ttl starts anew.
@@ -162,27 +161,27 @@ pub enum Outcome {
     Lost(Loss),
     /// The tokens are written down.
     Fenced,
-    /// They are not: a larger one was given out before.
+    /// The tokens are not written down: a larger one was granted before.
     Outdated,
     /// The lock is free now.
     Revoked {
         /// The lease that was cut off, if there was one.
         cut_off: Option<LeaseId>,
     },
-    /// There is no larger token left: somebody else has written the counter.
+    /// There is no larger token: another program has written the counter.
     Exhausted,
 }
 
-/// How the store finds the lock of a lease that does not hold it.
+/// The state of a lock that a lease does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Nobody holds it.
+    /// It is free.
     Gone,
     /// Another lease holds it.
     TakenOver,
 }
 
-/// A grant to a waiter, as it is told.
+/// A grant to a waiter, as it is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The lease that holds the lock now, with one hold.
@@ -195,13 +194,13 @@ pub struct Grant {
     pub now: StoreTime,
 }
 
-/// What a store tells a client without being asked.
+/// A notification of a store to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// A waiter holds the lock.
+    /// A waiter was granted the lock.
     Granted(Grant),
-    /// A waiter is the first living one behind a grant: another was granted the lock, and has it for `ttl`
-    /// unless it says more. If it cannot, nobody else would notice.
+    /// Another waiter was granted the lock for `ttl`, and this one is the first living waiter behind it. It
+    /// retries if the other does not renew: no other client would notice that.
     Next {
         /// The lease that waits.
         lease: LeaseId,
@@ -216,7 +215,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Whom it is for.
+    /// The lease whose client is notified.
     #[must_use]
     pub const fn lease(&self) -> LeaseId {
         match self {
@@ -228,10 +227,10 @@ impl Notice {
 
 /// Applies one operation to a record at the store's time `now`.
 ///
-/// `tell` takes a notice to the client it is for and answers whether that is alive: whether its own
-/// connection can be reached. A waiter that is not is passed over: when its turn comes, or when it is the
-/// next behind a grant, which a living one must look after. What was told counts only if the record is kept: a store
-/// that may still fail holds it back until it cannot.
+/// `tell` notifies a client, and returns whether the connection of that client can be reached. Otherwise the
+/// waiter is skipped: when its turn comes, or when it is the next behind a grant, since a living waiter must
+/// supervise that. A notice is valid only if the record is kept: a store that may still fail delays it until
+/// the record is committed.
 pub fn apply(
     record: &mut Record,
     op: &Op,
@@ -286,9 +285,9 @@ pub fn apply(
     }
 }
 
-/// Grants a free lock to the first waiter that can be told.
+/// Grants a free lock to the first waiter that can be notified.
 ///
-/// If that is the asker itself, it stays the head: its answer is its grant.
+/// If that is the asker itself, it stays the head: its reply is its grant.
 fn pass_on(
     record: &mut Record,
     now: StoreTime,
@@ -299,7 +298,7 @@ fn pass_on(
         && let Some(&head) = record.queue.head()
         && asker != Some(head.lease)
     {
-        // Without a larger token nobody is granted anything; whoever asks is told why.
+        // Without a larger token there is no grant. The reply to the next acquire names the reason.
         let Some(first) = reserve(record, now, head.tokens) else {
             return;
         };
@@ -317,7 +316,7 @@ fn pass_on(
                 count: NonZeroU32::MIN,
                 expires_at: now.after(ttl),
             });
-            // A dead waiter cannot look after the grant, and by its place the others would ask too late.
+            // A dead waiter cannot supervise the grant, and by its place the others would retry too late.
             while let Some(&Waiter { lease, .. }) = record.queue.head()
                 && !tell(&Notice::Next { lease, ttl })
             {
@@ -341,7 +340,7 @@ fn acquire(
             let place = wait.then(|| record.queue.join(asker, now));
             return Outcome::Refused { left, place };
         }
-        // Asked again: the counter still ends with the block of this grant, unless it was lost.
+        // A repeated request: the counter still ends with the block of this grant, unless it was lost.
         Some(_) => record
             .last_token
             .and_then(|last| token::block_first(last, tokens)),
@@ -361,8 +360,8 @@ fn acquire(
     Outcome::Granted { first }
 }
 
-/// Only a holder renews and releases. Whoever did, and was none, waits for nothing any more. Then a
-/// free lock is passed on.
+/// Removes a lease from the queue and passes a free lock on: a lease that is renewed or released does not
+/// wait.
 fn pass_on_without(
     record: &mut Record,
     now: StoreTime,

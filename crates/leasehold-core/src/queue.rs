@@ -17,7 +17,7 @@ const SPARE: Duration = Duration::from_secs(1);
 /// A lease that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// The lease that shall hold the lock.
+    /// The lease that waits for the lock.
     pub lease: LeaseId,
     /// The ttl of its request. Its grant is for [`acceptance`] of it.
     pub ttl: Ttl,
@@ -66,7 +66,7 @@ impl Queue {
         self.until
     }
 
-    /// Whether nobody waits.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

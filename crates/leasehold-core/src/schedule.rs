@@ -1,4 +1,4 @@
-//! Which leases need attention, and when.
+//! Leases in the order in which they are due.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::time::Instant;
 
 /// Entries ordered by the instant at which they are due.
 ///
-/// An entry is known by its instant and a number; who puts it in keeps both. There may be a million,
-/// so nothing is kept twice.
+/// An entry is identified by its instant and a number, both kept by the caller. There may be a million
+/// entries, so nothing is stored twice.
 #[derive(Debug)]
 pub struct Schedule<T>(BTreeMap<(Instant, u64), T>);
 
@@ -18,17 +18,17 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Puts an entry in.
+    /// Adds an entry.
     pub fn insert(&mut self, due: Instant, id: u64, entry: T) {
         self.0.insert((due, id), entry);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, due: Instant, id: u64) -> Option<T> {
         self.0.remove(&(due, id))
     }
 
-    /// Takes out the entry that is due first, if it is due at `now`.
+    /// Removes and returns the entry that is due first, if it is due at `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         let first = self.0.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
@@ -51,7 +51,7 @@ impl<T> Schedule<T> {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -16,10 +16,10 @@ pub const DRIFT_DIVISOR: u32 = 100;
 /// What a clock's and a store's granularity may add to the drift.
 pub const DRIFT_MIN: Duration = Duration::from_millis(2);
 
-/// A point on the local clock that keeps counting while the machine sleeps.
+/// An instant of the local clock, which keeps counting while the machine sleeps.
 ///
-/// Nanoseconds since a start that only this machine knows. Kept as one more than they are, so that an
-/// `Option` of it takes no more room.
+/// Nanoseconds since a start that only this machine knows. The stored number is one larger, so that an
+/// `Option` of it takes no more space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(NonZeroU64);
 
@@ -31,7 +31,7 @@ impl Default for Instant {
 }
 
 impl Instant {
-    /// An instant out of the nanoseconds of the local clock.
+    /// An instant from the nanoseconds of the local clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
@@ -55,13 +55,13 @@ impl Instant {
         later.since(self)
     }
 
-    /// This instant and `span` more.
+    /// The instant `span` later.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self::from_nanos(self.as_nanos().saturating_add(nanos(span)))
     }
 
-    /// This instant and `span` less.
+    /// The instant `span` earlier.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         Self::from_nanos(self.as_nanos().saturating_sub(nanos(span)))
@@ -74,12 +74,12 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A point on a store's clock: microseconds since the Unix epoch.
+/// An instant of a store's clock: microseconds since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct StoreTime(u64);
 
 impl StoreTime {
-    /// A time out of the microseconds of the store's clock.
+    /// A time from the microseconds of the store's clock.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -91,13 +91,13 @@ impl StoreTime {
         self.0
     }
 
-    /// This time and a ttl more.
+    /// The time a ttl later.
     #[must_use]
     pub const fn after(self, ttl: Ttl) -> Self {
         Self(self.0.saturating_add(ttl.as_millis() * 1000))
     }
 
-    /// This time and a span more, to the microsecond.
+    /// The time a duration later, to the microsecond.
     #[must_use]
     pub fn after_span(self, span: Duration) -> Self {
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
@@ -117,32 +117,32 @@ impl fmt::Debug for StoreTime {
     }
 }
 
-/// How long a store keeps a lease that nobody renews: whole milliseconds, from 1 ms to 24 h.
+/// How long a store keeps a lease without a renewal: whole milliseconds, from 1 ms to 24 h.
 ///
-/// Users choose from [`Ttl::USER_MIN`] on; less is only what is left of a longer one.
+/// Users choose [`Ttl::USER_MIN`] or more. A shorter one is the rest of a longer one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ttl(u32);
 
 impl Ttl {
-    /// The shortest ttl that a user may choose. Below it, network and scheduler decide who holds.
+    /// The shortest ttl that a user may choose. Below it, network and scheduler decide which lease is held.
     pub const USER_MIN: Self = Self(100);
-    /// The longest ttl. Whoever needs more wants a renewed lease.
+    /// The longest ttl. A longer hold needs a renewed lease.
     pub const MAX: Self = Self(24 * 60 * 60 * 1000);
 
-    /// A ttl that a user asked for: from 100 ms to 24 h, rounded up to whole milliseconds.
+    /// A ttl of a user's choice: from 100 ms to 24 h, rounded up to whole milliseconds.
     #[must_use]
     pub fn checked(ttl: Duration) -> Option<Self> {
         let ttl = Self::round_up(ttl);
         (Self::USER_MIN..=Self::MAX).contains(&ttl).then_some(ttl)
     }
 
-    /// What is left of a lease, rounded up, at least 1 ms and at most [`Ttl::MAX`].
+    /// The rest of a ttl, rounded up, at least 1 ms and at most [`Ttl::MAX`].
     #[must_use]
     pub fn remainder(left: Duration) -> Self {
         Self::round_up(left).clamp(Self(1), Self::MAX)
     }
 
-    /// A ttl out of milliseconds that came from a store or a script.
+    /// A ttl from milliseconds of a store or a script.
     #[must_use]
     pub fn from_millis(millis: u64) -> Option<Self> {
         u32::try_from(millis)
@@ -175,7 +175,7 @@ impl fmt::Debug for Ttl {
     }
 }
 
-/// How far the clocks of a holder and its store may part over `span`.
+/// How far the clocks of a holder and its store may drift apart over `span`.
 ///
 /// `span / 100 + 2 ms`, rounded up.
 #[must_use]
@@ -193,13 +193,13 @@ pub fn deadline(sent: Instant, ttl: Ttl) -> Instant {
     sent.after(ttl.saturating_sub(drift(ttl)))
 }
 
-/// When a store granted a lease that it told by message, at the earliest, and until when the lease
-/// may be relied on.
+/// When a store granted a lease at the earliest, if the grant was notified, and until when the lease may be
+/// relied on.
 ///
-/// `asked` is the instant before the question was sent that put the lease into the queue, `waited`
-/// the time from that question to the grant by the store's clock. The store answered the question
-/// after it was sent, so it granted the lease no earlier than `asked + waited`, as far as the clocks
-/// agree over the whole span. It also granted it before it was `heard`.
+/// `asked` is the instant before the request was sent that put the lease into the queue. `waited` is the time
+/// from the reply to that request to the grant, by the store's clock. The store replied after `asked`, so it
+/// granted the lease no earlier than `asked + waited`, as far as the clocks agree over the whole time. It
+/// also granted it before the notice was received, at `heard`.
 #[must_use]
 pub fn granted(asked: Instant, waited: Duration, heard: Instant, ttl: Ttl) -> (Instant, Instant) {
     let granted = asked.after(waited).min(heard);

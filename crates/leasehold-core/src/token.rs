@@ -8,7 +8,7 @@ use crate::time::StoreTime;
 /// How long a store keeps the counter of a name after the last grant, in milliseconds: 24 h.
 ///
 /// The counter protects against a clock that was set back; the clock protects against a counter
-/// that was lost. So a counter may go once it is older than any set-back we care about.
+/// that was lost. So a counter may be deleted once it is older than any set-back in scope.
 pub const RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A fencing token: larger than every token granted before under the same name.
@@ -24,7 +24,7 @@ impl Token {
     /// The largest token.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A token out of a number that came from a store. `None` for 0 and beyond [`Token::MAX`].
+    /// A token from a number of a store. `None` for 0 and beyond [`Token::MAX`].
     #[must_use]
     pub fn new(value: u64) -> Option<Self> {
         (1..=Self::MAX.0).contains(&value).then_some(Self(value))
@@ -43,7 +43,7 @@ impl From<Token> for u64 {
     }
 }
 
-/// As databases want it. It is never negative.
+/// The type that databases use. It is never negative.
 impl From<Token> for i64 {
     fn from(token: Token) -> Self {
         token.0.cast_signed()
@@ -67,7 +67,7 @@ pub type TokenCount = NonZeroU32;
 
 /// The first token of a block of `count`, given the last token of the block before.
 ///
-/// `None` when the numbers are used up, which a sane clock does not live to see.
+/// `None` when the numbers are used up, which takes centuries with a correct clock.
 #[must_use]
 pub fn next_block(last: Option<Token>, now: StoreTime, count: TokenCount) -> Option<Token> {
     let floor = now.as_micros().max(1);
