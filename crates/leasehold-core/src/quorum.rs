@@ -1,5 +1,5 @@
-//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and
-//! what a majority says is so.
+//! A lock over many masters: each of them applies the rule of [`mutex`](crate::mutex) by itself, and a
+//! majority decides.
 //!
 //! The classic text is the "Redlock" page of the Redis documentation. What is added here are tokens
 //! that grow: reading the largest counter of a majority with the grants, and writing a larger one to a
@@ -8,7 +8,8 @@
 //!
 //! * [`Round`] is one acquisition.
 //! * [`Vote`] is one renewal, release or change of the count.
-//! * [`Master`] is one of the masters, and [`decide`] says when it is admitted that may have forgotten.
+//! * [`Master`] is one of the masters, and [`decide`] the rule for the admission of one that may have
+//!   forgotten grants.
 
 mod admission;
 mod master;
@@ -27,14 +28,14 @@ pub use self::vote::{Verdict, Vote};
 pub struct Size(u8);
 
 impl Size {
-    /// The most masters that there can be.
+    /// The largest number of masters.
     pub const MAX: usize = 63;
 
     /// A number of masters.
     ///
     /// # Errors
     ///
-    /// If it is even, less than three or more than [`Size::MAX`]. The error says why.
+    /// [`SizeError`] if it is even, less than three or more than [`Size::MAX`].
     pub fn new(masters: usize) -> Result<Self, SizeError> {
         match masters {
             0..3 => Err(SizeError(
@@ -80,7 +81,7 @@ impl Masters {
         }
     }
 
-    /// Takes one away.
+    /// Removes one.
     pub fn remove(&mut self, master: usize) {
         if master < Size::MAX {
             self.0 &= !(1 << master);
@@ -93,13 +94,13 @@ impl Masters {
         master < Size::MAX && self.0 & (1 << master) != 0
     }
 
-    /// How many they are.
+    /// Their number.
     #[must_use]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -117,7 +118,7 @@ impl Masters {
     }
 }
 
-/// Why there cannot be so many masters.
+/// The error of an invalid number of masters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeError(&'static str);
 

@@ -126,8 +126,8 @@ pub enum ReleaseProgress {
 }
 
 impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
-    /// Adds a release that the host sends now, and returns its number. `expires` is the latest time at which the
-    /// lease expires in the store.
+    /// Adds a release that the host sends now, and returns its number. `expires` is when the lease expires in
+    /// the store at the latest.
     pub fn begin(&mut self, release: R, expires: Instant, late: Option<LateRelease>) -> u64 {
         let number = self.begun;
         self.begun += 1;

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, at which lock and which store.
 ///
-/// That a lock is held by another is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+/// A lock that another client holds is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
 /// Branch on [`Error::kind`], read the message, look for causes in
 /// [`source`](std::error::Error::source). No message contains a password.
 #[derive(Clone)]
@@ -40,22 +40,22 @@ pub(crate) enum Retry {
         expect(dead_code, reason = "memory refuses nothing for a while")
     )]
     Refused {
-        /// How long it does so still, if that is known.
+        /// The rest of that time, if it is known.
         after: Option<Duration>,
     },
 }
 
-/// The kinds of [`Error`] that a caller may want to tell apart.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store could not be reached or did not answer in time.
     Unreachable,
-    /// The store refused who we are or what we may do.
+    /// The store refused the credentials or the permissions of the client.
     Unauthorized,
     /// The store answered with an error of its own.
     Store,
-    /// The name, namespace or tenant cannot be one.
+    /// The name, namespace or tenant is invalid.
     InvalidName,
     /// A setting or a URL is wrong.
     InvalidConfig,
@@ -151,9 +151,9 @@ impl Error {
         matches!(self.0.retry, Retry::Refused { .. })
     }
 
-    /// How long the store refuses still, if it is known: masters that were started not long ago are kept
-    /// out until leases that they may have forgotten have ended. A client that waits for a lock waits for
-    /// this as long as it takes.
+    /// The time until the store accepts requests again, if it is known: masters that were started not long ago
+    /// are kept out until leases that they may have forgotten have ended. A client that waits for a lock waits
+    /// through this time, however long it is.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0.retry {

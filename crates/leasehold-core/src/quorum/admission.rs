@@ -1,4 +1,4 @@
-//! Whether one of many masters is admitted: at its first use, and after it may have forgotten.
+//! The admission of one of many masters: at its first use, and after it may have forgotten grants.
 //!
 //! A master that has forgotten what it granted could grant it again, and repeat its tokens. So each keeps
 //! an admission record that names the [run](RunId) for which it is admitted. One without it, or with that of
@@ -9,9 +9,9 @@
 //!
 //! Neither is enough alone: the model shows a repeated token for each.
 //!
-//! What a master knows and how its server is set say nothing about what it has forgotten. A forgotten
-//! renewal changes no token, so its tokens can be as large as those of the others. A setting may have
-//! been another when the writes were made, and a note about the change can be lost with them. So nothing
+//! The data and the settings of a master prove nothing about what it has forgotten. A forgotten renewal
+//! changes no token, so its tokens can be as large as those of the others. A setting may have been another
+//! when the writes were made, and a note about the change can be lost with them. So nothing
 //! shortens the wait, except that all masters answer and none has ever granted anything.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::{RunId, Size};
 use crate::time::{self, StoreTime, Ttl};
 use crate::token::Token;
 
-/// What a master said of itself when it was inspected.
+/// The reply of a master to an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Its run.
@@ -37,19 +37,19 @@ pub struct Observation {
     pub since: Option<StoreTime>,
 }
 
-/// What is to be done with a master.
+/// The decision about a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is admitted already.
     Admitted,
-    /// It is to be admitted, if it is still the candidate that was inspected, and to give out no token up
-    /// to this.
+    /// It is to be admitted if it is still the candidate that was inspected, and then grants no token up to
+    /// this one.
     Admit {
         /// The largest token that the others know.
         floor: Option<Token>,
     },
-    /// What it may have forgotten has not ended, or had not when the others were inspected. With nothing
-    /// remaining all are to be inspected once more.
+    /// A lease that it may have forgotten may be valid, or was when the others were inspected. If nothing of
+    /// the wait remains, all are to be inspected once more.
     KeepOut {
         /// How much of the wait remains.
         remaining: Duration,
@@ -65,8 +65,7 @@ impl Observation {
         self.admitted == Some(self.run)
     }
 
-    /// Whether it has given out no token and knows of none. So it has not granted anything, unless it has
-    /// forgotten that.
+    /// Whether it knows of no token. So it has not granted anything, unless it has forgotten that.
     fn is_unused(&self) -> bool {
         self.high.is_none() && (self.admitted.is_none() || self.is_admitted())
     }
@@ -89,11 +88,11 @@ impl Observation {
     }
 }
 
-/// Decides about the master at a place by what all said when they were inspected: `None` did not answer.
-/// `before` is what that master said in an inspection that had ended before this one began.
+/// Decides about the master at `place` by the replies of all to an inspection; `None`: no reply. `before` is
+/// the reply of that master to an inspection that had ended before this one began.
 ///
-/// It must have been the same candidate, and its wait over, before the others were inspected. Then they
-/// know all that it may have forgotten.
+/// It must have been the same candidate, and its wait over, before the others were inspected. Then the others
+/// know every token that it may have forgotten.
 #[must_use]
 pub fn decide(
     size: Size,
@@ -111,7 +110,7 @@ pub fn decide(
     let others = inspected.iter().enumerate().filter(|(at, _)| *at != place);
     let others: Vec<_> = others.filter_map(|(_, other)| *other).collect();
     let all = others.len() + 1 == size.masters();
-    // A silent one may be the one that knows.
+    // The silent one may know a token.
     let unused = all && inspected.iter().flatten().all(Observation::is_unused);
     let before = before.filter(|before| before.is_same_candidate(&master));
     let over = before.is_some_and(|before| before.remaining(longest, unused).is_zero());
@@ -119,9 +118,9 @@ pub fn decide(
         let remaining = master.remaining(longest, unused);
         return Decision::KeepOut { remaining };
     }
-    // One that is not admitted may have forgotten, too, and so counts for nothing here. If fewer than a
-    // majority are left, they and all others must say what they know; and if more than a minority has
-    // forgotten, only the clocks keep the tokens growing.
+    // A master that is not admitted may have forgotten tokens, too, and does not count. If fewer than a
+    // majority are admitted, all must reply. If more than a minority has forgotten, only the clocks keep the
+    // tokens growing.
     let admitted = others.iter().filter(|other| other.is_admitted()).count();
     if !all && admitted < size.majority() {
         return Decision::TooFewAnswers;

@@ -1,4 +1,4 @@
-//! One of many masters: what it keeps beside its records, and what it does by that.
+//! One of many masters: its admission record, and the operations that depend on it.
 
 use crate::mutex::{self, Op, Outcome, Record};
 use crate::time::StoreTime;
@@ -9,7 +9,7 @@ use crate::token::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub u128);
 
-/// A master as it stands at this moment.
+/// The state of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Master {
     /// Its run.
@@ -18,12 +18,12 @@ pub struct Master {
     pub admission: Option<AdmissionRecord>,
 }
 
-/// What a master keeps beside the records of names.
+/// The record that a master keeps beside the records of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {
     /// The run for which it is admitted.
     pub run: RunId,
-    /// It gives out no token that is not larger.
+    /// It grants only larger tokens.
     pub floor: Option<Token>,
     /// The largest token that it knows, of all names.
     pub high: Option<Token>,
@@ -42,7 +42,7 @@ impl Master {
     }
 
     /// Applies an operation to the record of a name by the rule of [`mutex`], and keeps the admission record.
-    /// Nobody waits in a queue of one of many masters.
+    /// One of many masters has no queues.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Master {
         Ok(outcome)
     }
 
-    /// Admits it for this run, as [`decide`](super::decide) says. It gives out no token up to the floor,
-    /// nor up to the largest that it has kept.
+    /// Admits it for this run, after a decision of [`decide`](super::decide). It grants only tokens above the
+    /// floor, and above the largest that it has kept.
     pub fn admit(&mut self, floor: Option<Token>) {
         let kept = self.admission.and_then(|kept| kept.high.max(kept.floor));
         let floor = floor.max(kept);

@@ -6,29 +6,28 @@ use super::{Masters, Size};
 use crate::mutex::Outcome;
 use crate::token::{self, Token, TokenCount};
 
-/// One acquisition of one lease id, which is never asked for again.
+/// One acquisition of one lease id, which is never requested again.
 ///
-/// In the first phase all masters are asked for the lock; each that grants it says how far its counter
-/// is. When a majority has granted it, the token is one more than the largest counter among them. In the
-/// second phase it is written to those masters, and to no others, where the lease still holds the lock and
-/// the counter is smaller. A majority must accept it.
+/// In the first phase the lock is requested of all masters. The reply of each that grants it has its counter.
+/// When a majority has granted it, the token is one more than the largest counter among them. In the second
+/// phase it is written to those masters, and to no others, where the lease still holds the lock and the
+/// counter is smaller. A majority must accept it.
 ///
-/// Then no two acquisitions have the same token, and whoever owned the lock later has the larger one,
-/// whatever the clocks say, as long as no master forgets its counter. For their majorities have a master
-/// in common, and there the later owner read what the earlier one had written, or the earlier one had
-/// lost the lock and wrote nothing. None of the rules can be left out: the model shows for each what
-/// happens without it.
+/// Then no two acquisitions have the same token, and the later owner of the lock has the larger one, by any
+/// clocks, as long as no master forgets its counter: their majorities have a master in common. There the
+/// later owner read what the earlier one had written, or the earlier one had lost the lock and wrote
+/// nothing. Each rule is necessary: the model shows what happens without it.
 ///
 /// A round that was not won may have left grants: its lease is to be released on all masters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Round {
     size: Size,
     tokens: TokenCount,
-    /// Who has said that it cannot, or never answered.
+    /// The masters that failed or did not reply.
     failed: Masters,
-    /// Who has refused, and how long the other holds it.
+    /// The masters that refused, and how long another lease holds the lock there.
     refused: Vec<(usize, Duration)>,
-    /// Who has granted it in the first phase.
+    /// The masters that granted it in the first phase.
     granted: Masters,
     /// The largest counter among these.
     last: Option<Token>,
@@ -42,10 +41,10 @@ enum Phase {
     Over,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Wait for more answers.
+    /// Wait for more replies.
     Wait,
     /// Write a token, to these masters only.
     Write {
@@ -73,7 +72,7 @@ pub enum Defeat {
         /// Whether some masters had granted it: then perhaps nobody has a majority.
         split: bool,
     },
-    /// Too few masters have answered to know.
+    /// Too few masters have replied for a decision.
     NoQuorum,
     /// A master granted it, but there is no larger token.
     Exhausted,
@@ -173,14 +172,14 @@ impl Round {
     fn give_up(&mut self) -> Step {
         let answered = self.refused.len() + self.granted.len();
         if answered < self.size.majority() {
-            // It cannot be won any more. What is not known yet is why.
+            // The round cannot be won any more. The reason is not known yet.
             let open = self.size.masters() - answered - self.failed.len();
             return match answered + open < self.size.majority() {
                 true => self.lose(Defeat::NoQuorum),
                 false => Step::Wait,
             };
         }
-        // So many of those who refused must be free before a majority can be.
+        // So many of the masters that refused must be free before a majority can be.
         let missing = self.size.majority().saturating_sub(self.granted.len());
         let mut lefts: Vec<_> = self.refused.iter().map(|(_, left)| *left).collect();
         lefts.sort_unstable();

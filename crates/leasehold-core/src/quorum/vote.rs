@@ -3,34 +3,34 @@
 use super::{Masters, Size};
 use crate::mutex::{Loss, Outcome};
 
-/// What masters answered to an operation of a lease that holds the lock.
+/// The replies of the masters to an operation of a lease that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
     size: Size,
-    /// Who has done it.
+    /// The masters that did it.
     done: Masters,
-    /// Who says that nobody holds the lock.
+    /// The masters at which the lock is free.
     gone: Masters,
-    /// Who says that another does.
+    /// The masters at which another lease holds it.
     taken: Masters,
-    /// Who did not answer, or could not.
+    /// The masters that failed or did not reply.
     failed: Masters,
     over: bool,
 }
 
-/// What a vote comes to.
+/// The result of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A majority has done it.
     Done,
     /// The lease does not hold a majority any more.
     Lost(Loss),
-    /// Too few masters have answered to know.
+    /// Too few masters have replied for a decision.
     NoQuorum,
 }
 
 impl Vote {
-    /// A vote of which nothing is known.
+    /// A vote without replies.
     #[must_use]
     pub fn new(size: Size) -> Self {
         Self {
@@ -43,9 +43,9 @@ impl Vote {
         }
     }
 
-    /// Takes in what a master answered. `None`: it did not, or not in time, or could not.
+    /// Counts the reply of a master. `None`: it did not reply in time, or failed.
     ///
-    /// Answers the verdict once it is sure, and nothing before or after.
+    /// Returns the verdict once, when it is certain.
     pub fn count(&mut self, master: usize, answer: Option<Outcome>) -> Option<Verdict> {
         if self.heard().contains(master) {
             return None;
@@ -67,7 +67,7 @@ impl Vote {
         verdict
     }
 
-    /// Who has said that nothing is left of the record there, the verdict before or after it.
+    /// The masters at which the record is gone, by replies before and after the verdict.
     #[must_use]
     pub fn gone(&self) -> Masters {
         self.gone
@@ -82,14 +82,14 @@ impl Vote {
             return Some(Verdict::Done);
         }
         if lost >= majority {
-            // Who is not known to hold a majority may not have taken the lock, but does keep us from it.
+            // A lease without a known majority may not have the lock, but keeps this one from it.
             let taken = self.taken.len() >= majority || self.gone.is_empty();
             return Some(Verdict::Lost(match taken {
                 true => Loss::TakenOver,
                 false => Loss::Gone,
             }));
         }
-        // Neither can be, whatever the others say.
+        // Neither is possible any more, whatever the others reply.
         let decided = self.done.len() + open < majority && lost + open < majority;
         decided.then_some(Verdict::NoQuorum)
     }

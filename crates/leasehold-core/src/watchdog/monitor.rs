@@ -1,4 +1,4 @@
-//! What a node knows of one client, and what it does for its leases.
+//! The monitor of one client: its liveness, and the actions of a node for its leases.
 //!
 //! ```text
 //!             silent for a patience            silent for max_pause
@@ -15,34 +15,34 @@ use std::time::Duration;
 use super::terms::{Terms, back};
 use crate::time::{Instant, Ttl};
 
-/// How a node can tell whether a client lives.
+/// The evidence by which a node knows whether a client lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// It watches the processes themselves: their end is seen at once, and proves the death.
+    /// The node watches the processes. It notices their end at once, and that proves the death.
     Processes,
-    /// Its connection stands: the machine at its other end answers. That it ends proves nothing.
+    /// The connection is open: the machine at its other end replies. Its end proves nothing.
     Connection,
 }
 
-/// How it is about a client.
+/// The liveness of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It renews its leases itself.
     Alive,
     /// It lives and is silent: the node renews its leases.
     Silent {
-        /// When it was last heard of.
+        /// When its last message was received.
         since: Instant,
     },
     /// It is silent for so long that its leases are not renewed any more.
     Abandoned,
-    /// Nobody knows whether it lives: nothing is done for it.
+    /// It is unknown whether it lives: there are no actions for it.
     Unknown,
     /// It is dead: its leases are released.
     Dead,
 }
 
-/// What is to be done in the store for a lease.
+/// An action in the store for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchdogAction {
     /// Renew it for this ttl.
@@ -51,18 +51,18 @@ pub enum WatchdogAction {
     Release(Ttl),
 }
 
-/// What became of a action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionResult {
     /// The store has renewed the lease.
     Renewed,
     /// The lease does not hold its lock any more, by this action or before.
     Over,
-    /// The store did not do it, or nobody knows.
+    /// The store did not do it, or the effect is unknown.
     Failed,
 }
 
-/// One client in a node's monitor. `T` is what the caller needs to do a action: which lock it is.
+/// One client in the monitor of a node. `T` is what the caller needs for an action: which lock it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientMonitor<T> {
     evidence: Evidence,
@@ -85,7 +85,7 @@ struct Watched<T> {
     terms: Terms,
     /// When the last renewal was sent that the store confirmed.
     renewed: Option<Instant>,
-    /// Not before this instant again: a action failed.
+    /// Not before this instant again: an action failed.
     pause_until: Instant,
     under_way: Option<WatchdogAction>,
 }
@@ -115,30 +115,31 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// It said something.
+    /// Notes a message of the client.
     pub fn heard(&mut self, now: Instant) {
         self.heard = self.heard.max(now);
     }
 
-    /// It is connected again: it says anew which leases it has.
+    /// Notes a new connection: the client registers its leases anew.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
         self.heard(now);
     }
 
-    /// Its connection ended. Of a process that lives that says nothing; without it nobody knows.
+    /// Notes the end of the connection. It proves nothing about a watched process. Without such a process it
+    /// is unknown whether the client lives.
     pub fn disconnected(&mut self) {
         self.connected = false;
     }
 
-    /// All its processes are gone. Nothing that a connection could say.
+    /// Notes the end of all its processes, which the end of a connection does not prove.
     pub fn died(&mut self, now: Instant) {
         if self.evidence == Evidence::Processes {
             self.died.get_or_insert(now);
         }
     }
 
-    /// It has a lease, or other terms for one.
+    /// Adds a lease, or changes its terms.
     pub fn register(&mut self, number: u64, terms: Terms, subject: T, now: Instant) {
         self.heard(now);
         let before = self.leases.get(&number);
@@ -154,7 +155,7 @@ impl<T> ClientMonitor<T> {
         self.idle_until = now;
     }
 
-    /// A lease is its own matter again, or over.
+    /// Removes a lease.
     pub fn unregister(&mut self, number: u64) {
         self.leases.remove(&number);
     }
@@ -186,7 +187,7 @@ impl<T> ClientMonitor<T> {
         self.leases.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no leases.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leases.is_empty()
@@ -204,7 +205,7 @@ impl<T> ClientMonitor<T> {
         self.heard
     }
 
-    /// How it is about the client.
+    /// The liveness of the client.
     #[must_use]
     pub fn condition(&self, now: Instant) -> Liveness {
         let silent = now.since(self.heard);
@@ -226,7 +227,7 @@ impl<T> ClientMonitor<T> {
         self.evidence == Evidence::Processes || self.connected
     }
 
-    /// Whether there is nothing to do for it any more. What is left of its leases ends by itself.
+    /// Whether there are no more actions for it. Its remaining leases expire by themselves.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
         match self.condition(now) {
@@ -238,7 +239,7 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// What is to be done now. Each must be answered by [`ClientMonitor::done`].
+    /// Returns the actions that are due. The result of each must be passed to [`ClientMonitor::done`].
     pub fn poll(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         match self.condition(now) {
             Liveness::Dead => self.releases(now),
@@ -247,10 +248,10 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// A release goes out beside a renewal that is under way: in which order they come does not matter.
+    /// A release is sent beside a renewal in flight: their order does not matter.
     fn releases(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         let died = self.died.unwrap_or(now);
-        // By itself it is over by then, whoever renewed it last.
+        // The lease has expired by then, whichever program renewed it last.
         self.leases
             .retain(|_, watched| now < died.after(watched.terms.ttl.as_duration()));
         let mut actions = Vec::new();
@@ -273,7 +274,7 @@ impl<T> ClientMonitor<T> {
             let Some(due) = watched.due(self.heard) else {
                 continue;
             };
-            // It may be due for long: a node is stopped, too.
+            // It may have been due for long: a node can be stopped, too.
             if watched.under_way.is_some() || now >= watched.terms.keep_until {
                 continue;
             }
@@ -290,8 +291,9 @@ impl<T> ClientMonitor<T> {
         actions
     }
 
-    /// The node is about to stop: what it keeps alive is renewed once more, whatever its time, so that
-    /// others have as long as can be to take over. Each must be answered by [`ClientMonitor::done`].
+    /// Returns the last actions of a node that is about to stop: each lease that it keeps alive is renewed once
+    /// more, whether due or not, so that others have as much time as possible to take over. The result of each
+    /// must be passed to [`ClientMonitor::done`].
     pub fn hand_over(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
         if !matches!(self.condition(now), Liveness::Silent { .. }) {
             return Vec::new();
@@ -307,8 +309,7 @@ impl<T> ClientMonitor<T> {
         actions
     }
 
-    /// Whether a action that was to be done, and has waited, is still wanted. If not, it is not to be sent,
-    /// and has failed.
+    /// Whether an action that has waited is still wanted. If not, it must not be sent, and counts as failed.
     #[must_use]
     pub fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
         let Some(watched) = self.leases.get(&number) else {
@@ -324,7 +325,7 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// What became of a action that was sent at `sent`.
+    /// Processes the result of an action that was sent at `sent`.
     pub fn done(
         &mut self,
         number: u64,
@@ -352,7 +353,7 @@ impl<T> ClientMonitor<T> {
         self.idle_until = now;
     }
 
-    /// When [`ClientMonitor::poll`] is to be called next if nothing happens until then. `None`: never.
+    /// When to call [`ClientMonitor::poll`] next if nothing happens until then. `None`: never.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let given_up = self.heard.after(self.max_pause);
@@ -371,11 +372,11 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// The same by a clock that is `span` behind and shows `now`. Only spans matter to a monitor, so whoever
-    /// visits all of its states lets the clock stand still and this pass.
+    /// The same by a clock that is `span` behind and shows `now`. Only durations matter to a monitor, so a
+    /// model that visits all states lets the clock stand still and this pass.
     #[doc(hidden)]
     pub fn back(&mut self, span: Duration, now: Instant) {
-        // When a wait was over that is over makes no difference.
+        // When a past wait ended makes no difference.
         let wait = |until: &mut Instant| {
             back(until, span);
             if *until <= now {

@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 
 use crate::store::BoxFuture;
 
-/// How long [`BootClock`] sleeps at most before it looks at the clock again.
+/// How long [`BootClock`] sleeps at most before it reads the clock again.
 ///
-/// The runtime's timers stand still while the machine is suspended, the lease does not. One look
-/// a second costs nothing and bounds how late a loss is told after waking up. Whoever *asks* for
-/// the state of a lease gets the truth at once in any case.
+/// The runtime's timers stand still while the machine is suspended, the lease does not. One reading a second
+/// costs nothing and bounds how late a loss is reported after waking up. A caller that reads the state of a
+/// lease gets the true one at once in any case.
 const NAP_MAX: Duration = Duration::from_secs(1);
 
 /// A clock that keeps counting while the machine is suspended.
@@ -96,7 +96,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves the clock on and wakes whoever slept until an instant that has now come.
+    /// Moves the clock on by `span`, and wakes the tasks whose instant has come.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
@@ -112,7 +112,7 @@ impl Clock for ManualClock {
     fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             loop {
-                // Listen first, look second: no move can fall between.
+                // Subscribed before the clock is read: no move falls between.
                 let moved = self.0.moved.notified();
                 if self.now() >= instant {
                     return;

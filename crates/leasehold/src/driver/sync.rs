@@ -19,7 +19,7 @@ pub(crate) fn may_switch() {
     shuttle::thread::yield_now();
 }
 
-/// Logs or counts something. What listens there is not ours: its panic is none of a lease.
+/// Logs or counts something. A panic of the subscriber or recorder, which is foreign code, is contained.
 pub(crate) fn report(what: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(what)));
 }

@@ -35,7 +35,7 @@ pub(crate) struct ActiveLease {
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,
-    /// Until when a request of this id that was never answered can still be applied.
+    /// Until when a request of this id without a reply can still be applied.
     late_release: Option<Instant>,
     /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
     pub(crate) head: Option<Head<MutexQueues>>,
@@ -99,7 +99,7 @@ impl ActiveLease {
         *own = own.or_stricter(durability);
     }
 
-    /// Until when a request of this id that was never answered can still be applied.
+    /// Until when a request of this id without a reply can still be applied.
     pub(crate) fn late_release(&self) -> Option<Instant> {
         self.lock().late_release
     }
@@ -118,7 +118,7 @@ impl ActiveLease {
     }
 
     /// Changes the lease, and wakes those who wait for a change. Once it is lost, the next task in the queue
-    /// contends anew, whether the holder has noticed or not. Answers the change of state to be reported, too.
+    /// contends anew, whether the holder has noticed or not. Returns the change of state to be reported, too.
     fn change_unreported<T>(
         &self,
         now: Instant,
@@ -258,7 +258,7 @@ impl ActiveLease {
         Some((self.renewal(ttl), end))
     }
 
-    /// Takes in the reply to a renewal.
+    /// Processes the reply to a renewal.
     pub(in super::super) fn handle_renewal(
         &self,
         reply: &Reply,

@@ -176,7 +176,7 @@ impl Shared {
             }
             report(|| {
                 metrics::counter!("leasehold_renewer_restarts_total").increment(1);
-                tracing::error!("the renewer panicked; it goes on");
+                tracing::error!("the renewer panicked and is restarted");
             });
             tokio::time::sleep(RESTART).await;
         }
