@@ -14,9 +14,9 @@
 //!        +-------------------------------------------------------------+
 //! ```
 //!
-//! * A request whose effect is unknown is repeated under the same lease id as long as the lease it asked
-//!   for could be valid. After that the id is abandoned: a delayed request may still be applied, with a
-//!   full ttl. So the id is released now, and [once more](LateRelease) after that time.
+//! * A request whose effect is unknown is repeated under the same lease id as long as its lease could be
+//!   valid. After that the id is abandoned: a delayed request may still be applied, with a full ttl. So the id
+//!   is released now, and [once more](LateRelease) after that time.
 //! * A notified grant is accepted only if the reply that put the lease into the queue shows since when the
 //!   grant can be valid. Otherwise a request is sent.
 //! * A store that does not accept repeated requests of one lease id gets a new id for each request, and a

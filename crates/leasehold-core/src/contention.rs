@@ -114,7 +114,7 @@ pub fn retry_after(failing: Duration) -> Duration {
 
 /// The random backoff of a contender that other contenders keep from a majority.
 ///
-/// Contenders whose requests coincide split the vote, and nobody wins. So each of them sends its request at a
+/// Contenders whose requests coincide split the vote, and none of them wins. So each of them sends its request at a
 /// random instant within a window. The window doubles with each split vote, grows a little when another
 /// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
 /// split has no window, and sends its request at once. A client keeps the window of a lock from one
@@ -133,7 +133,7 @@ pub fn retry_after(failing: Duration) -> Duration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     window: Duration,
-    /// What a round takes in which the lock is not granted, averaged.
+    /// The average duration of a round in which the lock is not granted.
     round: Duration,
     /// Since when the client is refused.
     refused_since: Option<Instant>,

@@ -78,7 +78,7 @@ impl Queue {
         self.waiting.front()
     }
 
-    /// Adds a waiter at the end, unless it waits already, and answers how many are before it.
+    /// Adds a waiter at the end, unless it waits already. Returns the number of waiters before it.
     pub(crate) fn join(&mut self, waiter: Waiter, now: StoreTime) -> u32 {
         self.until = self.until.max(now.after_span(retention(waiter.ttl)));
         let position = self.position(waiter.lease).unwrap_or_else(|| {

@@ -28,7 +28,7 @@ struct Inner {
     retry: Retry,
 }
 
-/// Whether the same request may succeed later although nobody changes anything.
+/// Whether the same request may succeed later without any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     Never,
@@ -61,7 +61,7 @@ pub enum ErrorKind {
     InvalidConfig,
     /// This store cannot do that.
     Unsupported,
-    /// The lease was lost, or is too short for what was asked.
+    /// The lease was lost, or is too short for the request.
     Lost,
     /// A majority of the stores could not be won or reached.
     NoQuorum,
@@ -135,8 +135,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same request may succeed later although nobody changes anything: the store did not
-    /// answer, or it [refuses for a while](Self::is_transient_refusal). A client that waits for a lock
+    /// Whether the same request may succeed later without any change: the store did not answer, or it [refuses for a while](Self::is_transient_refusal). A client that waits for a lock
     /// waits through such errors for a whole ttl, and ends at once with any other.
     #[must_use]
     pub fn is_transient(&self) -> bool {

@@ -53,7 +53,7 @@ pub enum Step {
         /// Where it may be written.
         to: Masters,
     },
-    /// The lock is held, provided that its time is not over.
+    /// The lock is held, unless the lease has expired by now.
     Won {
         /// The first of the tokens reserved.
         first: Token,
@@ -69,7 +69,7 @@ pub enum Defeat {
     Held {
         /// When a majority may be free unless it is renewed or released before.
         left: Duration,
-        /// Whether some masters had granted it: then perhaps nobody has a majority.
+        /// Whether some masters had granted it: then perhaps no lease has a majority.
         split: bool,
     },
     /// Too few masters have replied for a decision.
@@ -79,7 +79,7 @@ pub enum Defeat {
 }
 
 impl Round {
-    /// A round that asks for a block of `tokens`.
+    /// A round that reserves a block of `tokens`.
     #[must_use]
     pub fn new(size: Size, tokens: TokenCount) -> Self {
         Self {

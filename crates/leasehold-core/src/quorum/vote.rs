@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(verdict(5, &[RENEWED, None, RENEWED, None, RENEWED]), done);
     }
 
-    /// Also who says so when it is decided already.
+    /// Replies after the verdict count, too.
     #[test]
     fn who_has_forgotten_is_told() {
         for (answers, forgotten) in [

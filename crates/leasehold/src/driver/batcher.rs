@@ -27,8 +27,8 @@ use crate::{Error, ErrorKind};
 pub(super) const BATCH_MAX: usize = 256;
 
 /// How many callers may wait for a reply on one route. The others wait for their turn, first come first
-/// served, so that a slow store costs no more memory than this. Posted operations are not limited: they
-/// release what somebody holds.
+/// served, so that a slow store costs no more memory than this. Posted operations are not limited: most of
+/// them are releases.
 const CALLERS_MAX: usize = 16_384;
 
 /// The queues of operations of a client: one for each shard, and one for those that wait for replicas there.
@@ -261,7 +261,7 @@ impl Sender {
         }
     }
 
-    /// Answers the caller whose call was taken over.
+    /// Passes the reply to the caller whose call was taken over.
     fn reply(&mut self, mut replies: Vec<Reply>) {
         if let (Some((_, caller)), Some(reply)) = (self.call.take(), replies.pop()) {
             // The caller may have left; its operation was applied all the same.

@@ -130,7 +130,7 @@ impl WatchdogClient {
         }
     }
 
-    /// Has the nodes wait for the end of another process before this client counts as dead. Answers whether
+    /// Has the nodes wait for the end of another process before this client counts as dead. Returns whether
     /// there is a node.
     pub(crate) fn add_process(&self, process: OwnedFd) -> bool {
         let Some(nodes) = &self.0 else { return false };

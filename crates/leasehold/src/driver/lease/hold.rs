@@ -118,7 +118,7 @@ impl Hold {
         self.lease.state(self.id, self.driver.context.clock.now())
     }
 
-    /// Waits until the state differs from `last`, in kind or in cause, and answers it.
+    /// Waits until the state differs from `last`, in kind or in cause, and returns it.
     pub(crate) async fn state_after(&self, last: Option<State>) -> State {
         if !self.driver.context.process.is_current() {
             return State::Lost(Cause::OtherProcess);

@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::watchdog::Address;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
 
-/// How long changes are collected if nobody waits for them: a lease that is registered and unregistered in that
+/// How long changes are collected if no task waits for them: a lease that is registered and unregistered in that
 /// time is never sent, and the tasks that acquire locks pay next to nothing.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -208,7 +208,7 @@ impl NodeSession {
         });
     }
 
-    /// Serves one connection. Answers why it ended.
+    /// Serves one connection. Returns why it ended.
     async fn serve(self: &Arc<Self>, processes: &Processes) -> io::Error {
         let connected = async {
             let (mut reader, mut writer) =
