@@ -114,8 +114,8 @@ pub fn retry_after(failing: Duration) -> Duration {
 
 /// The random backoff of a contender that other contenders keep from a majority.
 ///
-/// Contenders whose requests coincide split the vote, and none of them wins. So each of them sends its request at a
-/// random instant within a window. The window doubles with each split vote, grows a little when another
+/// Contenders whose requests coincide split the vote, and none of them wins. So each of them sends its
+/// request at a random instant within a window. The window doubles with each split vote, grows a little when another
 /// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
 /// split has no window, and sends its request at once. A client keeps the window of a lock from one
 /// acquisition to the next: the window measures how many others contend for the lock.

@@ -135,8 +135,9 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same request may succeed later without any change: the store did not answer, or it [refuses for a while](Self::is_transient_refusal). A client that waits for a lock
-    /// waits through such errors for a whole ttl, and ends at once with any other.
+    /// Whether the same request may succeed later without any change: the store did not answer, or it
+    /// [refuses requests for a while](Self::is_transient_refusal). A client that waits for a lock waits through
+    /// such errors for a whole ttl, and returns any other at once.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.0.retry != Retry::Never

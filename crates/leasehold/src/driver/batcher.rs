@@ -27,8 +27,8 @@ use crate::{Error, ErrorKind};
 pub(super) const BATCH_MAX: usize = 256;
 
 /// How many callers may wait for a reply on one route. The others wait for their turn, first come first
-/// served, so that a slow store costs no more memory than this. Posted operations are not limited: most of
-/// them are releases.
+/// served, so that a slow store costs no more memory than this. Posted operations are not limited:
+/// they are mostly releases, which free a lock.
 const CALLERS_MAX: usize = 16_384;
 
 /// The queues of operations of a client: one for each shard, and one for those that wait for replicas there.
