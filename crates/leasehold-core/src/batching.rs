@@ -1,4 +1,4 @@
-//! How many renewals are sent together.
+//! The size of batches of renewals.
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ pub(crate) enum Retry {
     Never,
     /// The store did not answer.
     Unanswered,
-    /// The store answered that it refuses for a while.
+    /// The store replied that it refuses requests for a while.
     #[cfg_attr(
         not(any(feature = "redis", feature = "sqlite")),
         expect(dead_code, reason = "memory refuses nothing for a while")
@@ -143,9 +143,9 @@ impl Error {
         self.0.retry != Retry::Never
     }
 
-    /// Whether the store answered that it refuses for a while: it loads its data, is busy with a script,
-    /// has too few replicas, takes no more connections, or another process keeps its file locked. Of many
-    /// masters, a majority answered. Connecting may succeed later, too.
+    /// Whether the store replied that it refuses requests for a while: it loads its data, is busy with a script,
+    /// has too few replicas, accepts no more connections, or another process keeps its file locked. Of many
+    /// masters, a majority replied. Connecting may succeed later, too.
     #[must_use]
     pub fn is_transient_refusal(&self) -> bool {
         matches!(self.0.retry, Retry::Refused { .. })

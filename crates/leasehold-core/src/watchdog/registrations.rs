@@ -9,8 +9,8 @@ use crate::time::Instant;
 /// The interval between two heartbeats of a client without leases.
 const IDLE_HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// The leases that one node is to watch, and those that it watches. `T` is what a node must know of a lease
-/// besides its terms.
+/// The leases that one node is to watch, and those that it watches. `T` identifies a lease for the node, besides
+/// its terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registrations<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
