@@ -1,4 +1,4 @@
-//! How a lease is acquired: from the first request to a grant, a refusal or a failure.
+//! The acquisition of a lease: from the first request to a grant, a refusal or a failure.
 //!
 //! [`Acquisition`] is a state machine without I/O. Its host sends the requests that [`Acquisition::poll`]
 //! returns, passes replies and notices in, and polls again after each of them and at
@@ -40,7 +40,7 @@ use crate::release::{AbandonedLease, LateRelease, ReleaseOrder};
 use crate::time::{self, Instant, StoreTime};
 use crate::token::{Token, TokenCount};
 
-/// The retry interval after the first refusal by a store that notifies nobody. It doubles up to
+/// The retry interval after the first refusal by a store without notifications. It doubles up to
 /// [`POLL_MAX`].
 const POLL_MIN: Duration = Duration::from_millis(4);
 
@@ -86,7 +86,7 @@ struct Unknown {
     last: Instant,
 }
 
-/// The last request that was answered with a place in the queue.
+/// The last request whose reply was a place in the queue.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     sent: Instant,
@@ -95,7 +95,7 @@ struct Queued {
     shard: Option<u32>,
 }
 
-/// A request that is not answered.
+/// A request without a reply so far.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     sent: Instant,
@@ -119,7 +119,7 @@ struct Notices {
 pub enum Timer {
     /// The holder may have died, or the store may be reached again.
     Retry,
-    /// The waiter before this one must have accepted its grant, or is dead.
+    /// The waiter before this one has accepted its grant by now, or is dead.
     NextInQueue,
     /// The record was changed.
     Changed,
@@ -143,11 +143,11 @@ impl Timers {
     }
 }
 
-/// How the store has failed since it last answered.
+/// How the store has failed since its last refusal of the lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failing {
     since: Option<Instant>,
-    /// Since when the store has not named the end of the failure, either.
+    /// Since when it fails without naming the end of the failure.
     silent_since: Option<Instant>,
 }
 
@@ -181,8 +181,8 @@ impl Acquisition {
         }
     }
 
-    /// The same acquisition for the next caller, with a new lease id: what is known of the store's
-    /// failures stays.
+    /// The acquisition of the next caller, with a new lease id. It keeps what is known of the failures of the
+    /// store.
     #[must_use]
     pub fn successor(&self, options: AcquireOptions, now: Instant) -> Self {
         Self {
@@ -202,8 +202,8 @@ impl Acquisition {
         });
     }
 
-    /// A caller that waits since `arrived` takes the acquisition over. Its first request is due at once, unless
-    /// the backoff delays it.
+    /// Hands the acquisition to a caller that has waited since `arrived`. Its first request is due at once,
+    /// unless the backoff delays it.
     pub fn take_over(&mut self, arrived: Instant) {
         let silent_since = &mut self.failing.silent_since;
         *silent_since = silent_since.map(|since| since.max(arrived));
@@ -213,9 +213,9 @@ impl Acquisition {
         }
     }
 
-    /// What the host does next. `shard` is the one that keeps the record at this moment.
+    /// Returns what the host does next. `shard` is the one that keeps the record at this moment.
     ///
-    /// The result may change after each other call, and at [`Acquisition::next_timeout`].
+    /// The result may change after every other call, and at [`Acquisition::next_timeout`].
     #[must_use]
     pub fn poll(&mut self, now: Instant, shard: u32) -> AcquireAction {
         if let Some(abandoned) = self.abandoned.take() {
@@ -263,8 +263,8 @@ impl Acquisition {
         self.timers.get(timer)
     }
 
-    /// Takes in the reply to the request in flight. `spread` is a random number from 0 to 1: clients that
-    /// are refused together do not retry together.
+    /// Processes the reply to the request in flight. `spread` is a random number from 0 to 1, so that clients
+    /// that are refused together do not retry together.
     pub fn handle_reply(&mut self, reply: AcquireReply, now: Instant, spread: f64) {
         let (Some(request), Some(attempt)) = (self.in_flight.take(), &mut self.attempt) else {
             return;
@@ -293,9 +293,9 @@ impl Acquisition {
         }
     }
 
-    /// Takes in a notice. Answers whether [`Acquisition::poll`] may have a new result.
+    /// Processes a notice. Returns whether [`Acquisition::poll`] may have a new result.
     ///
-    /// A grant must be of [`Acquisition::lease`].
+    /// A grant must be of [`Acquisition::lease`]. `spread` is as in [`Acquisition::handle_reply`].
     pub fn handle_notice(&mut self, notice: AcquireNotice, now: Instant, spread: f64) -> bool {
         match notice {
             AcquireNotice::Granted(grant) => self.notices.grant = Some((grant, now)),
@@ -314,7 +314,8 @@ impl Acquisition {
         true
     }
 
-    /// Gives the acquisition up. Answers what is to be released, once. Nothing, if the grant was polled.
+    /// Abandons the acquisition. Returns the lease id that must be released. `None`: the store cannot know
+    /// one, or the grant was polled.
     #[must_use]
     pub fn abandon(&mut self) -> Option<AbandonedLease> {
         self.result = None;
@@ -329,27 +330,27 @@ impl Acquisition {
         self.attempt.as_ref().map(|attempt| attempt.lease)
     }
 
-    /// Its options.
+    /// The options of this acquisition.
     #[must_use]
     pub const fn options(&self) -> &AcquireOptions {
         &self.options
     }
 
-    /// How far requests for this lock are spread, after the replies so far.
+    /// The backoff after the replies so far, for the next acquisition of the lock.
     #[must_use]
     pub const fn backoff(&self) -> Backoff {
         self.backoff
     }
 
-    /// Whether it has a place in the queue of the store and no request of unknown effect, so that another
-    /// caller can take it over.
+    /// Whether it has a place in the queue of the store and no request of unknown effect. Then another caller
+    /// can take it over.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         let attempt = self.attempt.as_ref();
         attempt.is_some_and(|attempt| attempt.queued.is_some() && attempt.unknown.is_none())
     }
 
-    /// Whether the store has not answered for a whole ttl, nor named the end of its failure.
+    /// Whether the store has failed for a whole ttl without naming the end of the failure.
     #[must_use]
     pub fn is_silent(&self, now: Instant) -> bool {
         let ttl = self.options.lease.policy.ttl.as_duration();
@@ -357,7 +358,7 @@ impl Acquisition {
         since.is_some_and(|since| now.since(since) >= ttl)
     }
 
-    /// Whether the store notified something since the last request that casts doubt on its grant.
+    /// Whether a notice since the last request casts doubt on the grant of that request.
     #[must_use]
     pub const fn is_in_doubt(&self) -> bool {
         self.notices.interrupted || self.notices.changed && self.notices.follows_changes
@@ -425,7 +426,7 @@ impl Acquisition {
         };
         let repeated = attempt.queued.is_some() || request.earlier.is_some();
         // A repeated request may have been granted before. A grant that was notified by now came before or
-        // after the refusal; only the store's clock says which, and that may have been set back.
+        // after the refusal. Only the clock of the store shows which, and that may have been set back.
         if repeated && self.notices.grant.take().is_some() {
             self.notices.interrupted = true;
         }
@@ -483,7 +484,7 @@ impl Acquisition {
         upper_half(expiry, spread)
     }
 
-    /// The store did not answer, or refuses requests: whether to go on, and when.
+    /// Decides whether and when to retry: the store did not reply, or refuses requests.
     fn handle_failure(&mut self, sent: Instant, failure: Failure, now: Instant, spread: f64) {
         if failure == Failure::Permanent {
             self.result = Some(AcquireAction::Failed);
@@ -497,8 +498,8 @@ impl Acquisition {
         let since = *self.failing.since.get_or_insert(sent);
         let interval = upper_half(contention::retry_after(now.since(since)), spread);
         let wait = match failure {
-            // A failure with a known end is waited for, however far that is. Not all clients that wait for
-            // the same end retry at once.
+            // The client waits for a known end of the failure, however far that is. The spread keeps the
+            // clients that wait for the same end from retrying at once.
             Failure::Until(left) => {
                 self.failing.silent_since = None;
                 interval.min(left + upper_half(POLL_MAX, spread))
@@ -519,8 +520,8 @@ impl Acquisition {
         }
     }
 
-    /// A change of the record is a reason for a request at a random time. A second change does not draw
-    /// another time: that would be an earlier one.
+    /// Sets a random time for a request after a change of the record. A second change keeps that time: the
+    /// earlier of two random times would shrink the window.
     fn follow_change(&mut self, now: Instant, spread: f64) {
         let Notices {
             changed,
@@ -534,7 +535,7 @@ impl Acquisition {
         }
     }
 
-    /// The lease of a grant that was notified. `None`: it is of no use.
+    /// The lease of a notified grant. `None`: its validity is unknown, or it is lost already.
     fn accept(
         &self,
         grant: Grant,
@@ -555,7 +556,7 @@ impl Acquisition {
         if self.options.replicated {
             return None;
         }
-        // Refused since: this process was stopped, and the grant has expired.
+        // The refusal is newer: this process was stopped, and the grant has expired.
         if grant.now < replied {
             return None;
         }
@@ -595,7 +596,7 @@ impl Acquisition {
         })
     }
 
-    /// The release of the lease is a matter of its holder from now on.
+    /// From now on the holder releases the lease.
     fn hand_over(&mut self) {
         self.granted = true;
         if let Some(attempt) = &mut self.attempt {
@@ -603,7 +604,7 @@ impl Acquisition {
         }
     }
 
-    /// Abandons the lease id after each request, if the store does not accept another one of it.
+    /// Abandons the lease id after each request, if the store does not accept repeated requests of one id.
     fn change_lease(&mut self) {
         if self.options.idempotent {
             return;

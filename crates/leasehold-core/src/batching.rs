@@ -1,4 +1,4 @@
-//! How many renewals are sent together.
+//! The size of batches of renewals.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ mod tests {
         }
         let (mut backlog, mut took) = (20_000, Duration::ZERO);
         while backlog > 0 {
-            // Two batches are under way at a time.
+            // Two batches are in flight at a time.
             for _ in 0..2 {
                 let batch = batching.size(backlog).min(backlog);
                 backlog -= batch;

@@ -112,13 +112,13 @@ pub fn retry_after(failing: Duration) -> Duration {
     (failing / 4).clamp(RETRY_MIN, RETRY_MAX)
 }
 
-/// When a contender asks that others keep from a majority.
+/// The random backoff of a contender that other contenders keep from a majority.
 ///
-/// Contenders whose requests coincide split the vote, and nobody wins. So each of them sends its request at a
-/// random instant within a window. The window doubles with each split vote, grows a little when another
+/// Contenders whose requests coincide split the vote, and none of them wins. So each of them sends its
+/// request at a random instant within a window. The window doubles with each split vote, grows a little when another
 /// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
 /// split has no window, and sends its request at once. A client keeps the window of a lock from one
-/// acquisition to the next: it measures how many others want the lock, which is not learned anew each time.
+/// acquisition to the next: the window measures how many others contend for the lock.
 ///
 /// This is the binary exponential backoff of Metcalfe and Boggs, "Ethernet: distributed packet
 /// switching for local computer networks" (1976), with the gentle changes of V. Bharghavan et al.,
@@ -127,16 +127,15 @@ pub fn retry_after(failing: Duration) -> Duration {
 ///
 /// * **Age has priority.** The window after a change of the record shrinks with the time since the first
 ///   refusal, down to nothing after some hundred rounds. On busy masters a round takes long: their
-///   contenders are all old otherwise, and ask at once.
-/// * **A turn ends.** A client that has had the lock for a turn lets a moment pass after its release
-///   before it asks again. It does so even if it was never refused: nothing else shows it that others
-///   wait.
+///   contenders would otherwise all be old, and send their requests at once.
+/// * **A turn ends.** A client that has had the lock for a turn pauses after its release before its next
+///   request, even if it was never refused: nothing else shows it that others wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     window: Duration,
-    /// What a round takes in which the lock is not granted, averaged.
+    /// The average duration of a round in which the lock is not granted.
     round: Duration,
-    /// Since when it is refused.
+    /// Since when the client is refused.
     refused_since: Option<Instant>,
     turn: Option<Turn>,
 }
@@ -157,11 +156,11 @@ const WINDOW_MAX: Duration = Duration::from_millis(250);
 const WINDOW_ROUNDS: u32 = 32;
 
 /// After so many rounds of refusals a contender has no window after a change. With fewer, the many
-/// contenders of busy masters all ask at once; with more, one of few contenders starves.
+/// contenders of busy masters all send requests at once; with more, one of few contenders starves.
 const AGE_ROUNDS: u32 = 512;
 
-/// How long a client may take the lock again and again before it lets a moment pass, and how long that is:
-/// enough for others to be notified of the release and to ask, and little of a turn.
+/// How long a client may acquire the lock again and again before it pauses, and how long the pause is:
+/// enough for others to be notified of the release and to send a request, and little of a turn.
 const TURN: Duration = Duration::from_millis(200);
 const YIELD: Duration = Duration::from_millis(4);
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct ClientId([u8; 16]);
 
 impl ClientId {
-    /// A client id out of random bytes.
+    /// A client id from random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -89,11 +89,11 @@ impl FromStr for LeaseId {
     }
 }
 
-/// Who may re-enter a lock: known inside one client only, never sent to a store.
+/// An owner that may re-enter a lock: known inside one client only, never sent to a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OwnerId(pub NonZeroU64);
 
-/// A text that is no id.
+/// A text that is not an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdError;
 

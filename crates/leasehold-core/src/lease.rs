@@ -1,4 +1,4 @@
-//! What a lease is worth to its holder at this instant.
+//! The state of a lease for its holder.
 //!
 //! ```text
 //!   granted            renewal due      failed or overdue            margin       deadline
@@ -73,8 +73,8 @@ impl Lease {
     /// A lease whose grant the store notified: granted at `granted`, for `ttl` until it is renewed, and so until
     /// `deadline` at least. See [`time::granted`].
     ///
-    /// Until a renewal has confirmed it for the ttl of its policy, it is renewed as one of that
-    /// shorter ttl.
+    /// Until a renewal has confirmed it for the ttl of its policy, it is renewed at the pace of the shorter
+    /// ttl.
     #[must_use]
     pub fn accepted(
         policy: Policy,
@@ -117,7 +117,7 @@ impl Lease {
         (lease, hold)
     }
 
-    /// Whether it is renewed as this policy says.
+    /// Whether it is renewed by this policy.
     #[must_use]
     pub fn suits(&self, policy: Policy) -> bool {
         self.ttl == policy.ttl && self.whole == policy.pace()
@@ -399,9 +399,9 @@ impl Lease {
         self.settle(now);
     }
 
-    /// The store confirmed another operation of the holder, sent at `sent` with `ttl`.
+    /// Notes that the store confirmed another operation of the holder, sent at `sent` with `ttl`.
     ///
-    /// A confirmation that comes after the lease was given up does not revive it.
+    /// A confirmation after the lease was given up does not revive it.
     pub fn confirmed(&mut self, sent: Instant, ttl: Ttl, now: Instant) {
         self.settle(now);
         if self.lost.is_some() {

@@ -8,7 +8,7 @@
 //! * [`quorum`]: the same over many masters.
 //! * [`queue`]: the waiters of a lock.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
-//! * [`lease`]: what a lease is worth to its holder at this instant, in a [`state`].
+//! * [`lease`]: the [`state`] of a lease for its holder.
 //! * [`policy`]: when a lease is renewed and when it is given up, and [`batching`] how many at once.
 //! * [`contention`]: retry intervals, and hand-offs inside a process.
 //! * [`holds`]: re-entry, which is several holds on one lease.

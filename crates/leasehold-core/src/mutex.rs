@@ -1,7 +1,7 @@
 //! The rule of a mutex: what one operation does to the record of one name.
 //!
-//! [`apply`] is the only truth. The memory store and `SQLite` call it; the Redis script is compared
-//! with it, operation by operation, on random histories.
+//! [`apply`] is the reference. The memory store and `SQLite` call it. The Redis script is compared with it,
+//! operation by operation, on random histories.
 //!
 //! Two properties make every operation safe to send again:
 //!
@@ -176,7 +176,7 @@ pub enum Outcome {
 /// The state of the lock of a lease that does not hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Nobody holds it.
+    /// It is free.
     Gone,
     /// Another lease holds it.
     TakenOver,
@@ -198,7 +198,7 @@ pub struct Grant {
 /// A notification of a store to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// A waiter holds the lock.
+    /// A waiter was granted the lock.
     Granted(Grant),
     /// A waiter is the first living one behind a grant: another was granted the lock, for `ttl` unless it renews. If
     /// that one is dead, only this waiter notices.

@@ -12,7 +12,7 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// The longest namespace or tenant in bytes.
 pub const SCOPE_BYTES_MAX: usize = 64;
 
-/// The name of one lock, as its user knows it.
+/// The name of one lock, as its user writes it.
 ///
 /// 1 to [`NAME_BYTES_MAX`] bytes of UTF-8 without control characters and without `{` and `}`:
 /// braces would move a key to another slot of a Redis Cluster.
@@ -117,7 +117,7 @@ impl fmt::Debug for ScopeName {
 /// Why a text cannot be a name, namespace or tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// There is nothing in it.
+    /// It is empty.
     Empty,
     /// It has more bytes than allowed.
     TooLong {

@@ -17,7 +17,7 @@ const SPARE: Duration = Duration::from_secs(1);
 /// A lease that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// The lease that shall hold the lock.
+    /// The lease that waits for the lock.
     pub lease: LeaseId,
     /// The ttl of its request. Its grant is for [`acceptance`] of it.
     pub ttl: Ttl,
@@ -66,7 +66,7 @@ impl Queue {
         self.until
     }
 
-    /// Whether nobody waits.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -78,7 +78,7 @@ impl Queue {
         self.waiting.front()
     }
 
-    /// Adds a waiter at the end, unless it waits already, and answers how many are before it.
+    /// Adds a waiter at the end, unless it waits already. Returns the number of waiters before it.
     pub(crate) fn join(&mut self, waiter: Waiter, now: StoreTime) -> u32 {
         self.until = self.until.max(now.after_span(retention(waiter.ttl)));
         let position = self.position(waiter.lease).unwrap_or_else(|| {

@@ -26,14 +26,14 @@ pub use self::vote::{Verdict, Vote};
 pub struct Size(u8);
 
 impl Size {
-    /// The most masters that there can be.
+    /// The largest number of masters.
     pub const MAX: usize = 63;
 
     /// A number of masters.
     ///
     /// # Errors
     ///
-    /// If it is even, less than three or more than [`Size::MAX`]. The error says why.
+    /// [`SizeError`] if it is even, less than three or more than [`Size::MAX`].
     pub fn new(masters: usize) -> Result<Self, SizeError> {
         match masters {
             0..3 => Err(SizeError(

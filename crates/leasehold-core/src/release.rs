@@ -4,8 +4,8 @@
 //! itself. The releases of one shard are repeated together, at intervals that grow as long as the shard
 //! confirms none of them.
 //!
-//! A release also ends the doubt about a request that was never answered: that request can still be
-//! applied, late and with a full ttl. So its lease id is [released once more](LateRelease) after that time.
+//! A request without a reply can still be applied, late and with a full ttl. So its lease id is
+//! [released once more](LateRelease) after that time.
 //!
 //! [`PendingReleases`] is a state machine without I/O: its host sends the releases that it
 //! [begins](PendingReleases::begin), and those that [`PendingReleases::poll`] returns.
@@ -20,12 +20,12 @@ use crate::time::{Instant, Ttl};
 /// The shortest interval between two attempts to release the same lease.
 const REPEAT_MIN: Duration = Duration::from_millis(200);
 
-/// A second release of a lease id, after a request that was never answered.
+/// A second release of a lease id, after a request without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateRelease {
-    /// When that request can have no effect any more that lasts.
+    /// From when on that request can have no lasting effect.
     pub at: Instant,
-    /// Whether there was only one such request: if the first release found its grant, there is no other.
+    /// Whether there was only one such request. Then a first release that found its grant is enough.
     pub single: bool,
 }
 
@@ -34,11 +34,11 @@ pub struct LateRelease {
 pub enum ReleaseOrder {
     /// The requests that were sent before it: the acquire may be among them.
     Behind,
-    /// Nothing: all requests of the lease are answered, or were given up.
+    /// Nothing: all requests of the lease have a reply, or were given up.
     Any,
 }
 
-/// A lease id that was abandoned, and that the store may know.
+/// An abandoned lease id that the store may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbandonedLease {
     /// The lease id.
@@ -56,10 +56,10 @@ pub struct AbandonedLease {
 pub enum ReleaseReply<S> {
     /// The store applied it, and the lease did or did not hold the lock.
     Applied {
-        /// Whether it did.
+        /// Whether it held the lock.
         held: bool,
     },
-    /// The store did not apply it, or did not answer. The releases of this shard are repeated together.
+    /// The store did not apply it, or did not reply. The releases of this shard are repeated together.
     Failed(S),
 }
 
@@ -84,7 +84,7 @@ struct Pending<R, S> {
 
 #[derive(Clone, Copy, Debug)]
 enum PendingState<S> {
-    /// Sent and not answered; if it is repeated, with the others that failed at a shard.
+    /// Sent and without a reply. A repeated one names the shard at which it failed.
     InFlight(Option<S>),
     /// To be repeated.
     Failed(S),
@@ -97,9 +97,9 @@ struct Repetition {
     since: Instant,
     /// How many this poll sends again.
     sending: usize,
-    /// How many are sent again and not answered.
+    /// How many are sent again and without a reply.
     in_flight: usize,
-    /// When to send them again, once all are answered.
+    /// When to send them again, once all have a reply.
     at: Instant,
 }
 
@@ -114,7 +114,7 @@ impl<R, S> Default for PendingReleases<R, S> {
     }
 }
 
-/// What a reply means for a release.
+/// The progress of a release after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseProgress {
     /// The store confirmed it.
@@ -126,8 +126,8 @@ pub enum ReleaseProgress {
 }
 
 impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
-    /// Takes in a release that the host sends now, and answers its number. `expires` is when the lease has
-    /// expired in the store at the latest.
+    /// Adds a release that the host sends now, and returns its number. `expires` is when the lease expires in
+    /// the store at the latest.
     pub fn begin(&mut self, release: R, expires: Instant, late: Option<LateRelease>) -> u64 {
         let number = self.begun;
         self.begun += 1;
@@ -141,8 +141,8 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
         number
     }
 
-    /// Takes in the reply to a release. `spread` is a random number from 0 to 1: clients whose releases
-    /// fail together do not repeat them together.
+    /// Processes the reply to a release. `spread` is a random number from 0 to 1, so that clients whose
+    /// releases fail together do not repeat them together.
     pub fn handle_reply(
         &mut self,
         number: u64,
@@ -180,8 +180,8 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
         progress
     }
 
-    /// The releases to send now: those to repeat, with their numbers, and the late ones, whose replies
-    /// nobody waits for.
+    /// Returns the releases to send now: those to repeat, with their numbers, and the late ones, whose replies
+    /// are ignored.
     #[must_use]
     pub fn poll(&mut self, now: Instant) -> Vec<(Option<u64>, R)> {
         let mut due = Vec::new();
@@ -206,7 +206,7 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
         due
     }
 
-    /// When to poll next. `None`: not before the next reply.
+    /// When to poll next. `None`: only after the next reply.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let repetitions = self.shards.values();
@@ -234,7 +234,7 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
         repetitions.any(|repetition| repetition.in_flight == 0)
     }
 
-    /// One of the repeated releases of a shard is answered.
+    /// Processes the reply to one of the repeated releases of a shard.
     fn handle_repeated(&mut self, shard: S, confirmed: bool, now: Instant, spread: f64) {
         let Some(repetition) = self.shards.get_mut(&shard) else {
             return;
@@ -267,7 +267,7 @@ impl Repetition {
         repetition
     }
 
-    /// Repeats the releases at an interval that grows with the time of the failure.
+    /// Schedules the next repetition, after an interval that grows with the time of the failure.
     fn repeat(&mut self, now: Instant, spread: f64) {
         let interval = contention::retry_after(now.since(self.since)).max(REPEAT_MIN);
         self.at = now.after(interval.mul_f64(0.5 + spread / 2.0));

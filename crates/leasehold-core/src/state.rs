@@ -5,7 +5,7 @@ use std::fmt;
 use crate::mutex::{Loss, Outcome};
 use crate::time::Instant;
 
-/// What a holder may rely on.
+/// The state of a lease for its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The lock is held.

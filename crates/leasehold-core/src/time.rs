@@ -16,7 +16,7 @@ pub const DRIFT_DIVISOR: u32 = 100;
 /// The granularity of a clock and a store, which adds to the drift.
 pub const DRIFT_MIN: Duration = Duration::from_millis(2);
 
-/// A point on the local clock that keeps counting while the machine sleeps.
+/// An instant of the local clock, which keeps counting while the machine sleeps.
 ///
 /// Nanoseconds since a start that only this machine knows. One is added to them, so that an `Option` takes no
 /// more space.
@@ -31,7 +31,7 @@ impl Default for Instant {
 }
 
 impl Instant {
-    /// An instant out of the nanoseconds of the local clock.
+    /// An instant from the nanoseconds of the local clock.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
@@ -74,12 +74,12 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A point on a store's clock: microseconds since the Unix epoch.
+/// An instant of a store's clock: microseconds since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct StoreTime(u64);
 
 impl StoreTime {
-    /// A time out of the microseconds of the store's clock.
+    /// A time from the microseconds of the store's clock.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -117,14 +117,14 @@ impl fmt::Debug for StoreTime {
     }
 }
 
-/// How long a store keeps a lease that nobody renews: whole milliseconds, from 1 ms to 24 h.
+/// How long a store keeps a lease without a renewal: whole milliseconds, from 1 ms to 24 h.
 ///
 /// Users choose [`Ttl::USER_MIN`] or more; a shorter ttl is the remainder of a longer one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ttl(u32);
 
 impl Ttl {
-    /// The shortest ttl that a user may choose. Below it, network and scheduler decide who holds.
+    /// The shortest ttl that a user may choose. Below it, network and scheduler decide which lease is held.
     pub const USER_MIN: Self = Self(100);
     /// The longest ttl. A longer lease must be renewed.
     pub const MAX: Self = Self(24 * 60 * 60 * 1000);
@@ -142,7 +142,7 @@ impl Ttl {
         Self::round_up(left).clamp(Self(1), Self::MAX)
     }
 
-    /// A ttl out of milliseconds that came from a store or a script.
+    /// A ttl from milliseconds of a store or a script.
     #[must_use]
     pub fn from_millis(millis: u64) -> Option<Self> {
         u32::try_from(millis)

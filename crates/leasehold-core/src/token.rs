@@ -24,7 +24,7 @@ impl Token {
     /// The largest token.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A token out of a number that came from a store. `None` for 0 and beyond [`Token::MAX`].
+    /// A token from a number of a store. `None` for 0 and beyond [`Token::MAX`].
     #[must_use]
     pub fn new(value: u64) -> Option<Self> {
         (1..=Self::MAX.0).contains(&value).then_some(Self(value))

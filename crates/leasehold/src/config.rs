@@ -106,14 +106,14 @@ impl Config {
     }
 }
 
-/// How long a renewal may take so that it is told, if it failed, before the lease is given up.
+/// The longest time for a renewal, so that its failure is known before the lease is given up.
 fn answer_max(policy: &Policy) -> Duration {
     let left = policy.ttl.as_duration();
     let left = left.saturating_sub(policy.interval + policy.margin);
     left.min(policy.interval)
 }
 
-/// Checks the time that replicas have.
+/// Checks the timeout of the replicas.
 pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Result<()> {
     let Durability::Replicas { timeout, .. } = durability else {
         return Ok(());

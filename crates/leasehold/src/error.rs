@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, at which lock and which store.
 ///
-/// That a lock is held by another is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+/// A lock that another client holds is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
 /// Branch on [`Error::kind`], read the message, look for causes in
 /// [`source`](std::error::Error::source). No message contains a password.
 #[derive(Clone)]
@@ -28,40 +28,40 @@ struct Inner {
     retry: Retry,
 }
 
-/// Whether the same request may succeed later although nobody changes anything.
+/// Whether the same request may succeed later without any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     Never,
     /// The store did not answer.
     Unanswered,
-    /// The store answered that it refuses for a while.
+    /// The store replied that it refuses requests for a while.
     #[cfg_attr(
         not(any(feature = "redis", feature = "sqlite")),
         expect(dead_code, reason = "memory refuses nothing for a while")
     )]
     Refused {
-        /// How long it does so still, if that is known.
+        /// The rest of that time, if it is known.
         after: Option<Duration>,
     },
 }
 
-/// The kinds of [`Error`] that a caller may want to tell apart.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store could not be reached or did not answer in time.
     Unreachable,
-    /// The store refused who we are or what we may do.
+    /// The store refused the credentials or the permissions of the client.
     Unauthorized,
     /// The store answered with an error of its own.
     Store,
-    /// The name, namespace or tenant cannot be one.
+    /// The name, namespace or tenant is invalid.
     InvalidName,
     /// A setting or a URL is wrong.
     InvalidConfig,
     /// This store cannot do that.
     Unsupported,
-    /// The lease was lost, or is too short for what was asked.
+    /// The lease was lost, or is too short for the request.
     Lost,
     /// A majority of the stores could not be won or reached.
     NoQuorum,
@@ -135,25 +135,25 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same request may succeed later although nobody changes anything: the store did not
-    /// answer, or it [refuses for a while](Self::is_transient_refusal). A client that waits for a lock
-    /// waits through such errors for a whole ttl, and ends at once with any other.
+    /// Whether the same request may succeed later without any change: the store did not answer, or it
+    /// [refuses requests for a while](Self::is_transient_refusal). A client that waits for a lock waits through
+    /// such errors for a whole ttl, and returns any other at once.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.0.retry != Retry::Never
     }
 
-    /// Whether the store answered that it refuses for a while: it loads its data, is busy with a script,
-    /// has too few replicas, takes no more connections, or another process keeps its file locked. Of many
-    /// masters, a majority answered. Connecting may succeed later, too.
+    /// Whether the store replied that it refuses requests for a while: it loads its data, is busy with a script,
+    /// has too few replicas, accepts no more connections, or another process keeps its file locked. Of many
+    /// masters, a majority replied. Connecting may succeed later, too.
     #[must_use]
     pub fn is_transient_refusal(&self) -> bool {
         matches!(self.0.retry, Retry::Refused { .. })
     }
 
-    /// How long the store refuses still, if it is known: masters that were started not long ago are kept
-    /// out until leases that they may have forgotten have ended. A client that waits for a lock waits for
-    /// this as long as it takes.
+    /// The time until the store accepts requests again, if it is known: masters that were started not long ago
+    /// are kept out until leases that they may have forgotten have ended. A client that waits for a lock waits
+    /// through this time, however long it is.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0.retry {

@@ -136,7 +136,7 @@ impl Guard {
         }
         let error = Error::new(
             ErrorKind::Lost,
-            format!("the lease cannot last {duration:?} more; take the lock with a longer ttl"),
+            format!("the lease cannot last {duration:?} more; acquire the lock with a longer ttl"),
         );
         Err(self
             .hold

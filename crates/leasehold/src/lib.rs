@@ -2,7 +2,7 @@
 //!
 //! Services and jobs on several machines must not do the same work at once. A lock in a shared store
 //! keeps them apart, but a store can only *lend* a lock: a process that pauses, a network that breaks
-//! or a server that forgets ends the loan, and most libraries do not tell. This one does.
+//! or a server that forgets ends the loan, and most libraries do not report it. This one does.
 //!
 //! * A lease is renewed every third of its ttl while its [`Guard`] lives.
 //! * [`Guard::state`] is [`State::Held`], [`State::Jeopardy`] after a failed renewal, and
@@ -31,19 +31,19 @@
 //!
 //! # Observability
 //!
-//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. Figures go to the
+//! Events go to `tracing`: a lease in jeopardy is a warning, a lost one an error. Metrics go to the
 //! `metrics` facade, and cost next to nothing without a recorder:
 //!
-//! | metric | kind | what |
+//! | metric | kind | meaning |
 //! |---|---|---|
-//! | `leasehold_acquire_wait_seconds` | histogram | from the question to the grant |
+//! | `leasehold_acquire_wait_seconds` | histogram | from the request to the grant |
 //! | `leasehold_hold_seconds` | histogram | from the grant to the release |
 //! | `leasehold_handoffs_total` | counter | leases handed from task to task without a round trip |
-//! | `leasehold_leases` | gauge | leases that were looked after when the renewer last looked |
-//! | `leasehold_renewals_total`, `leasehold_renewal_failures_total` | counter | renewals that were answered, and that were not |
+//! | `leasehold_leases` | gauge | leases under renewal at the last pass of the renewer |
+//! | `leasehold_renewals_total`, `leasehold_renewal_failures_total` | counter | renewals with a reply, and without |
 //! | `leasehold_renewal_batches_total` | counter | batches in which they were sent |
 //! | `leasehold_renewal_lag_seconds` | histogram | from the instant at which the first lease of a batch was due until the batch was sent |
-//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases that came to that, by `cause` |
+//! | `leasehold_jeopardy_total`, `leasehold_lost_total` | counter | leases in jeopardy and lost leases, by `cause` |
 //! | `leasehold_renewer_restarts_total` | counter | panics that the renewer survived |
 //! | `leasehold_round_trips_total` | counter | batches sent to the store |
 //!

@@ -1,4 +1,4 @@
-//! Who may enter a lock again.
+//! The owners of locks, for re-entry.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::OwnerId;
 
-/// One who may enter a lock that it already holds.
+/// An owner of locks, which may enter a lock again that it holds.
 ///
-/// Tasks move between threads and are no one in particular, so in async code ownership is said, not
-/// guessed: everything inside [`Owner::scope`] acts as this owner, or a mutex is made its own with
-/// [`Mutex::owned_by`](crate::Mutex::owned_by). Without an owner every acquisition is a stranger to
-/// every other, also in the same task. The blocking API uses threads as owners.
+/// Tasks move between threads and have no identity of their own, so in async code ownership is explicit:
+/// everything inside [`Owner::scope`] acts as this owner, or a mutex is bound to it with
+/// [`Mutex::owned_by`](crate::Mutex::owned_by). Without an owner, acquisitions exclude each other, also in
+/// the same task. The blocking API uses threads as owners.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -43,7 +43,7 @@ thread_local! {
 }
 
 impl Owner {
-    /// An owner like no other.
+    /// A new owner, different from every other.
     #[must_use]
     pub fn new() -> Self {
         Self(fresh())
@@ -69,7 +69,7 @@ impl Default for Owner {
     }
 }
 
-/// The owner whose scope we are in.
+/// The owner of the current scope.
 pub(crate) fn current() -> Option<OwnerId> {
     CURRENT.try_with(|owner| *owner).ok()
 }

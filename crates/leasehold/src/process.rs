@@ -1,7 +1,7 @@
 //! The process that a client belongs to.
 //!
-//! A `fork` copies a client with its leases and its connections, and all of that goes on in the parent. The
-//! child has none of the tasks, shares the connections, and acts on nothing of it.
+//! A `fork` copies a client with its leases and its connections. The parent continues to use them. The child
+//! has none of the tasks and shares the connections, so its copy of the client does nothing.
 
 use crate::{Error, ErrorKind, Result};
 

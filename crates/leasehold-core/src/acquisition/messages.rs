@@ -1,4 +1,4 @@
-//! What goes into an acquisition, and what comes out.
+//! The inputs and outputs of an acquisition.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::token::{Token, TokenCount};
 /// How a lease is kept once it is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
-    /// How a renewed lease is renewed.
+    /// The policy of a renewed lease.
     pub policy: Policy,
     /// The ttl of a fixed lease. `None`: the lease is renewed.
     pub fixed: Option<Ttl>,
@@ -39,7 +39,7 @@ impl LeaseOptions {
     }
 }
 
-/// What an acquisition needs to know of its caller and its store.
+/// The properties of the caller and the store of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcquireOptions {
     /// How the lease is kept.
@@ -52,7 +52,7 @@ pub struct AcquireOptions {
     pub idempotent: bool,
 }
 
-/// What the host does next.
+/// The next step of the host.
 #[derive(Debug)]
 pub enum AcquireAction {
     /// Nothing before [`Acquisition::next_timeout`], a reply or a notice.
@@ -63,7 +63,7 @@ pub enum AcquireAction {
     Acquire(Op),
     /// Release an abandoned lease id, and poll again.
     Release(AbandonedLease),
-    /// A grant came too late to be of use, which counts as a request without a reply. Poll again.
+    /// A grant had expired when its reply came. It counts as a request without a reply. Poll again.
     GrantExpired,
     /// The lock is held: final.
     Granted(GrantedLease),
@@ -78,7 +78,7 @@ pub enum AcquireAction {
 pub struct GrantedLease {
     /// Its id.
     pub id: LeaseId,
-    /// What it is worth.
+    /// Its state machine.
     pub lease: Lease,
     /// Its first hold.
     pub hold: HoldId,
@@ -86,7 +86,7 @@ pub struct GrantedLease {
     pub first: Token,
     /// How many tokens are reserved.
     pub tokens: TokenCount,
-    /// Until when another request of this id, which was never answered, can still be applied.
+    /// Until when another request of this id, one without a reply, can still be applied.
     pub late_release: Option<Instant>,
 }
 
@@ -106,14 +106,14 @@ pub enum AcquireReply {
     },
     /// The store certainly did not apply it.
     Rejected(Failure),
-    /// The store did not answer: it may have applied the request, or may apply it later.
+    /// There was no reply: the store may have applied the request, or may apply it later.
     Unknown(Failure),
 }
 
 /// How a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The store did not answer.
+    /// The store did not reply.
     Silent,
     /// The store refuses requests for an unknown time.
     Transient,
@@ -123,14 +123,14 @@ pub enum Failure {
     Permanent,
 }
 
-/// What the store notifies a waiter of.
+/// A notice of the store to a waiter.
 #[derive(Clone, Copy, Debug)]
 pub enum AcquireNotice {
     /// The store granted the lock.
     Granted(Grant),
-    /// Another lease was granted the lock, for this ttl at first, and this one is next in the queue.
+    /// Another lease was granted the lock, for this ttl at first. This one is next in the queue.
     Next(Ttl),
-    /// Somebody else changed the record.
+    /// Another client changed the record.
     Changed,
     /// The connection was interrupted, or the record may have moved: notices may have been lost.
     Interrupted,

@@ -1,4 +1,4 @@
-//! Each fault that an acquisition survives, in virtual time.
+//! The faults that an acquisition tolerates, in virtual time.
 
 mod host;
 
@@ -75,7 +75,7 @@ fn a_grant_lasts_from_the_instant_its_request_was_sent() {
     assert_eq!((granted.id, granted.first), (lease(1), token(5)));
     assert_eq!(granted.lease.deadline(), time::deadline(at(1_000), ttl()));
     assert_eq!(granted.late_release, None);
-    // Nothing is left to release, and a notice of the same grant is still recognized.
+    // There is nothing to release, and a notice of the same grant is still recognized.
     assert_eq!(host.machine.abandon(), None);
     assert_eq!(host.machine.lease(), Some(lease(1)));
     host.waits(100_000);
@@ -128,7 +128,7 @@ fn an_id_whose_lease_can_have_expired_is_abandoned_and_released_once_more_after_
     host.sends(retry);
     host.unknown(49_999);
     assert!(host.released.is_empty());
-    // It is silent for less than a ttl: the caller waits on.
+    // The store is silent for less than a ttl: the caller continues to wait.
     let next = host.next_timeout();
     assert_eq!(host.sends(next), lease(2), "{next}");
     let expected = AbandonedLease {
@@ -171,7 +171,7 @@ fn a_store_that_is_silent_for_a_ttl_is_an_error() {
         }
     }
     host.fails(now);
-    // The next caller has not waited for as long, and tries itself.
+    // The next caller has not waited for as long, and sends a request of its own.
     let mut next = Host::new(options());
     next.machine = host.machine.successor(options(), at(now));
     next.machine.take_over(at(now - 100));
@@ -412,7 +412,7 @@ fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
         ..options()
     });
     assert_eq!(host.sends(0), lease(1));
-    // Several have won a part: what was granted of it is released, in any order.
+    // Several contenders have won a part: it is released, in any order.
     host.refused_without_queue(0, 10);
     host.waits(10);
     let first = AbandonedLease {

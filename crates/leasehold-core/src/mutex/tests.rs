@@ -406,7 +406,7 @@ fn any_op() -> impl Strategy<Value = Op> {
                 lease,
                 count: NonZeroU32::new(count).unwrap(),
                 ttl,
-                // A lease always asks for the same number.
+                // The requests of a lease always name the same number.
                 tokens: TokenCount::new(u32::try_from(number).unwrap() + 1).unwrap(),
                 wait,
             },
@@ -427,7 +427,7 @@ fn reachable(notice: &Notice) -> bool {
 }
 
 proptest! {
-    /// Sending an operation twice leaves the record as sending it once, and answers alike.
+    /// An operation that is sent twice has the same effect and reply as one that is sent once.
     #[test]
     fn twice_is_once(history in prop::collection::vec((any_op(), 0_u64..1_500), 1..40)) {
         let mut record = Record::default();
@@ -448,7 +448,7 @@ proptest! {
         }
     }
 
-    /// Whoever waits is not the holder, waits once, and only while the lock is held.
+    /// A waiter is not the holder, waits once, and only while the lock is held.
     #[test]
     fn a_free_lock_has_no_queue(history in prop::collection::vec((any_op(), 0_u64..1_500), 1..40)) {
         let mut record = Record::default();

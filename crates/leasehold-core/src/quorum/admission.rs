@@ -1,4 +1,4 @@
-//! Whether one of many masters is admitted: at its first use, and after it may have forgotten.
+//! The admission of one of many masters: at its first use, and after it may have forgotten grants.
 //!
 //! A master that has forgotten its grants could grant a lock again, and repeat its tokens. So each keeps an
 //! admission record that names the [run](RunId) for which it is admitted. A master without a record, or with
@@ -214,7 +214,7 @@ mod tests {
         assert!(is_kept_out_in_full([it, None, None]));
         assert!(is_kept_out_in_full([it, it, None]));
         assert!(is_kept_out_in_full([it, it, it, it, None]));
-        // The wait is over by the clock of all that are there. But the silent one may be the one that knows.
+        // The wait is over by the clock of all that reply. But the silent one may know a token.
         let waited = Some(after(LONG, unused()));
         assert_eq!(decided([waited, None, None]), Decision::TooFewAnswers);
         assert_eq!(decided([waited, waited, None]), Decision::TooFewAnswers);

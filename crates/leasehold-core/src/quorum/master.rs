@@ -18,7 +18,7 @@ pub struct Master {
     pub admission: Option<AdmissionRecord>,
 }
 
-/// What a master keeps beside the records of names.
+/// The record that a master keeps beside the records of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {
     /// The run for which it is admitted.

@@ -69,7 +69,7 @@ pub enum Defeat {
     Held {
         /// When a majority may be free unless it is renewed or released before.
         left: Duration,
-        /// Whether some masters had granted it: then perhaps nobody has a majority.
+        /// Whether some masters had granted it: then perhaps no lease has a majority.
         split: bool,
     },
     /// Too few masters have answered.

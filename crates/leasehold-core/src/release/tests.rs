@@ -67,7 +67,7 @@ fn the_releases_of_a_shard_are_repeated_together_and_those_of_another_by_themsel
     );
     releases.handle_reply(a, FAILED, at(210), 1.0);
     assert_eq!(releases.poll(at(1_000)), [(Some(c), "c")]);
-    // All of a shard are answered before the next repetition.
+    // All releases of a shard have a reply before the next repetition.
     releases.handle_reply(b, HELD, at(1_100), 1.0);
     assert_eq!(releases.next_timeout(), Some(at(1_300)));
     releases.handle_reply(c, HELD, at(1_200), 1.0);

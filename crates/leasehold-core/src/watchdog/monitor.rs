@@ -188,7 +188,7 @@ impl<T> ClientMonitor<T> {
         self.leases.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no leases.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leases.is_empty()
@@ -355,7 +355,7 @@ impl<T> ClientMonitor<T> {
         self.idle_until = now;
     }
 
-    /// When [`ClientMonitor::poll`] is to be called next if nothing happens until then. `None`: never.
+    /// When to call [`ClientMonitor::poll`] next if nothing happens until then. `None`: never.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let given_up = self.last_received.after(self.max_pause);

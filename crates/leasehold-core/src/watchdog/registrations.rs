@@ -9,8 +9,8 @@ use crate::time::Instant;
 /// The interval between two heartbeats of a client without leases.
 const IDLE_HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// The leases that one node is to watch, and those that it watches. `T` is what a node must know of a lease
-/// besides its terms.
+/// The leases that one node is to watch, and those that it watches. `T` identifies a lease for the node, besides
+/// its terms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registrations<T> {
     wanted: BTreeMap<u64, (Terms, T)>,
@@ -94,7 +94,7 @@ impl<T: Clone> Registrations<T> {
         self.changed = self.wanted.keys().chain(&self.stale).copied().collect();
     }
 
-    /// The connection ended. Answers the leases that the node watched until now.
+    /// Notes the end of the connection. Returns the leases that the node watched until now.
     pub fn disconnected(&mut self) -> Vec<u64> {
         self.connected = false;
         self.in_flight.clear();
@@ -165,7 +165,7 @@ impl<T: Clone> Registrations<T> {
         Some(changes)
     }
 
-    /// The node acknowledged a batch, and `refused` some of its leases. Answers the leases that it watches
+    /// The node acknowledged a batch, and `refused` some of its leases. Returns the leases that it watches
     /// from now on, and did not before.
     pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
@@ -192,7 +192,7 @@ impl<T: Clone> Registrations<T> {
         self.connected.then(|| self.last_sent.after(self.heartbeat))
     }
 
-    /// Answers whether a heartbeat is due, which then counts as sent.
+    /// Returns whether a heartbeat is due, which then counts as sent.
     pub fn heartbeat(&mut self, now: Instant) -> bool {
         let due = self.next_heartbeat().is_some_and(|due| now >= due);
         if due {

@@ -27,11 +27,11 @@ use crate::{Error, ErrorKind};
 pub(super) const BATCH_MAX: usize = 256;
 
 /// How many callers may wait for a reply on one route. The others wait for their turn, first come first
-/// served, so that a slow store costs no more memory than this. Posted operations are not limited: they
-/// release what somebody holds.
+/// served, so that a slow store costs no more memory than this. Posted operations are not limited:
+/// they are mostly releases, which free a lock.
 const CALLERS_MAX: usize = 16_384;
 
-/// The queues of operations of a client: one for each shard, and one for what waits for replicas there.
+/// The queues of operations of a client: one for each shard, and one for those that wait for replicas there.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     context: Context,
@@ -106,9 +106,8 @@ impl Batcher {
         reply
     }
 
-    /// Queues a release without waiting. At a store of which a majority decides it may overtake operations
-    /// that were queued before: a release waits longer for silent masters there than an acquire, which must
-    /// not be queued behind it.
+    /// Queues a release without waiting. At a store of many masters it may overtake operations that were queued
+    /// before: a release waits longer for silent masters than an acquire, which must not be queued behind it.
     pub(crate) fn post_unordered(&self, request: Request) -> oneshot::Receiver<Reply> {
         if self.context.idempotent {
             return self.post(request);
@@ -213,7 +212,7 @@ impl ShardQueue {
         }
     }
 
-    /// Has a task send what waits, unless one does already.
+    /// Starts a task that sends the waiting operations, unless there is one.
     fn ensure_sender(self: &Arc<Self>, mut pending: MutexGuard<'_, PendingRequests>) {
         if let Some(sender) = pending.idle.take() {
             drop(pending);
@@ -262,7 +261,7 @@ impl Sender {
         }
     }
 
-    /// Answers the caller whose call was taken over.
+    /// Passes the reply to the caller whose call was taken over.
     fn reply(&mut self, mut replies: Vec<Reply>) {
         if let (Some((_, caller)), Some(reply)) = (self.call.take(), replies.pop()) {
             // The caller may have left; its operation was applied all the same.

@@ -1,4 +1,4 @@
-//! What all parts of a client's driver share.
+//! The context that all parts of a driver share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

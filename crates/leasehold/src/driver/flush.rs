@@ -1,9 +1,9 @@
 //! Sends the releases that the end of the runtime has cut off.
 //!
 //! A program that returns from `main` drops its runtime, and with it the tasks that wait for the releases of
-//! guards that were dropped a moment before. So that such a program leaves nothing held, the end of the
+//! guards that were dropped a moment before. So that such a program leaves nothing held, the drop of the
 //! driver sends these releases on a thread and a runtime of its own, and waits for them. In a runtime that
-//! goes on, there are none.
+//! continues, the background tasks have finished them before.
 
 use std::sync::Arc;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! The machinery of a client: what waits, spawns and sleeps for its locks and leases.
+//! The driver of a client: acquires its locks, and keeps and releases its leases.
 //!
 //! ```text
 //! Mutex::lock -> acquire::acquire -> Batcher::submit -> Store::apply       one way down, one reply back
@@ -49,7 +49,7 @@ use crate::{Error, ErrorKind, Result};
 /// Of how many locks a client keeps the backoff. More are forgotten: a backoff is learned anew.
 const BACKOFFS_MAX: usize = 4_096;
 
-/// One client's driver. Lives as long as its client or any of its guards.
+/// The driver of one client. It lives as long as the client or any of its guards.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) context: Context,
@@ -82,14 +82,14 @@ impl QueueKind for MutexQueues {
     type Turn = Turn;
 }
 
-/// What the head of a queue does.
+/// The state of the head of a queue.
 #[derive(Clone, Debug)]
 pub(crate) enum HeadState {
     Acquiring(Arc<SharedAcquisition>),
     Holding(Weak<ActiveLease>),
 }
 
-/// What a waiting task gets when its turn comes.
+/// The turn of a waiting task.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// It acquires the lock from now on: the lease before it was lost.
@@ -101,7 +101,7 @@ pub(crate) enum Turn {
 }
 
 impl HeadState {
-    /// What the store replied last. A lock that the head holds is as good as a refusal.
+    /// The last reply of the store. A lock that the head holds counts as a refusal.
     pub(crate) fn last_reply(&self) -> Option<LastReply> {
         match self {
             Self::Acquiring(acquisition) => acquisition.last_reply(),
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// What the store replied last to the head of a queue.
+    /// The last reply of the store to the head of a queue.
     pub(crate) fn last_reply(&self, key: &Key) -> Option<LastReply> {
         self.queues.head_state(key)?.last_reply()
     }
@@ -232,7 +232,7 @@ impl Driver {
         }
     }
 
-    /// Ends nothing with this copy of the driver: its connections and tasks belong to the other process.
+    /// Leaks what this copy of the driver shares: its connections and tasks belong to the other process.
     fn detach(&mut self) {
         self.renewer.detach();
         self.presence.detach();

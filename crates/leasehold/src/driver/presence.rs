@@ -1,4 +1,4 @@
-//! Registers the client in the store, so that people can see who holds a lock.
+//! Registers the client in the store, so that people can see which client holds a lock.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -36,7 +36,7 @@ struct ReleasesState {
     repeating: bool,
 }
 
-/// A release, and why it failed last.
+/// A release, and the error of its last attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) request: Request,
@@ -60,7 +60,7 @@ impl Releases {
         }
     }
 
-    /// Takes in a release that was posted, and answers its number.
+    /// Adds a release that was posted, and returns its number.
     pub(crate) fn begin(
         &self,
         request: Request,
@@ -75,7 +75,7 @@ impl Releases {
     }
 }
 
-/// Releases a lease id that was abandoned. In a fork of the process nothing is done: the process uses it on.
+/// Releases an abandoned lease id. Does nothing in a fork of the process: the process still uses the id.
 pub(crate) fn abandon(
     driver: &Arc<Driver>,
     key: Key,
@@ -190,7 +190,7 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
     }
 }
 
-/// Sends releases again, until there is none to be sent.
+/// Sends failed and late releases again, until none remain.
 async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
     loop {
         send_due(&driver);
@@ -221,7 +221,7 @@ fn send_due(driver: &Arc<Driver>) {
     let due = lock(&driver.releases.state).pending.poll(now);
     let mut posted = Vec::new();
     for (number, Release { request, .. }) in due {
-        // If nothing is left of the lease, no other request of it is in flight.
+        // After the last hold, no other request of the lease is in flight.
         let reply = match request.op {
             Op::Release { count: 0, .. } => driver.batcher.post_unordered(request),
             _ => driver.batcher.post(request),

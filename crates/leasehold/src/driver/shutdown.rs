@@ -10,7 +10,7 @@ use super::lease::active_lease::ActiveLease;
 use super::{Driver, release};
 use crate::store::EventScope;
 
-/// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Answers how
+/// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Returns how
 /// many leases were held.
 pub(crate) async fn shut_down(driver: &Arc<Driver>) -> usize {
     if !driver.context.process.is_current() {

@@ -123,14 +123,14 @@ impl WatchdogClient {
     /// Waits until a node has registered a lease, if the watchdog is required.
     pub(crate) async fn watched(&self, lease: &ActiveLease, timeout: Duration) -> Result<()> {
         let is_watched = |node: &NodeSession| node.is_watched(lease.id.number);
-        let message = "no watchdog looks after the lease";
+        let message = "no watchdog node has registered the lease";
         match self.0.as_ref().filter(|nodes| nodes.required) {
             Some(nodes) => nodes.any(timeout, is_watched, message).await,
             None => Ok(()),
         }
     }
 
-    /// Has the nodes wait for the end of another process before this client counts as dead. Answers whether
+    /// Has the nodes wait for the end of another process before this client counts as dead. Returns whether
     /// there is a node.
     pub(crate) fn add_process(&self, process: OwnedFd) -> bool {
         let Some(nodes) = &self.0 else { return false };

@@ -1,3 +1,3 @@
-//! What users hold.
+//! The lock types.
 
 pub(crate) mod mutex;

@@ -20,7 +20,7 @@ impl Host {
         }
     }
 
-    /// Polls until there is something to do, and answers that.
+    /// Polls until there is an action, and returns it.
     pub(super) fn poll(&mut self, now: u64) -> AcquireAction {
         loop {
             match self.machine.poll(at(now), SHARD) {
@@ -35,7 +35,7 @@ impl Host {
         }
     }
 
-    /// Expects a request, and answers the lease id that it names.
+    /// Expects a request, and returns the lease id that it names.
     pub(super) fn sends(&mut self, now: u64) -> LeaseId {
         match self.poll(now) {
             AcquireAction::Acquire(Op::Acquire { lease, .. }) => lease,

@@ -1,4 +1,4 @@
-//! Leases that somebody else keeps alive while this process cannot.
+//! Leases that a watchdog keeps alive while this process cannot.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn is_open(lease: &Lease, now: Instant) -> bool {
     matches!(lease.state(now), State::Jeopardy { cause: Cause::Paused, until } if until >= now)
 }
 
-/// Told the time much later than it asked for.
+/// Polled much later than it was due.
 fn wake(lease: &mut Lease, now: Instant) {
     let planned = lease.next_event(now).unwrap();
     assert!(now.since(planned) >= lease.late(), "{planned:?}");
@@ -72,7 +72,7 @@ fn nor_does_its_failure() {
     assert!(matches!(lease.poll(at(95.1)), Action::Renew(_)));
     lease.renewal_failed(at(97.0), Cause::Unreachable);
     assert!(is_open(&lease, at(97.0)));
-    // It is asked again, like any other.
+    // The renewal is repeated, like any other.
     let again = lease.next_event(at(97.0)).unwrap();
     assert_eq!(again, at(98.0));
     assert!(matches!(lease.poll(again), Action::Renew(_)));

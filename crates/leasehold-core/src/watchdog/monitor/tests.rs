@@ -23,7 +23,7 @@ fn monitor(evidence: Evidence) -> ClientMonitor<()> {
     monitor
 }
 
-/// Polls when the monitor asks for it, until an instant, and answers what was done when.
+/// Polls when the monitor is due, until an instant, and returns the actions with their times.
 fn watch_until(
     monitor: &mut ClientMonitor<()>,
     mut now: Instant,
@@ -115,7 +115,7 @@ fn the_dead_are_released_until_that_is_told() {
     assert_eq!(next, at(3));
     assert_eq!(monitor.poll(next), [(2, release)]);
     monitor.done(2, release, ActionResult::Failed, next, next);
-    // It is over by itself, whoever renewed it last.
+    // It has expired by itself, whichever node renewed it last.
     assert_eq!(monitor.poll(at(33)), []);
     assert!(monitor.is_over(at(33)));
 }

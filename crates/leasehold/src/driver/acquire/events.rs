@@ -79,7 +79,7 @@ fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
             if held.as_ref().is_some_and(|held| held.first == grant.first) {
                 return;
             }
-            // The lease had ended in the store, and a delayed request has acquired its id anew.
+            // The lease had ended in the store, and a delayed request has acquired the lock again for its id.
             if let Some(held) = held {
                 held.lose(Cause::Deleted, now);
             }

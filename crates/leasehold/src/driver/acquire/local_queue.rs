@@ -16,11 +16,11 @@ use super::super::sync::{Mutex, MutexGuard, lock, may_switch};
 
 /// The types of a kind of queues.
 pub(crate) trait QueueKind: Sized {
-    /// What a queue is for.
+    /// The key of a queue.
     type Key: Clone + Eq + Hash;
-    /// What is known of a task that waits.
+    /// The properties of a waiting task.
     type Info;
-    /// What the head does.
+    /// The state of the head.
     type HeadState: Clone;
     /// What a task gets when its turn comes: the head, in one form or another.
     type Turn: From<Head<Self>>;
@@ -71,7 +71,7 @@ pub(crate) enum Entry<L: QueueKind> {
 }
 
 impl<L: QueueKind> LocalQueues<L> {
-    /// Joins a queue: at its head if nobody is there, else at its end.
+    /// Joins a queue: at its head if it is empty, else at its end.
     pub(crate) fn enter(&self, key: &L::Key, info: L::Info) -> Entry<L> {
         let mut table = self.table();
         let ticket = table.tickets;
@@ -90,7 +90,7 @@ impl<L: QueueKind> LocalQueues<L> {
         })
     }
 
-    /// Joins a queue at its head if nobody is there.
+    /// Joins a queue at its head if it is empty.
     pub(crate) fn enter_front(&self, key: &L::Key) -> Option<Head<L>> {
         let table = self.table();
         (!table.queues.contains_key(key)).then(|| self.open(table, key))
@@ -148,7 +148,7 @@ impl<L: QueueKind> Queue<L> {
 }
 
 impl<L: QueueKind> Head<L> {
-    /// Sets its state, and answers the one before.
+    /// Sets its state, and returns the one before.
     pub(crate) fn set_state(&self, state: L::HeadState) -> Option<L::HeadState> {
         let mut table = self.queues.table();
         let queue = table.queues.get_mut(self.key.as_ref()?)?;
@@ -170,9 +170,9 @@ impl<L: QueueKind> Head<L> {
         suits(&first.get().info).then(|| first.remove())
     }
 
-    /// Takes the next task out of the queue. `state` answers the state of the head from then on, by the info
-    /// of that task and whether still others wait; `None` keeps the state. `None`: nobody waits, and the
-    /// queue is removed.
+    /// Takes the next task out of the queue. `state` gets the info of that task and whether others wait behind
+    /// it, and returns the new state of the head; `None` keeps the state. Returns `None` if no task waits: the
+    /// queue is then removed.
     pub(crate) fn next(
         mut self,
         state: impl FnOnce(&L::Info, bool) -> Option<L::HeadState>,
@@ -209,14 +209,14 @@ impl<L: QueueKind> Drop for Head<L> {
             key: Some(key),
         };
         if let Some((head, next)) = head.next(|_, _| None) {
-            // A task that has left in this moment drops it again, and so it goes on to the next.
+            // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
             drop(next.give(head.into()));
         }
     }
 }
 
 impl<L: QueueKind> Waiter<L> {
-    /// Gives the task its turn. Answers the turn if the task has left.
+    /// Gives the task its turn. Returns the turn if the task was cancelled.
     pub(crate) fn give(self, turn: L::Turn) -> Result<(), L::Turn> {
         may_switch();
         self.turn.send(turn)

@@ -34,7 +34,7 @@ pub(crate) struct AcquireRequest {
     pub(crate) wait: Wait,
 }
 
-/// How its lease is kept.
+/// How the lease is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireOptions {
     pub(crate) lease: LeaseOptions,
@@ -130,7 +130,7 @@ async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<O
 
 /// The task that talks to the store for the queue of a lock.
 ///
-/// When it is dropped, the next task in the queue takes its place, also the one in the queue of the store.
+/// When it is dropped, the next task in the queue continues, also with the place in the queue of the store.
 #[derive(Debug)]
 pub(crate) struct Contender {
     driver: Arc<Driver>,
@@ -156,7 +156,7 @@ impl Contender {
         }
     }
 
-    /// A caller that waits since `arrived` takes the turn of another one over.
+    /// Takes the turn of another caller over for a caller that has waited since `arrived`.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Contender {
         }
     }
 
-    /// The acquisition, or a new one, which the queue knows from now on.
+    /// Returns the acquisition, or a new one, which becomes the state of the head.
     fn start(&mut self, request: &AcquireRequest) -> Arc<SharedAcquisition> {
         if let Some(acquisition) = &self.acquisition {
             return Arc::clone(acquisition);
@@ -264,7 +264,7 @@ impl Contender {
         }
     }
 
-    /// Takes in the reply to a request that was sent to `shard`.
+    /// Processes the reply to a request that was sent to `shard`.
     fn handle_reply(
         &mut self,
         acquisition: &SharedAcquisition,
@@ -303,13 +303,13 @@ impl Contender {
         AcquireReply::Applied {
             outcome,
             now,
-            // If the record moved meanwhile, it is unknown whose time that is.
+            // If the record moved meanwhile, the clock of that time is unknown.
             shard: (refused && context.shard(&self.key) == shard).then_some(shard.0),
             notifies_changes: refused && context.store.capabilities().wakeup == WakeupMode::Changes,
         }
     }
 
-    /// Notes what the store replied, for this caller and for those that wait behind it.
+    /// Notes the reply of the store, for this caller and for those that wait behind it.
     fn note(
         &mut self,
         acquisition: &SharedAcquisition,
@@ -360,7 +360,7 @@ impl Contender {
         let hold = Hold::begin(driver, lease, hold);
         // The client was shut down meanwhile: the hold is dropped, which releases it.
         driver.check_open(&self.key)?;
-        // A notice came behind the grant, and before there was a lease for it to cast doubt on.
+        // A notice that came after the grant, but before there was a lease, casts doubt on the lease.
         if acquisition.lock().machine.is_in_doubt() {
             driver.renewer.check(&hold.lease);
         }
@@ -398,14 +398,14 @@ impl Drop for Contender {
             let mut contender = Self::new(&self.driver, &self.key, Some(head));
             contender.acquisition = successor;
             contender.reported = self.reported;
-            // A task that has left in this moment drops it again, and so it goes on to the next.
+            // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
             drop(next.give(Turn::Contend(Box::new(contender))));
         }
     }
 }
 
 /// Lets the next task in the queue contend, in one round trip with the release of the lease before it:
-/// the waiters of other processes come first. Answers the reply to the release. `None`: nobody waits here.
+/// the waiters of other processes come first. Returns the reply to the release. `None`: the queue is empty.
 pub(crate) fn follow(
     driver: &Arc<Driver>,
     head: Head<MutexQueues>,
@@ -439,7 +439,7 @@ pub(crate) fn follow(
         _ => driver.batcher.post(release.clone()),
     };
     contender.acquisition = Some(acquisition);
-    // If the task has left in this moment, its turn goes on to the next.
+    // If the task was cancelled meanwhile, its turn passes on to the next.
     drop(next.give(Turn::Contend(Box::new(contender))));
     Some(released)
 }

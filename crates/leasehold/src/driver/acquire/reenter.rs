@@ -1,4 +1,4 @@
-//! Acquires a lock for an owner, who may hold it already.
+//! Acquires a lock for an owner that may hold it already.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where a task sleeps that waits for a lock, and where the events of the store wake it.
+//! The sleep of a task that waits for a lock, until a timeout or an event of the store.
 
 use leasehold_core::Instant;
 use leasehold_core::acquisition::{self, AcquireNotice, Acquisition};
@@ -24,7 +24,7 @@ pub(crate) struct AcquisitionState {
     pub(crate) last: Option<LastReply>,
 }
 
-/// What the store replied last to those who wait for a lock.
+/// The last reply of the store to the tasks that wait for a lock.
 #[derive(Clone, Debug)]
 pub(crate) enum LastReply {
     Refused,
@@ -44,7 +44,7 @@ impl SharedAcquisition {
         }
     }
 
-    /// The acquisition of the next task in the queue, which wants other options.
+    /// The acquisition of the next task in the queue, with other options or a new lease id.
     pub(crate) fn successor(
         &self,
         options: AcquireOptions,
@@ -78,7 +78,7 @@ impl SharedAcquisition {
         }
     }
 
-    /// Takes in a notice of the store.
+    /// Processes a notice of the store.
     pub(crate) fn handle_notice(&self, notice: AcquireNotice, now: Instant) {
         let mut state = self.lock();
         let wakes = state.machine.handle_notice(notice, now, fastrand::f64());

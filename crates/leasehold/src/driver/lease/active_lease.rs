@@ -35,7 +35,7 @@ pub(crate) struct ActiveLease {
 pub(crate) struct Inner {
     pub(crate) lease: Lease,
     pub(crate) chain: Chain,
-    /// Until when a request of this id that was never answered can still be applied.
+    /// Until when a request of this id without a reply can still be applied.
     late_release: Option<Instant>,
     /// The head of the queue of the lock. It passes on to the next task when the lease is released or lost.
     pub(crate) head: Option<Head<MutexQueues>>,
@@ -99,7 +99,7 @@ impl ActiveLease {
         *own = own.or_stricter(durability);
     }
 
-    /// Until when a request of this id that was never answered can still be applied.
+    /// Until when a request of this id without a reply can still be applied.
     pub(crate) fn late_release(&self) -> Option<Instant> {
         self.lock().late_release
     }
@@ -108,7 +108,7 @@ impl ActiveLease {
         lock(&self.inner)
     }
 
-    /// Changes the lease, wakes those who wait for a change, and reports a change of state.
+    /// Changes the lease, wakes the tasks that wait for a change, and reports a change of state.
     fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Inner) -> T) -> T {
         let (result, changed) = self.change_unreported(now, change);
         if let Some(kind) = changed {
@@ -117,8 +117,8 @@ impl ActiveLease {
         result
     }
 
-    /// Changes the lease, and wakes those who wait for a change. Once it is lost, the next task in the queue
-    /// contends anew, whether the holder has noticed or not. Answers the change of state to be reported, too.
+    /// Changes the lease, and wakes the tasks that wait for a change. Once it is lost, the next task in the queue
+    /// contends anew, whether the holder has noticed or not. Returns the change of state to be reported, too.
     fn change_unreported<T>(
         &self,
         now: Instant,
@@ -159,7 +159,7 @@ impl ActiveLease {
         self.lock().lease.hold_state(hold, now)
     }
 
-    /// Waits until the state of a hold is another than `last`, in kind or in cause, and answers it.
+    /// Waits until the state of a hold differs from `last`, in kind or in cause, and returns it.
     pub(crate) async fn state_after(
         &self,
         hold: HoldId,
@@ -192,7 +192,7 @@ impl ActiveLease {
         }
     }
 
-    /// Polls the lease, which was due at `due`. Answers what to do, when to poll next, and the change of
+    /// Polls the lease, which was due at `due`. Returns the action, when to poll next, and the change of
     /// state to be reported.
     pub(in super::super) fn poll(
         &self,
@@ -258,7 +258,7 @@ impl ActiveLease {
         Some((self.renewal(ttl), end))
     }
 
-    /// Takes in the reply to a renewal.
+    /// Processes the reply to a renewal.
     pub(in super::super) fn handle_renewal(
         &self,
         reply: &Reply,

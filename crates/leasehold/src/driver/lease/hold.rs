@@ -53,8 +53,8 @@ impl Hold {
         }
     }
 
-    /// Enters a lease again, of which `handoffs` is how often it had been handed off when its owner got it.
-    /// `None`: it has ended, and the caller must acquire a new one.
+    /// Enters a lease again. `handoffs` is how often it had been handed off when its owner got it. `None`: it
+    /// has ended, and the caller must acquire a new one.
     pub(crate) async fn enter(
         driver: &Arc<Driver>,
         (lease, handoffs): (&Arc<ActiveLease>, u32),
@@ -118,7 +118,7 @@ impl Hold {
         self.lease.state(self.id, self.driver.context.clock.now())
     }
 
-    /// Waits until the state differs from `last`, in kind or in cause, and answers it.
+    /// Waits until the state differs from `last`, in kind or in cause, and returns it.
     pub(crate) async fn state_after(&self, last: Option<State>) -> State {
         if !self.driver.context.process.is_current() {
             return State::Lost(Cause::OtherProcess);
@@ -254,7 +254,7 @@ impl Hold {
 
     /// Counts this hold out. The lease is not renewed for it any more.
     ///
-    /// Answers the release, and the reply to it if it was posted. `None`: the lease was handed off, or
+    /// Returns the release, and the reply to it if it was posted. `None`: the lease was handed off, or
     /// released by the shutdown of its client. A release that leaves other holds is posted under the lock of
     /// the lease: its counts reach the store in their order. A release that lets another task of this process
     /// contend travels with the request of that task.
@@ -373,7 +373,7 @@ fn hand_off(
                 report(|| metrics::counter!("leasehold_handoffs_total").increment(1));
                 return true;
             }
-            // The task has left the queue in this moment.
+            // The task was cancelled meanwhile.
             Err(Turn::Hold(mut hold)) => {
                 hold.released = true;
                 state.leave(id, now);

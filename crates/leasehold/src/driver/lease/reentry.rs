@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::store::Keyspace;
 
-    /// A slot exists exactly as long as somebody refers to it.
+    /// A slot exists exactly as long as there is a reference to it.
     #[test]
     fn slots_leave_nothing_behind() {
         let slots = ReentrySlots::default();

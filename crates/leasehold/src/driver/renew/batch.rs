@@ -51,7 +51,7 @@ impl Batch {
         self.leases.len()
     }
 
-    /// Sends the renewals when the limiter permits, and takes in the replies.
+    /// Sends the renewals when the limiter permits, and processes the replies.
     pub(super) async fn renew(mut self, limiter: Arc<ShardLimiter>) {
         let permit = limiter.acquire().await;
         let (requests, end) = self.begin();

@@ -171,7 +171,7 @@ impl Shared {
             }
             report(|| {
                 metrics::counter!("leasehold_renewer_restarts_total").increment(1);
-                tracing::error!("the renewer panicked; it goes on");
+                tracing::error!("the renewer panicked and is restarted");
             });
             tokio::time::sleep(RESTART).await;
         }
@@ -197,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Polls the leases that are due, and sends their renewals. Answers whether more may be due.
+    /// Polls the leases that are due, and sends their renewals. Returns whether more may be due.
     fn poll_due(self: &Arc<Self>) -> bool {
         let mut batches = HashMap::<Route, Batch>::new();
         let mut changes = Vec::new();
@@ -273,8 +273,8 @@ impl Shared {
         }
     }
 
-    /// Puts a lease into the table. When it is due is read while the table is locked: of two tasks that
-    /// change the lease, the one that schedules it last knows both changes.
+    /// Adds a lease to the table. Its due time is read while the table is locked: of two tasks that change the
+    /// lease, the one that schedules it last knows both changes.
     fn schedule(&self, mut table: MutexGuard<'_, Table>, lease: Arc<ActiveLease>, now: Instant) {
         let (next, changed) = lease.next_event(now);
         let wakes = next.is_some_and(|due| table.insert(Arc::clone(&lease), due));

@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::watchdog::Address;
 use crate::watchdog::wire::{self, Hello, Refusal, Registration, ToClient, ToNode};
 
-/// How long changes are collected if nobody waits for them: a lease that is registered and unregistered in that
+/// How long changes are collected if no task waits for them: a lease that is registered and unregistered in that
 /// time is never sent, and the tasks that acquire locks pay next to nothing.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -172,7 +172,7 @@ impl NodeSession {
         }
     }
 
-    /// The node may renew the leases no more. A process that was stopped meanwhile does not know that yet.
+    /// Notes that the node does not watch the leases any more.
     fn set_unwatched(&self) {
         let unwatched = {
             let mut registrations = lock(&self.registrations);
@@ -201,14 +201,14 @@ impl NodeSession {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             let why = source.unwrap_or_default();
             if known && !was_connected {
-                tracing::debug!(node = %self, why, "still no watchdog");
+                tracing::debug!(node = %self, why, "still no watchdog node");
             } else {
-                tracing::warn!(node = %self, why, "no watchdog; leases are renewed as without");
+                tracing::warn!(node = %self, why, "no watchdog node; only this process renews its leases");
             }
         });
     }
 
-    /// Serves one connection. Answers why it ended.
+    /// Serves one connection. Returns why it ended.
     async fn serve(self: &Arc<Self>, processes: &Processes) -> io::Error {
         let connected = async {
             let (mut reader, mut writer) =
@@ -218,7 +218,7 @@ impl NodeSession {
                 ToClient::Welcome { node, .. } => node,
                 other => return Err(unexpected(other)),
             };
-            // A node that does not watch every process would take a client for dead that is not.
+            // A node that does not watch every process would declare a living client dead.
             let sent = send_known_processes(&mut reader, &mut writer, processes).await?;
             Ok((name, sent, reader, writer))
         };
@@ -236,7 +236,7 @@ impl NodeSession {
         report(|| {
             metrics::gauge!("leasehold_watchdog_connected", "node" => self.address.to_string())
                 .set(1.0);
-            tracing::info!(node = %self, name, "a watchdog looks after our leases");
+            tracing::info!(node = %self, name, "connected to a watchdog node");
         });
         self.joined.store(sent, Ordering::Release);
         let ended = tokio::select! {

@@ -21,7 +21,7 @@ struct Play {
     monitor: ClientMonitor<()>,
     leases: Vec<Kept>,
     now: Instant,
-    /// Deeds that are under way: when they are answered, of which lease, and when they were sent.
+    /// Actions in flight: when they get a reply, of which lease, and when they were sent.
     answers: BinaryHeap<Reverse<(Instant, usize, Instant)>>,
     chance: Chance,
 }
