@@ -113,7 +113,7 @@ impl Dialect {
     }
 }
 
-/// An identifier as both databases take it, whatever is in it.
+/// A quoted identifier, valid in both databases for any text.
 fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
