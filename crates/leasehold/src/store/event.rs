@@ -42,13 +42,13 @@ pub trait Listener: fmt::Debug + Send + Sync {
     fn notify(&self, event: Event);
 }
 
-/// How a refused client learns that it should try again.
+/// How a refused client is notified that it should try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeupMode {
     /// The store keeps a queue, grants the lock to its head and notifies it: [`Event::Notice`].
     Grants,
-    /// There is no queue, but refused clients are notified of each change: [`Event::Changed`].
+    /// The store keeps no queue, but notifies refused clients of each change: [`Event::Changed`].
     Changes,
     /// Not at all: a waiter polls.
     Nothing,

@@ -126,14 +126,14 @@ impl Sentinels {
             return Error::new(ErrorKind::InvalidConfig, message);
         }
         if found(|nothing| matches!(nothing, QueryError::NoSentinel)).is_some() {
-            let message = "these are Redis servers and no sentinels; name the sentinels, usually \
+            let message = "these are Redis servers and not sentinels; name the sentinels, usually \
                            at port 26379, or use redis://HOST:PORT";
             return Error::new(ErrorKind::InvalidConfig, message);
         }
         if let Some(QueryError::Refused(error)) =
             found(|nothing| matches!(nothing, QueryError::Refused(_)))
         {
-            let message = format!("the sentinels do not tell the master: {error}");
+            let message = format!("the sentinels do not name the master: {error}");
             return error.clone().reworded(message);
         }
         let why = failures.iter().find_map(|nothing| match nothing {

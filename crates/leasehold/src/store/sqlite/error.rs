@@ -54,8 +54,8 @@ impl Fault {
         matches!(self, Self::Sqlite(_)) && !self.is_busy() && !self.is_full()
     }
 
-    /// What the holder of a lease is told, if the fault means that the file knows its lease no more: the
-    /// other kernel has taken everybody for dead.
+    /// The error for the holder of a lease, if the fault means that the file has lost the lease: another
+    /// kernel has freed all locks, as it regarded all holders as dead.
     pub(super) fn lost(&self) -> Option<Error> {
         matches!(self, Self::OtherKernel).then(|| Error::new(ErrorKind::Lost, OTHER_KERNEL))
     }
@@ -104,8 +104,8 @@ impl From<Fault> for Error {
             Fault::Unreadable(what) => Self::new(
                 ErrorKind::Store,
                 format!(
-                    "its record is damaged ({what}); make sure that nobody holds it, then free it \
-                     by force"
+                    "its record is damaged ({what}); make sure that the lock is not held, then release \
+                     it by force"
                 ),
             ),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
@@ -114,7 +114,7 @@ impl From<Fault> for Error {
     }
 }
 
-/// A fault as SQLite would tell it.
+/// A fault as SQLite would report it.
 pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
     let error = ffi::Error {
         code,
@@ -147,7 +147,7 @@ fn tell(error: &rusqlite::Error) -> Error {
             | ErrorCode::DatabaseLocked
             | ErrorCode::FileLockingProtocolFailed,
         ) => {
-            let message = "another process keeps the file locked; look for one that is stopped, or that \
+            let message = "another process keeps the file locked; find one that is stopped, or that \
                            uses the file with another program";
             return Error::new(ErrorKind::Unreachable, message)
                 .with_retry(Retry::Refused { after: None });

@@ -188,8 +188,8 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
     lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&escaped))
 }
 
-/// Refuses a file on a network file system: another machine could write it too, and would take
-/// the locks of this one for dead.
+/// Refuses a file on a network file system: another machine could write it too, and would regard
+/// the holders of this one as dead.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {
         FileSystem::Network(name) => Err(wrong(format!(
@@ -247,7 +247,7 @@ const NETWORK: [(u64, &str); 12] = [
     (0x4750_4653, "GPFS"),
 ];
 
-/// File systems of which nobody can tell from outside where their files are.
+/// File systems that do not reveal where their files are.
 #[cfg(target_os = "linux")]
 const FOREIGN: [(u64, &str); 2] = [(0x6573_5546, "FUSE"), (0x0102_1997, "9p")];
 

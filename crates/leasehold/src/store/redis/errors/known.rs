@@ -1,16 +1,16 @@
-//! The one table of what a server's errors mean.
+//! The table of known errors of servers.
 
 use crate::error::Retry;
 use crate::{Error, ErrorKind};
 
-/// What is known of an error.
+/// The meaning of an error.
 pub(super) struct Known {
-    /// The code before the server's words. Empty: any.
+    /// The code at the start of the error. Empty: any.
     pub(super) code: &'static str,
-    /// What the words contain.
+    /// A part of the text. Empty: any.
     pub(super) words: &'static str,
     pub(super) kind: ErrorKind,
-    /// Whether the server ends it by itself, so that asking again later may help.
+    /// Whether the condition ends by itself, so that a later retry may help.
     pub(super) retry: Retry,
     pub(super) advice: &'static str,
 }
@@ -36,7 +36,7 @@ const fn known(
     }
 }
 
-/// A refusal that passes.
+/// An error whose condition ends by itself.
 const fn transient(code: &'static str, words: &'static str, advice: &'static str) -> Known {
     Known {
         retry: Retry::Refused { after: None },
@@ -55,10 +55,10 @@ pub(super) const NO_CHANNEL: &str =
 pub(super) const NO_COMMAND: &str = "the user may not run a command that locks need; allow it";
 pub(super) const CLUSTER: &str = "this is a node of a cluster; use redis+cluster:// with its host";
 
-/// What a script says of a master that is not armed.
+/// The error code of the scripts for a master that is not admitted.
 pub(super) const UNARMED: &str = "UNARMED";
 
-/// Errors that a server gives *before* it runs anything. The first that fits counts.
+/// Errors that a server returns *before* it applies anything. The first match counts.
 #[rustfmt::skip]
 const TABLE: &[Known] = &[
     known("NOAUTH", "", ErrorKind::Unauthorized, NO_PASSWORD),
@@ -71,7 +71,7 @@ const TABLE: &[Known] = &[
     known("", "no permissions to", ErrorKind::Unauthorized, NO_COMMAND),
     known("NOPERM", "", ErrorKind::Unauthorized, NO_COMMAND),
     known("DENIED", "", ErrorKind::Unauthorized,
-        "the server lets in nobody from other machines; set a password there, or its bind address"),
+        "the server accepts no clients from other machines; set a password there, or its bind address"),
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", UNARMED,
@@ -83,9 +83,9 @@ const TABLE: &[Known] = &[
     known("OOM", "", ErrorKind::Store,
         "the server has no memory left; raise its maxmemory or free some"),
     known("MISCONF", "", ErrorKind::Store,
-        "the server cannot save its data and refuses writes; look at its disk and its log"),
+        "the server cannot save its data and refuses writes; check its disk and its log"),
     transient("NOREPLICAS", "",
-        "the server has fewer replicas than its min-replicas-to-write asks for; fix them"),
+        "the server has fewer replicas than its min-replicas-to-write requires; fix them"),
     transient("MASTERDOWN", "",
         "this replica has lost its master; connect to the master"),
     transient("BUSY", "",
@@ -93,7 +93,7 @@ const TABLE: &[Known] = &[
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
     known("WRONGTYPE", "", ErrorKind::Store,
-        "the key holds something else than a lock; choose another namespace, or delete that key"),
+        "the key is not a lock; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),
     known("ASK", "", ErrorKind::Unsupported, CLUSTER),
     known("CROSSSLOT", "", ErrorKind::Unsupported, CLUSTER),
