@@ -10,7 +10,8 @@ use super::key::{Key, Shard};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A waiting lease of this client was granted the lock, or became the head of the queue.
+    /// A waiting lease of this client was granted the lock or became the head of the queue, or a lease that
+    /// holds it was revoked.
     Notice(Key, Notice),
     /// Another client changed or removed the record that this client has read last: a holder must check
     /// whether it still holds the lock. This is a hint and may be spurious.

@@ -120,7 +120,7 @@ impl Sentinels {
         if found(|nothing| matches!(nothing, QueryError::NoSuchMaster)).is_some() {
             let message = format!(
                 "the sentinels know no master of the name {:?}; \
-                 SENTINEL MASTERS lists those that they watch",
+                 SENTINEL MASTERS lists those that they monitor",
                 self.set.master
             );
             return Error::new(ErrorKind::InvalidConfig, message);
