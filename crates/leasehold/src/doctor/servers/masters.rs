@@ -40,7 +40,7 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
             .fix("name three or five masters"),
         _ => Finding::ok(
             CHECK,
-            format!("{count} nodes, {} may fail", (count - 1) / 2),
+            format!("{count} nodes, {} may be away", (count - 1) / 2),
         ),
     });
     findings

@@ -69,7 +69,7 @@ fn lags(replica: &Replica) -> Option<Finding> {
     let Replica { place, online, lag } = replica;
     let seen = match online {
         false => format!("the replica {place} is not synchronized yet"),
-        true if *lag >= LAG => format!("the last report of the replica {place} was {lag} s ago"),
+        true if *lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
         true => return None,
     };
     let finding = Finding::warning(CHECK, seen)

@@ -126,7 +126,7 @@ impl Sentinels {
             return Error::new(ErrorKind::InvalidConfig, message);
         }
         if found(|nothing| matches!(nothing, QueryError::NoSentinel)).is_some() {
-            let message = "these are Redis servers and not sentinels; name the sentinels, usually \
+            let message = "these are Redis servers and no sentinels; name the sentinels, usually \
                            at port 26379, or use redis://HOST:PORT";
             return Error::new(ErrorKind::InvalidConfig, message);
         }
