@@ -3,10 +3,10 @@
 use super::Finding;
 use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
-/// Free space below this is little for a file and its log.
+/// The free space in bytes below which a file and its log have too little.
 const ROOM_MIN: u64 = 64 * 1024 * 1024;
 
-/// The permission of all users to write.
+/// The permission bit that lets all users write.
 const OTHERS_WRITE: u32 = 0o002;
 
 pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
@@ -50,7 +50,7 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
         let seen = format!("{} MiB are free", free / (1024 * 1024));
         findings.push(match free < ROOM_MIN {
             true => Finding::warning("room", seen)
-                .because("on a full disk nobody is granted a lock")
+                .because("on a full disk no lock is granted")
                 .fix("make room, or choose another disk"),
             false => Finding::ok("room", seen),
         });
@@ -61,16 +61,19 @@ pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
 fn place(facts: &FileFacts) -> Finding {
     match facts.file_system {
         FileSystem::Network(name) => Finding::danger("place", format!("a network disk ({name})"))
-            .because("another machine could write the file, too: such a file is refused")
+            .because("another machine could write the file, too, so such a file is refused")
             .fix("choose a path on a local disk; for many machines use redis://HOST"),
-        FileSystem::Foreign(name) => {
-            Finding::note("place", format!("a file system by way of {name}"))
-                .because("if other machines can mount it, too, they exclude nobody here")
-                .fix("make sure that it is a disk of this machine")
-        }
+        FileSystem::Foreign(name) => Finding::note(
+            "place",
+            format!("a file system through {name}"),
+        )
+        .because(
+            "if other machines can mount it, too, their locks do not exclude those of this one",
+        )
+        .fix("make sure that it is a disk of this machine"),
         FileSystem::Memory => Finding::note("place", "in memory (tmpfs)")
-            .because("it is gone when the machine restarts; tokens go on by the clock")
-            .fix("choose a path on a disk, if tokens must grow whatever the clock does"),
+            .because("it is lost when the machine restarts; tokens then continue by the clock")
+            .fix("choose a path on a disk, if tokens must grow even if the clock is set back"),
         FileSystem::Local => Finding::ok("place", "a disk of this machine"),
     }
 }
@@ -88,7 +91,7 @@ fn rights(facts: &FileFacts) -> Finding {
     match facts.mode {
         Some(mode) if mode & OTHERS_WRITE != 0 => {
             Finding::warning("rights", format!("the file has mode {mode:03o}"))
-                .because("every user of this machine can take, free and destroy these locks")
+                .because("every user of this machine can acquire, release and destroy these locks")
                 .fix(format!("chmod o-w {path}"))
         }
         Some(mode) => Finding::ok("rights", format!("the file has mode {mode:03o}")),

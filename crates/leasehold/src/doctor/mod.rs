@@ -35,7 +35,7 @@ impl Report {
         all.max().unwrap_or(Severity::Ok)
     }
 
-    /// Judges the facts. `ttl` is that of the leases that will be kept there.
+    /// Checks the facts. `ttl` is that of the leases in the store.
     #[cfg_attr(
         not(feature = "redis"),
         expect(unused_variables, reason = "only servers have clocks of their own")
@@ -65,6 +65,6 @@ impl Report {
 
 fn memory_store() -> Finding {
     Finding::warning("store", "locks are in the memory of one client")
-        .because("no other process is kept out, and all locks end with this one")
-        .fix("for the processes of a machine sqlite:PATH, for many machines redis://HOST")
+        .because("other processes are not excluded, and all locks end with this process")
+        .fix("use sqlite:PATH for the processes of a machine, redis://HOST for many machines")
 }

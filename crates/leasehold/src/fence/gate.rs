@@ -7,12 +7,12 @@ use crate::Token;
 
 /// Admits a token unless a larger one was admitted before.
 ///
-/// It keeps the largest token in one atomic number: whoever asks never waits. It starts empty, and
-/// an empty gate admits everybody: after a restart, begin with the largest token that was written
-/// down with the data, see [`Gate::after`].
+/// It keeps the largest token in an atomic integer, so a check never blocks. An empty gate admits every
+/// token: after a restart, begin with the largest token that was stored with the data, see
+/// [`Gate::after`].
 ///
-/// Asking the gate and writing must be one step, or a holder that is paused between the two writes
-/// late all the same. Where a write is not atomic by itself, ask under the lock of the data:
+/// The check and the write must be one step, or a holder that is paused between them still writes
+/// late. Where a write is not atomic by itself, check under the lock of the data:
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -45,12 +45,12 @@ use crate::Token;
 /// ```
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// 0: nobody was admitted yet. No token is 0.
+    /// 0: no token was admitted yet. No token is 0.
     largest: AtomicU64,
 }
 
 impl Gate {
-    /// A gate that admits whoever comes first.
+    /// An empty gate: the first token is admitted.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// A gate as if this token had been admitted already.
+    /// A gate that has already admitted this token.
     #[must_use]
     pub const fn after(newest: Token) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Gate {
         }
     }
 
-    /// Admits a token that is not smaller than any it has admitted before, and remembers it.
+    /// Admits a token that is not smaller than any admitted before, and stores it.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Gate {
         }
     }
 
-    /// The largest token that was admitted: what to write down with the data.
+    /// The largest admitted token, to be stored with the data. `None`: the gate is empty.
     #[must_use]
     pub fn newest(&self) -> Option<Token> {
         Token::new(self.largest.load(Ordering::Acquire))
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(gate.admit(token(7)), Ok(()));
     }
 
-    /// What is written under the lock of the data never goes back, whoever comes when.
+    /// Tokens that are written under the lock of the data never decrease, in any order of the threads.
     #[test]
     fn what_is_admitted_by_many_threads_never_goes_back() {
         let (gate, written) = (Gate::new(), Mutex::new(Vec::new()));

@@ -1,17 +1,17 @@
 //! A fencing token in a request over HTTP.
 //!
-//! The token stands in the header [`NAME`], as a decimal number without sign or leading zero. Who
-//! holds the lock sends it with each request that changes something; what the request is about
-//! says which lock is meant. The service answers
+//! The header [`NAME`] contains the token as a decimal number without sign or leading zero. The holder of
+//! the lock sends it with each request that changes something; the resource of the request determines the
+//! lock. The service responds with
 //!
 //! | status | when |
 //! |---|---|
-//! | 428 Precondition Required | there is no token |
-//! | 400 Bad Request | it is no token, or there are several |
-//! | 412 Precondition Failed | it is stale; the newest token stands in the same header of the answer |
+//! | 428 Precondition Required | the token is missing |
+//! | 400 Bad Request | the token is invalid, or there are several |
+//! | 412 Precondition Failed | the token is stale; the response has the newest token in the same header |
 //!
-//! and whoever gets a 412 stops: its lock is lost, and sending the request again does not help. The
-//! example `fenced_http` is a layer for axum that does all of this.
+//! A client that receives a 412 must stop: its lock is lost, and a retry does not help. The example
+//! `fenced_http` is a layer for axum that does all of this.
 //!
 //! ```
 //! use leasehold::Token;
@@ -29,15 +29,15 @@ use std::fmt;
 
 use crate::Token;
 
-/// The name of the header, in lower case as HTTP/2 wants it. HTTP/1.1 does not tell cases apart.
+/// The name of the header, in lower case as HTTP/2 requires. HTTP/1.1 ignores case.
 pub const NAME: &str = "fencing-token";
 
 /// The longest value: the digits of [`Token::MAX`].
 const DIGITS_MAX: usize = 16;
 
-/// A value of the header that is no token.
+/// A value of the header that is not a token.
 ///
-/// It repeats nothing of the value, which may have come from anybody.
+/// It contains no part of the value, which is untrusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadToken;
@@ -60,12 +60,12 @@ pub fn format(token: Token) -> String {
     token.to_string()
 }
 
-/// The token in a value of the header. Blanks around it, as HTTP allows them, do not count.
+/// Parses a value of the header. Blanks around the token, which HTTP allows, are ignored.
 ///
 /// # Errors
 ///
-/// [`BadToken`] for everything that [`format()`] does not write: signs, leading zeros, other digits,
-/// lists, numbers that are no token.
+/// [`BadToken`] for every value that [`format()`] does not produce: signs, leading zeros, other digits,
+/// lists, numbers that are not tokens.
 pub fn parse(value: &[u8]) -> Result<Token, BadToken> {
     let digits = trim(value);
     let plain = (1..=DIGITS_MAX).contains(&digits.len())

@@ -1,21 +1,20 @@
-//! Checks for the protected side: what a lock guards can refuse a holder that is late.
+//! Checks of fencing tokens: a protected resource can refuse a holder that is late.
 //!
-//! No lock with an end can keep a holder from being paused just after it looked at the clock. What
-//! was on its way is written all the same, perhaps after the next holder's work. Every grant of a
-//! name has a larger [`Token`](crate::Token) than all grants before, so whatever is written to can
-//! refuse it: it remembers the largest token that it has seen, and refuses smaller ones *in the same
-//! step as the write*. A token is admitted as often as it comes, because one holder may write often.
+//! No lock that expires can prevent a pause of its holder just after a check of the clock. The delayed write
+//! still arrives, perhaps after the work of the next holder. Every grant of a name has a larger
+//! [`Token`](crate::Token) than all earlier grants, so the resource can refuse that write: it stores the
+//! largest token that it has received, and refuses smaller ones *in the same step as the write*. An equal
+//! token is admitted, because one holder may write often.
 //!
-//! | what is protected | check |
+//! | resource | check |
 //! |---|---|
-//! | memory of a process, or what one process alone writes to | [`Gate`] |
+//! | memory of a process, or data that only one process writes | [`Gate`] |
 //! | values in a Redis server | [`redis`] |
 //! | rows in SQLite or PostgreSQL | [`sql`] |
 //! | a service over HTTP | [`header`], and the example `fenced_http` |
 //!
-//! What remembers the largest token must live as long as what it protects: an empty check admits
-//! everybody. And all that is protected by one check must be guarded by one name, as tokens of two
-//! names say nothing about each other.
+//! The largest token must live as long as the resource: an empty check admits every token. One check must
+//! protect the resources of one name only, as tokens of different names cannot be compared.
 
 pub mod header;
 #[cfg(feature = "redis")]

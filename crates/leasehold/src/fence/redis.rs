@@ -1,6 +1,6 @@
 //! Values in a Redis server that a late holder cannot write.
 //!
-//! [`WRITE`] is a script that writes a value unless a later holder has written it before; any client
+//! [`WRITE`] is a script that writes a value unless a later holder has written it already; any client
 //! in any language can call it. [`write`](fn@write) calls it with the [`redis`] crate,
 //! over a single server, Sentinel or a cluster.
 //!
@@ -27,26 +27,26 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Script, Value}
 use super::Stale;
 use crate::Token;
 
-/// The script. Its head says what it takes and answers.
+/// The script. The comment at its top describes its arguments and replies.
 pub const WRITE: &str = include_str!("write.lua");
 
-/// What the key of a fence ends with.
+/// The suffix of the key of a fence.
 const SUFFIX: &str = ":fence";
 
-/// Writes a value unless a later holder has written it before. The largest token stands beside it,
+/// Writes a value unless a later holder has written it already. The largest token is stored beside it,
 /// under [`fence_key`].
 ///
-/// The outer result is the server's, the inner one that of the check. After an error of the outer
-/// one it is not known whether the value was written; writing again with the same token is safe.
+/// The outer result is that of the server, the inner one that of the check. After an outer error, the
+/// value may have been written; a retry with the same token is safe.
 ///
 /// # Errors
 ///
-/// Those of the connection and of the server. If the key has no [`fence_key`], a client error, and
+/// The errors of the connection and of the server. A key without a [`fence_key`] is a client error, and
 /// nothing is sent.
 ///
 /// # Cancel safety
 ///
-/// Dropped, the value may be written, or may yet be.
+/// If the future is dropped, the value may have been written, or may still be.
 pub async fn write(
     connection: &mut impl ConnectionLike,
     key: &str,
@@ -54,14 +54,14 @@ pub async fn write(
     value: &[u8],
 ) -> RedisResult<Result<(), Stale>> {
     let fence = fence_key(key).ok_or_else(|| {
-        let message = "the key has braces that leave no key for a fence in its slot of a cluster";
+        let message = "the braces in the key leave no fence key in the same slot of a cluster";
         RedisError::from((RedisErrorKind::InvalidClientConfig, message))
     })?;
     let script = Script::new(WRITE);
     let mut call = script.key(key);
     call.key(fence).arg(token.get()).arg(value);
     let strange = || {
-        let message = "the script of the fence answered with something that it does not answer";
+        let message = "the reply of the fence script is invalid";
         RedisError::from((RedisErrorKind::UnexpectedReturnType, message))
     };
     match call.invoke_async(connection).await? {
@@ -80,8 +80,7 @@ pub async fn write(
 /// The key of the fence of a key, in the same slot of a cluster: `{KEY}:fence`, or `KEY:fence` if
 /// the key has a hash tag of its own.
 ///
-/// `None` for the few keys that have no other in their slot which could be made out of them, such as
-/// `a}b` and `{}a`.
+/// `None` for the few keys from which no other key in their slot can be derived, such as `a}b` and `{}a`.
 #[must_use]
 pub fn fence_key(key: &str) -> Option<String> {
     let (_, rest) = key.split_once('{').unwrap_or_default();

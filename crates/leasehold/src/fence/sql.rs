@@ -1,15 +1,15 @@
 //! Rows of a database that a late holder cannot write.
 //!
-//! Two ways, in the words of SQLite and PostgreSQL. Both say by the *number of rows* whether the
-//! holder was in time: one, or none.
+//! There are two checks, in the dialects of SQLite and PostgreSQL. The *number of changed rows* is their
+//! result: one if the holder is in time, none if it is late.
 //!
-//! * **A column of the row**, [`Dialect::update`]: for a statement that changes one row. It is check
-//!   and write in one.
+//! * **A column of the row**, [`Dialect::update`]: for a statement that changes one row. It checks and
+//!   writes in one step.
 //! * **A row for each name**, [`Dialect::admit`]: for everything else. It is the *first* statement of
-//!   the transaction; if it changes no row, roll back and stop. It also keeps two holders from going
-//!   on at the same time, as the second waits for the first to commit.
+//!   the transaction; if it changes no row, roll back and stop. Transactions of two holders also cannot
+//!   overlap, as the second waits for the first to commit.
 //!
-//! Whoever decides by something that it reads admits its token first and reads then. In SQLite such a
+//! A transaction whose writes depend on its reads must admit its token before it reads. In SQLite such a
 //! transaction begins with `BEGIN IMMEDIATE`.
 //!
 //! ```
@@ -37,22 +37,22 @@
 
 use std::fmt::Write as _;
 
-/// The column of a row that holds the largest token which has written it.
+/// The column with the largest token that has written the row.
 pub const COLUMN: &str = "fence";
 
-/// How a database writes its parameters. A token is an [`i64`] there: `i64::from(token)`.
+/// The SQL dialect of a database. Bind a token as an [`i64`]: `i64::from(token)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
     /// SQLite since 3.24.
     Sqlite,
-    /// PostgreSQL since 9.5. The statements hold in every isolation level; above the default one a
-    /// late statement may also end with a serialization failure (40001), to be tried again.
+    /// PostgreSQL since 9.5. The statements are correct in every isolation level; above the default level a
+    /// late statement may also fail with a serialization failure (40001) and is to be retried.
     Postgres,
 }
 
 impl Dialect {
-    /// Gives the rows of a table the column [`COLUMN`]. Every holder may write a row that nobody has
+    /// The statement that adds the column [`COLUMN`] to a table. Every holder may write a row that was not
     /// written since.
     #[must_use]
     pub fn add_column(self, table: &str) -> String {
@@ -60,10 +60,10 @@ impl Dialect {
         format!("ALTER TABLE {table} ADD COLUMN {fence} BIGINT NOT NULL DEFAULT 0")
     }
 
-    /// Changes columns of one row unless a later holder has changed it before. Parameters: the
-    /// token, the `key`, then the values of the columns in their order.
+    /// The statement that changes columns of one row unless a later holder has changed it already.
+    /// Parameters: the token, the `key`, then the values of the columns in their order.
     ///
-    /// It changes no row also if there is no such row; where that can be, look for it.
+    /// It also changes no row if the row does not exist; where that is possible, check it separately.
     #[must_use]
     pub fn update(self, table: &str, columns: &[&str], key: &str) -> String {
         let (token, by) = (self.parameter(1), self.parameter(2));
@@ -80,14 +80,15 @@ impl Dialect {
         sql
     }
 
-    /// Makes the table with a row for each name, unless it is there.
+    /// The statement that creates the table with a row for each name, if it does not exist.
     #[must_use]
     pub const fn create_fences(self) -> &'static str {
         "CREATE TABLE IF NOT EXISTS fences (name TEXT PRIMARY KEY, token BIGINT NOT NULL)"
     }
 
-    /// Admits the holder of a name and keeps earlier ones out: one row is changed if it is in time,
-    /// none if it is late. Parameters: the name, the token. The first statement of a transaction.
+    /// The statement that admits the holder of a name and excludes earlier ones: it changes one row if the
+    /// holder is in time, none if it is late. Parameters: the name, the token. It must be the first
+    /// statement of a transaction.
     #[must_use]
     pub const fn admit(self) -> &'static str {
         match self {
@@ -112,7 +113,7 @@ impl Dialect {
     }
 }
 
-/// An identifier as both databases take it, whatever is in it.
+/// A quoted identifier, valid in both databases for any text.
 fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }

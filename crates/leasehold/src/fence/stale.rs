@@ -1,19 +1,19 @@
-//! That a token is too old.
+//! The error of a token that is too old.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use crate::{Error, ErrorKind, Token};
 
-/// A later holder was there: nothing was written, and whoever came with this token must stop.
+/// A later holder has used the resource: nothing was written, and the holder of this token must stop.
 ///
-/// It becomes an [`Error`] of the kind [`ErrorKind::Lost`] by `?`.
+/// `?` converts it into an [`Error`] of the kind [`ErrorKind::Lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
-    /// The token that was refused.
+    /// The refused token.
     pub token: Token,
-    /// The largest one that was admitted before.
+    /// The largest token admitted before.
     pub newest: Token,
 }
 

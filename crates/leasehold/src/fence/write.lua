@@ -1,11 +1,11 @@
--- Writes a value unless a later holder has written it before. For all Redis servers since 2.6.
+-- Writes a value unless a later holder has written it already. For Redis 2.6 or later.
 --
 -- KEYS[1]  the value, a string
--- KEYS[2]  its fence, the largest token that has written it, in decimal
+-- KEYS[2]  its fence: the largest token that has written it, in decimal
 -- ARGV[1]  the fencing token, in decimal
 -- ARGV[2]  the new value
 --
--- Answers 1 if the value was written, else the fence as a string: the caller is late and must stop.
+-- Returns 1 if the value was written, else the fence as a string: the caller is late and must stop.
 -- Both keys must be in one slot of a cluster. The fence must live as long as the value: it has no
 -- ttl, and must not be evicted.
 
@@ -21,7 +21,7 @@ if newest then
     return newest
   end
 end
--- The fence first: were the server to stop between the two, a late holder is refused all the same.
+-- The fence first: if the server stops between the two writes, a late holder is still refused.
 redis.call('SET', KEYS[2], ARGV[1])
 redis.call('SET', KEYS[1], ARGV[2])
 return 1

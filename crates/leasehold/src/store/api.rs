@@ -48,7 +48,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         Shard(0)
     }
 
-    /// What may remain of a lease whose acquisition was answered and is not repeated.
+    /// What may remain of a lease whose acquisition was answered without a grant and is not repeated.
     fn leftover(&self, lease: LeaseId) -> Leftover {
         let _ = lease;
         Leftover::Unknown
@@ -77,7 +77,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
         Box::pin(async move { supported })
     }
 
-    /// The current holder of a lock.
+    /// The current holder of a lock. `None`: it is free.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'st
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// How a refused client learns that it should try again. This may change at run time.
+    /// How a refused client is notified that it should try again. This may change at run time.
     pub wakeup: WakeupMode,
     /// Whether an acquisition may be repeated under its lease id after a refusal or without a reply. If
     /// not, each attempt needs a new id, and the old one must be released.
@@ -180,7 +180,7 @@ impl Request {
     }
 }
 
-/// The result of a request. There is no fourth case, so callers match it exhaustively.
+/// The result of a request. Exhaustive, as a fourth case is impossible.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The request was applied.

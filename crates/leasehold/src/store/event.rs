@@ -10,7 +10,8 @@ use super::key::{Key, Shard};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A waiting lease of this client was granted the lock, or became the head of the queue.
+    /// A waiting lease of this client was granted the lock or became the head of the queue, or a lease that
+    /// holds it was revoked.
     Notice(Key, Notice),
     /// Another client changed or removed the record that this client has read last: a holder must check
     /// whether it still holds the lock. This is a hint and may be spurious.
@@ -42,13 +43,13 @@ pub trait Listener: fmt::Debug + Send + Sync {
     fn notify(&self, event: Event);
 }
 
-/// How a refused client learns that it should try again.
+/// How a refused client is notified that it should try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeupMode {
     /// The store keeps a queue, grants the lock to its head and notifies it: [`Event::Notice`].
     Grants,
-    /// There is no queue, but refused clients are notified of each change: [`Event::Changed`].
+    /// The store keeps no queue, but notifies refused clients of each change: [`Event::Changed`].
     Changes,
     /// Not at all: a waiter polls.
     Nothing,

@@ -145,7 +145,7 @@ impl Tables {
     /// Removes free records and expired clients, whenever the table has doubled since the last time.
     ///
     /// A free record is kept as long as its counter is ahead of the clock. The clock of this store is never set
-    /// back, so after that a new record would give out the same tokens.
+    /// back, so after that a new record would issue the same tokens.
     fn collect_garbage(&mut self, now: StoreTime) {
         if self.records.len() < self.gc_at.max(GC_MIN) {
             return;

@@ -74,7 +74,7 @@ pub fn redacted_url(url: &str) -> Result<String> {
     }
 }
 
-/// Collects the facts that [`doctor`](crate::doctor) judges. Changes nothing in the store.
+/// Collects the facts that [`doctor`](crate::doctor) checks. Changes nothing in the store.
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "only servers have keyspaces to inspect")

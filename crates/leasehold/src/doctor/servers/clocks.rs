@@ -9,16 +9,16 @@ use crate::store::diagnose::{ClockFacts, NodeFacts};
 
 pub(super) const CHECK: &str = "clock";
 
-/// A clock that is so far off is not kept by anybody.
+/// The offset from which a clock is certainly not synchronized.
 const FAR: Duration = Duration::from_secs(60);
 
-/// What is worth a word.
+/// The offset that is worth a note.
 const SOME: Duration = Duration::from_secs(1);
 
 const KEEP: &str = "keep the clocks of all machines by NTP, slewed and never stepped (chrony: no makestep \
                     after the start)";
 
-/// Against ours. No rule depends on it: only rates count. But a clock that is off will be set.
+/// The offset from our clock. No rule depends on it, only on rates, but a clock with an offset will be set.
 pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
     let clock = node.clock?;
     let off = certainly(clock.ahead, clock.error);
@@ -29,15 +29,15 @@ pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
              are held",
         )
     } else if off >= SOME {
-        Finding::note(CHECK, seen).because("since when a lock is held is shown wrongly by as much")
+        Finding::note(CHECK, seen).because("the displayed age of a lock is wrong by as much")
     } else {
         return Some(Finding::ok(CHECK, seen));
     };
     Some(finding.fix(KEEP))
 }
 
-/// Of the nodes against each other: a lease is counted by another clock after a failover, and by
-/// several at once over many masters.
+/// The offsets of the nodes from each other: after a failover a lease is measured by another clock, and with
+/// many masters by several at once.
 pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
     let clocks = nodes.iter().filter_map(|node| Some((node, node.clock?)));
     let first = clocks.clone().min_by_key(|(_, clock)| clock.ahead)?;
@@ -71,7 +71,7 @@ pub(super) fn between(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
     Some(finding.because(because).fix(KEEP))
 }
 
-/// How far a clock is off at least.
+/// The minimum offset of a clock, given the error of its measurement.
 fn certainly(micros: i64, error: i64) -> Duration {
     let least = micros.unsigned_abs().saturating_sub(error.unsigned_abs());
     Duration::from_micros(least)

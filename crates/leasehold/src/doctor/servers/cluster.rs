@@ -1,4 +1,4 @@
-//! A cluster: whether all slots are served, and go on to be.
+//! Checks that a cluster serves all slots, and will continue to.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
         Fact::Known(facts) => facts,
         Fact::Unavailable(words) if words.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
-                .because("no lock can be taken there by this URL")
+                .because("no lock can be acquired by this URL")
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
@@ -27,7 +27,7 @@ pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
             let seen = format!("the nodes do not show their cluster: {words}");
             let finding = Finding::note(CHECK, seen)
                 .because(
-                    "slots, replicas and the nodes that the URL does not name were not looked at",
+                    "slots, replicas and the nodes that the URL does not name were not checked",
                 )
                 .fix("run doctor as a user with +cluster|info +cluster|nodes");
             return vec![finding];
@@ -45,7 +45,7 @@ pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
     {
         findings.push(
             Finding::note(CHECK, "cluster-require-full-coverage yes")
-                .because("when one shard is lost, all locks are, not only those in it")
+                .because("when one shard fails, the locks of all shards are lost, not only its own")
                 .fix("CONFIG SET cluster-require-full-coverage no at each node, and in redis.conf"),
         );
     }
@@ -60,14 +60,16 @@ fn covered(info: &Fields) -> Finding {
         return Finding::ok(CHECK, seen);
     }
     Finding::danger(CHECK, seen)
-        .because("locks whose slot nobody serves cannot be taken, renewed or released")
+        .because("locks in a slot without a node cannot be acquired, renewed or released")
         .fix("redis-cli --cluster fix HOST:PORT, or bring the lost nodes back")
 }
 
 fn failing(member: &ClusterMember) -> Option<Finding> {
     let failed = member.is("fail") || member.is("fail?");
-    let mut finding = Finding::warning(CHECK, "the others take it for dead")
-        .because("it takes no part until it is back; one more may be too many")
+    let mut finding = Finding::warning(CHECK, "the other nodes regard it as failed")
+        .because(
+            "it does not take part until it is back; the cluster may not survive one more failure",
+        )
         .fix("bring it back, or CLUSTER FORGET it");
     finding.node = Some(member.name());
     failed.then_some(finding)
@@ -82,7 +84,7 @@ fn masters(members: &[ClusterMember]) -> Vec<Finding> {
     if owners.len() < LEAST {
         findings.push(
             Finding::warning(CHECK, format!("{} masters have slots", owners.len()))
-                .because("without most masters there is no failover")
+                .because("a failover needs a majority of at least three masters")
                 .fix("spread the slots over three masters or more"),
         );
     }
@@ -99,7 +101,7 @@ fn masters(members: &[ClusterMember]) -> Vec<Finding> {
         .collect();
     if !alone.is_empty() {
         let mut finding = Finding::warning(CHECK, "no replica follows this master")
-            .because("if it dies, its locks are lost to their holders, and can be had by nobody")
+            .because("if it dies, its locks are lost, and no client can acquire them")
             .fix("let a replica follow it: CLUSTER REPLICATE ID");
         finding.node = Some(alone.join(", "));
         findings.push(finding);

@@ -1,4 +1,4 @@
-//! Which server it is: its version, its mode and its role.
+//! The version, the mode and the role of a server.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
         Fact::Unavailable(words) => {
             let seen = format!("the server does not show its state: {words}");
             let finding = Finding::note("version", seen)
-                .because("version, memory, persistence and replicas could not be looked at")
+                .because("version, memory, persistence and replicas could not be checked")
                 .fix("run doctor as a user with +info");
             return vec![finding];
         }
@@ -25,7 +25,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
     vec![version(info)]
 }
 
-/// That nodes have different versions.
+/// The finding that nodes have different versions.
 pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
     let known = nodes.iter().filter_map(|node| node.info.known());
     let versions: BTreeSet<String> = known.map(name).collect();
@@ -35,7 +35,7 @@ pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
     let versions: Vec<_> = versions.into_iter().collect();
     let seen = format!("the nodes differ: {}", versions.join(", "));
     let finding = Finding::warning("version", seen)
-        .because("what one of them can do another may not")
+        .because("a feature of one node may be missing in another")
         .fix("bring all nodes to one version");
     Some(finding)
 }
@@ -61,7 +61,7 @@ fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
         _ => return None,
     };
     let finding = Finding::danger("mode", is)
-        .because("no lock can be taken there by this URL")
+        .because("no lock can be acquired by this URL")
         .fix(format!("name the store {scheme}"));
     Some(finding)
 }
@@ -74,14 +74,14 @@ fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
             _ => String::new(),
         };
         let finding = Finding::danger("role", format!("this is a read-only replica{master}"))
-            .because("no lock can be taken there")
+            .because("no lock can be acquired there")
             .fix("name its master in the store URL, or the sentinels that know it");
         return Some(finding);
     }
     if info.is("loading", "1") {
         let finding = Finding::danger("role", "the server is still loading its data")
-            .because("nobody is answered until it is done")
-            .fix("wait, then look again");
+            .because("it answers no client until it is done")
+            .fix("wait, then run doctor again");
         return Some(finding);
     }
     None
@@ -92,13 +92,13 @@ fn version(info: &Fields) -> Finding {
     match number(info) {
         Some(version) if version < QUEUE_SINCE => Finding::warning("version", seen)
             .because(
-                "it has no queues: waiters ask again after pauses, and who asks at the right \
-                 moment is served first",
+                "it has no queues: waiters retry at intervals, and the first retry after a release \
+                 wins",
             )
             .fix("upgrade to Redis 7 or later"),
         Some(_) => Finding::ok("version", seen),
         None => Finding::note("version", seen)
-            .because("what it can do is only known by trying")
+            .because("its features cannot be known in advance")
             .fix("use Redis 7 or later"),
     }
 }
@@ -111,7 +111,7 @@ fn name(info: &Fields) -> String {
     }
 }
 
-/// The version of Redis, or the one to which another server says it is equal.
+/// The version of Redis, or the one with which another server claims to be compatible.
 pub(super) fn number(info: &Fields) -> Option<[u64; 3]> {
     let mut parts = info.get("redis_version")?.split('.');
     let mut part = || parts.next()?.parse().ok();

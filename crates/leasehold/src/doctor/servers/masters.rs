@@ -1,14 +1,14 @@
-//! Many masters, each by itself.
+//! Checks of many independent masters.
 
 use super::Finding;
 use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "masters";
 
-/// A majority of fewer has no node to spare.
+/// With fewer masters, the majority is all of them.
 const LEAST: usize = 3;
 
-/// `silent` is how many more there are, which do not answer.
+/// `silent` is the number of further masters that do not answer.
 pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let count = nodes.len() + silent;
@@ -29,14 +29,14 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     findings.push(match count {
         _ if nodes.len() <= count / 2 => {
             Finding::danger(CHECK, format!("{} of {count} nodes answer", nodes.len()))
-                .because("that is no majority: no lock can be taken or renewed")
+                .because("that is not a majority: no lock can be acquired or renewed")
                 .fix("bring the others back")
         }
         _ if count < LEAST => Finding::danger(CHECK, format!("{count} nodes"))
-            .because("there is no majority that could do without one")
+            .because("no majority remains when one of them fails")
             .fix("name three or five masters"),
         _ if count.is_multiple_of(2) => Finding::note(CHECK, format!("{count} nodes"))
-            .because("an even number survives no more than one less")
+            .because("an even number tolerates no more failures than one master fewer")
             .fix("name three or five masters"),
         _ => Finding::ok(
             CHECK,

@@ -1,9 +1,9 @@
-//! Eviction and the bound of memory.
+//! Checks of eviction and the memory limit.
 
 use super::Finding;
 use crate::store::diagnose::NodeFacts;
 
-/// From how many percent of its memory on a server is nearly full.
+/// The percentage of its memory limit from which a server is nearly full.
 const NEARLY_FULL: u64 = 90;
 
 const FIX: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
@@ -13,7 +13,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let Some(info) = node.info.known() else {
         return findings;
     };
-    // Both stand in INFO, too, which more users may read.
+    // INFO has both, too, and more users may read it.
     let either = |setting: &str, field: &str| {
         let config = node.config.known().and_then(|config| config.get(setting));
         config.or_else(|| info.get(field))
@@ -24,7 +24,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     match (policy, limit) {
         (Some("noeviction"), _) => findings.push(Finding::ok("eviction", "noeviction")),
         (Some(policy), Some(0)) => findings.push(
-            Finding::note("eviction", format!("{policy}, without a limit of memory"))
+            Finding::note("eviction", format!("{policy}, without a memory limit"))
                 .because("as soon as maxmemory is set, locks may be evicted")
                 .fix(FIX),
         ),
@@ -53,7 +53,7 @@ fn full(used: Option<u64>, limit: Option<u64>) -> Option<Finding> {
         return Some(Finding::ok("memory", seen));
     }
     let finding = Finding::warning("memory", seen)
-        .because("when it is full nobody is granted a lock; renewals and releases go on")
+        .because("when it is full, no lock is granted; renewals and releases still work")
         .fix("raise maxmemory, or give the locks a server of their own");
     Some(finding)
 }

@@ -24,7 +24,7 @@ use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
 /// The duration of a failover without its detection: measured, and rounded up.
 const FAILOVER: Duration = Duration::from_secs(2);
 
-/// Judges servers that keep leases of this ttl.
+/// Checks servers that keep leases of this ttl.
 pub(super) fn check(servers: &ServerFacts, ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &servers.topology {
@@ -51,7 +51,7 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
     let mut findings = identity::check(node, &servers.topology);
     let lost = |finding: &Finding| finding.severity == Severity::Danger;
     if findings.iter().any(lost) {
-        // The other checks make no sense for a server that cannot keep locks.
+        // The other checks are meaningless for a server that cannot keep locks.
         return findings;
     }
     findings.extend(memory::check(node));
@@ -65,8 +65,8 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
 }
 
 fn silent(name: &str, why: &str) -> Finding {
-    let mut finding = Finding::warning("node", format!("it could not be looked at: {why}"))
-        .because("what it may lose is not known, and it takes part in nothing")
+    let mut finding = Finding::warning("node", format!("it could not be checked: {why}"))
+        .because("its risks are unknown, and it does not take part")
         .fix("bring it back, or take it out of the deployment");
     finding.node = Some(name.to_owned());
     finding

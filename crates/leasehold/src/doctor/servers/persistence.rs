@@ -1,4 +1,4 @@
-//! What a server remembers when it comes back.
+//! Checks of the data that survives a restart of a server.
 
 use super::{Finding, identity};
 use crate::store::diagnose::{Fact, Fields, NodeFacts};
@@ -8,7 +8,7 @@ const CHECK: &str = "persistence";
 const ALWAYS: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, and both in redis.conf; \
                       it costs about half a millisecond a write";
 
-/// The first version with a command that is said to wait for the disk.
+/// The first version with `WAITAOF`, which claims to wait for the disk.
 const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
@@ -26,14 +26,14 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
                 CHECK,
                 format!("the server does not show its settings: {words}"),
             )
-            .because("what it remembers after a crash could not be looked at")
+            .because("the data that survives a crash could not be checked")
             .fix("run doctor as a user with +config|get"),
         ),
     }
     findings
 }
 
-/// That it cannot write what it should.
+/// The finding that the server cannot write its data.
 fn faults(info: &Fields) -> Option<Finding> {
     let failed = [
         "aof_last_write_status",
@@ -42,8 +42,8 @@ fn faults(info: &Fields) -> Option<Finding> {
     ];
     let failed = failed.iter().find(|name| info.is(name, "err"))?;
     let finding = Finding::danger(CHECK, format!("{failed} is err"))
-        .because("the server cannot write its data; it may refuse every change, also releases")
-        .fix("look at its log and its disk");
+        .because("the server cannot write its data; it may refuse every change, even releases")
+        .fix("check its log and its disk");
     Some(finding)
 }
 
@@ -54,15 +54,15 @@ fn kept(config: &Fields, info: Option<&Fields>) -> Finding {
         (true, "always") => Finding::ok(CHECK, "appendonly yes, appendfsync always"),
         (true, "everysec") => Finding::warning(CHECK, "appendonly yes, appendfsync everysec")
             .because(
-                "a crash forgets what was acknowledged in the last second, or longer if the disk \
-                 is slow: locks that are held are free, and released ones held",
+                "a crash forgets the changes of the last second, or of longer if the disk is slow: \
+                 held locks are free, and released ones held",
             )
             .fix(format!("{ALWAYS}{}", waitaof(info))),
         (true, fsync) => Finding::danger(CHECK, format!("appendonly yes, appendfsync {fsync}"))
             .because("a power failure forgets half a minute of grants and renewals")
             .fix(ALWAYS),
         (false, _) if saves => Finding::danger(CHECK, "snapshots only, appendonly no")
-            .because("a crash forgets every lock that was taken since the last snapshot")
+            .because("a crash forgets every lock that was acquired since the last snapshot")
             .fix(ALWAYS),
         (false, _) => Finding::danger(CHECK, "none: appendonly no, no snapshots")
             .because("when the server is restarted, every lock is free at once")
@@ -70,14 +70,16 @@ fn kept(config: &Fields, info: Option<&Fields>) -> Finding {
     }
 }
 
-/// That there is no other way to the disk.
+/// The hint that `WAITAOF` is not an alternative, for servers that have it.
 fn waitaof(info: Option<&Fields>) -> &'static str {
     let since = |info: &&Fields| {
         info.get("valkey_version").is_some()
             || identity::number(info).is_some_and(|version| version >= WAITAOF_SINCE)
     };
     match info.filter(since) {
-        Some(_) => ". WAITAOF is no way around it: some servers confirm what they did not sync",
+        Some(_) => {
+            ". WAITAOF is not an alternative: some servers confirm writes that they did not sync"
+        }
         None => "",
     }
 }
@@ -91,7 +93,7 @@ fn details(config: &Fields) -> Vec<Finding> {
         findings.push(
             Finding::warning(CHECK, "no-appendfsync-on-rewrite yes")
                 .because(
-                    "while the log is rewritten, nothing is synced: a power failure forgets it",
+                    "nothing is synced while the log is rewritten: a power failure forgets those changes",
                 )
                 .fix("CONFIG SET no-appendfsync-on-rewrite no, and the same in redis.conf"),
         );
@@ -99,8 +101,8 @@ fn details(config: &Fields) -> Vec<Finding> {
     if config.is("aof-load-truncated", "yes") {
         findings.push(
             Finding::note(CHECK, "aof-load-truncated yes")
-                .because("if the end of its log is cut off, the server starts without it and says so only in its log")
-                .fix("aof-load-truncated no, if somebody is there to run redis-check-aof then"),
+                .because("if the end of its AOF is truncated, the server starts without it and only logs a warning")
+                .fix("aof-load-truncated no, if an operator can run redis-check-aof then"),
         );
     }
     findings

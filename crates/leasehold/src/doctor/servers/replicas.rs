@@ -1,14 +1,14 @@
-//! The replicas of a master.
+//! Checks of the replicas of a master.
 
 use super::Finding;
 use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "replicas";
 
-/// From how many seconds on a replica lags.
+/// The seconds from which a replica lags.
 const LAG: u64 = 2;
 
-/// A replica, as its master sees it.
+/// A replica, as its master reports it.
 #[derive(Debug, PartialEq, Eq)]
 struct Replica {
     place: String,
@@ -29,7 +29,9 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
         let good = good.unwrap_or(0);
         let seen = format!("min-replicas-to-write is {wanted}, and {good} replicas are good");
         let finding = Finding::danger(CHECK, seen)
-            .because("the server refuses every change: no lock can be taken, renewed or released")
+            .because(
+                "the server refuses every change: no lock can be acquired, renewed or released",
+            )
             .fix("bring the replicas back, or lower min-replicas-to-write");
         return vec![finding];
     }
@@ -46,19 +48,19 @@ fn promoted(count: usize, wanted: u64) -> Finding {
     let seen = format!("{count} replicas, min-replicas-to-write {wanted}");
     let fix = match wanted {
         0 => {
-            "take locks only if replicas have acknowledged them (durability, which needs the right \
-             +wait), and bound what a master that is cut off may still grant: CONFIG SET min-replicas-to-write 1, \
+            "acquire locks only if replicas acknowledge them (durability, which needs the right \
+             +wait), and limit the grants of a master that is cut off: CONFIG SET min-replicas-to-write 1, \
              CONFIG SET min-replicas-max-lag 2; check fencing tokens"
         }
         _ => {
-            "take locks only if replicas have acknowledged them (durability, which needs the right \
+            "acquire locks only if replicas acknowledge them (durability, which needs the right \
              +wait); check fencing tokens"
         }
     };
     Finding::warning(CHECK, seen)
         .because(
-            "replication is asynchronous: one that is promoted may not know of locks that are held, \
-             and a master that is cut off goes on granting until it is demoted",
+            "replication is asynchronous: a promoted replica may lack locks that are held, and a \
+             master that is cut off continues to grant until it is demoted",
         )
         .fix(fix)
 }
@@ -66,13 +68,13 @@ fn promoted(count: usize, wanted: u64) -> Finding {
 fn lags(replica: &Replica) -> Option<Finding> {
     let Replica { place, online, lag } = replica;
     let seen = match online {
-        false => format!("the replica {place} is not in step yet"),
+        false => format!("the replica {place} is not synchronized yet"),
         true if *lag >= LAG => format!("the replica {place} was last heard of {lag} s ago"),
         true => return None,
     };
     let finding = Finding::warning(CHECK, seen)
-        .because("if it is promoted, it lacks all that it has not received")
-        .fix("look at its log and its network");
+        .because("if it is promoted, it lacks the changes that it has not received")
+        .fix("check its log and its network");
     Some(finding)
 }
 

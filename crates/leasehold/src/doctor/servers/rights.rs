@@ -5,13 +5,13 @@ use crate::store::diagnose::{MissingRight, NodeFacts, Purpose, Topology};
 
 pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // A replica refuses to write because it is one.
+    // A replica refuses writes in any case.
     let blocked = node.rights.blocked.as_ref().filter(|_| !node.is_replica());
     if let Some(words) = blocked {
         findings.push(
             Finding::danger("writes", format!("the server refuses to write: {words}"))
-                .because("no lock can be taken")
-                .fix("do what the server says"),
+                .because("no lock can be acquired")
+                .fix("remove the reason that the server names"),
         );
     }
     let user = node.rights.user.as_deref().unwrap_or("default");
@@ -21,7 +21,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
     if node.rights.missing.is_empty() {
         findings.push(Finding::ok(
             "rights",
-            format!("user {user} may do all that locks need"),
+            format!("user {user} has all permissions that locks need"),
         ));
     }
     findings.push(match node.protocol {
@@ -39,7 +39,7 @@ pub(super) fn check(node: &NodeFacts, topology: &Topology, acl: &str) -> Vec<Fin
 /// Rules without which a user cannot be notified, and is granted no lock where there is a queue.
 const NOTIFICATIONS: [&str; 4] = ["&", "+subscribe", "+publish", "+lpos"];
 
-/// That rights are lacking that are needed for the same.
+/// The finding for missing permissions with the same purpose.
 fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str) -> Finding {
     let rules: Vec<_> = missing.iter().map(|lack| whole(&lack.rule, acl)).collect();
     let rules = rules.join(" ");
@@ -51,12 +51,12 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
     let finding = match purpose {
         Purpose::Lock => Finding::danger("rights", seen).because("it is granted no lock"),
         Purpose::Wait if is_denied => Finding::danger("rights", seen).because(
-            "it is granted no lock: it would wait behind all others, and its releases would notify nobody",
+            "it is granted no lock: it would wait behind all others, and its releases would notify no waiter",
         ),
         Purpose::Wait => Finding::warning("rights", seen)
-            .because("it cannot wait in the queue, and its releases pass over those who do"),
+            .because("it cannot wait in the queue, and its releases do not grant the lock to waiters"),
         Purpose::Renew => {
-            Finding::note("rights", seen).because("its renewals cost the server more than need be")
+            Finding::note("rights", seen).because("its renewals cost the server more than necessary")
         }
         Purpose::Losses => Finding::note("rights", seen)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
@@ -68,7 +68,7 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
     finding.fix(format!("ACL SETUSER {user} {rules}"))
 }
 
-/// A rule about keys or channels with the pattern that the line for a user has.
+/// The rule, and for keys and channels with the pattern of `acl`.
 fn whole<'a>(rule: &'a str, acl: &'a str) -> &'a str {
     let pattern = |mark: char| acl.split(' ').find(|word| word.starts_with(mark));
     match rule {

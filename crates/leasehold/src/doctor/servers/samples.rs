@@ -1,4 +1,4 @@
-//! Facts as they were recorded of a real server, Redis 7.0.15.
+//! Facts recorded from a real server, Redis 7.0.15.
 
 pub(super) use crate::doctor::finding::worst;
 use crate::store::diagnose::{ClockFacts, Fact, Fields, NodeFacts, Rights};
@@ -34,12 +34,12 @@ const CONFIG: [(&str, &str); 9] = [
     ("min-replicas-max-lag", "10"),
 ];
 
-/// A server with which nothing is wrong.
+/// A server without problems.
 pub(super) fn healthy() -> NodeFacts {
     node_with(&[], &[])
 }
 
-/// The same with other fields and settings.
+/// A healthy server with other fields and settings.
 pub(super) fn node_with(info: &[(&str, &str)], config: &[(&str, &str)]) -> NodeFacts {
     let fields = |base: &[(&str, &str)], changed: &[(&str, &str)]| {
         let all = base.iter().chain(changed);

@@ -1,4 +1,4 @@
-//! Sentinels, and when they let another server take over.
+//! Checks of sentinels, and of the time that a failover takes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::store::diagnose::{Fact, Fields, NodeFacts, SentinelFacts};
 
 const CHECK: &str = "sentinels";
 
-/// Fewer can agree on nothing when one is away.
+/// Fewer cannot agree when one of them fails.
 const LEAST: u64 = 3;
 
 pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
@@ -22,7 +22,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
                     watch,
                     Finding::warning(CHECK, format!("it does not name the master: {words}")),
                 )
-                .because("the others must agree without it, and clients hear less of failovers")
+                .because("the others must agree without it, and clients have fewer sources of failover notifications")
                 .fix("bring it back, or take it out of the store URL"),
             );
         }
@@ -60,12 +60,12 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     findings
 }
 
-/// That none of the servers takes itself for the master. Those that do not say may be it.
+/// The finding that all servers are replicas. A server that does not report its role may be the master.
 pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
     let replicas = nodes.iter().all(NodeFacts::is_replica);
     let finding = Finding::danger(CHECK, "the master does not answer")
-        .because("no lock can be taken or renewed until it is back, or another is promoted")
-        .fix("bring it back; if none is promoted, look at the sentinels");
+        .because("no lock can be acquired or renewed until it is back, or another is promoted")
+        .fix("bring it back; if none is promoted, check the sentinels");
     replicas.then_some(finding)
 }
 
@@ -74,7 +74,7 @@ fn at(watch: &SentinelFacts, mut finding: Finding) -> Finding {
     finding
 }
 
-/// That they name different masters.
+/// The finding that sentinels name different masters.
 fn differ(known: &[(&SentinelFacts, &Fields)]) -> Option<Finding> {
     let place = |master: &Fields| {
         let (host, port) = (master.get("ip")?, master.get("port")?);
@@ -93,7 +93,7 @@ fn differ(known: &[(&SentinelFacts, &Fields)]) -> Option<Finding> {
         format!("they name different masters: {}", places.join(", ")),
     )
     .because("two servers may grant one lock")
-    .fix("wait until the failover is over; else look whether the sentinels reach each other");
+    .fix("wait until the failover is over; otherwise check that the sentinels reach each other");
     Some(finding)
 }
 
@@ -102,9 +102,9 @@ fn down(master: &Fields) -> Option<Finding> {
     let down = flags
         .split(',')
         .any(|flag| matches!(flag, "s_down" | "o_down"));
-    let finding = Finding::danger(CHECK, format!("it takes the master for down ({flags})"))
-        .because("nobody may be granted a lock until another is promoted")
-        .fix("look at the master, and at the network between them");
+    let finding = Finding::danger(CHECK, format!("it regards the master as down ({flags})"))
+        .because("it may be that no lock is granted until another is promoted")
+        .fix("check the master, and the network between them");
     down.then_some(finding)
 }
 
@@ -121,11 +121,11 @@ fn crew(master: &Fields, named: usize) -> Vec<Finding> {
             .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else if sentinels < LEAST {
         Finding::warning(CHECK, seen)
-            .because("when one of them is away, there is no failover")
+            .because("when one of them fails, no failover is possible")
             .fix("run three sentinels or more, on machines of their own")
     } else if quorum < majority {
         Finding::note(CHECK, seen)
-            .because("fewer than most of them may begin a failover of a master that is only cut off from those")
+            .because("a minority may begin a failover of a master that is only unreachable for that minority")
             .fix(format!("SENTINEL SET {name} quorum {majority} at each sentinel"))
     } else {
         Finding::ok(CHECK, seen)
@@ -133,14 +133,14 @@ fn crew(master: &Fields, named: usize) -> Vec<Finding> {
     if u64::try_from(named).unwrap_or(u64::MAX) < sentinels {
         findings.push(
             Finding::note(CHECK, format!("the store URL names {named} of {sentinels}"))
-                .because("who sees none of those hears of no failover")
+                .because("a client that cannot reach the named ones is not notified of failovers")
                 .fix("name all of them in the store URL"),
         );
     }
     if master.number("num-slaves") == Some(0) {
         findings.push(
             Finding::warning("replicas", "the sentinels know no replica")
-                .because("when the master dies, none can take its place")
+                .because("when the master dies, no server can replace it")
                 .fix("let a replica follow the master"),
         );
     }

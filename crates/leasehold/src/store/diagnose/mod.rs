@@ -1,4 +1,4 @@
-//! Facts about a store, for [`doctor`](crate::doctor): plain data, without judgement.
+//! Facts about a store, for [`doctor`](crate::doctor): plain data, without an assessment.
 
 #[cfg(feature = "sqlite")]
 mod file;

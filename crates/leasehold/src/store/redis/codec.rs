@@ -85,7 +85,7 @@ pub(super) fn encode(
     cmd
 }
 
-/// The call of the script that continues where an earlier one left waiters to pass over. `node` as in [`CallOptions`].
+/// Encodes a call that continues where an earlier one left dead waiters. `node` as in [`CallOptions`].
 pub(super) fn encode_continue(verb: &str, script: &str, keys: &[Key], node: &str) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.write_arg(verb.as_bytes());
@@ -138,7 +138,7 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     let Some(now) = now.map(StoreTime::from_micros) else {
         return all(strange());
     };
-    // Behind them may stand which of them are unfinished.
+    // The numbers of unfinished operations may follow.
     if !(requests.len() * 2..=requests.len() * 3).contains(&items.len()) {
         return all(strange());
     }

@@ -41,7 +41,7 @@ pub(super) struct ConnectionManager {
     process: Process,
 }
 
-/// Why there is no answer.
+/// The failure of an exchange.
 #[derive(Debug)]
 pub(super) enum ExchangeError {
     /// The request was certainly not sent.
@@ -190,7 +190,7 @@ impl ConnectionManager {
         self.answer(session, deadline, settle).await
     }
 
-    /// Waits for an answer on a connection, and ends the connection if there is none.
+    /// Waits for an answer on a connection, and ends the connection if none arrives.
     pub(super) async fn answer<T>(
         &self,
         session: &Arc<Session>,

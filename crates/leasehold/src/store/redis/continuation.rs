@@ -1,7 +1,7 @@
-//! Calls that continue where an earlier one left waiters to pass over.
+//! Continues calls that have left dead waiters in a queue.
 //!
-//! One call passes over a limited number of waiters that are not alive, as the server does nothing else
-//! meanwhile. The replies of the first call count as they are.
+//! One call passes over a limited number of dead waiters, as the server does nothing else meanwhile. The
+//! replies of the first call are final.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use super::connection_manager::ConnectionManager;
 use super::script::Script;
 use crate::store::api::Key;
 
-/// How long a reply may be delayed by continuations, without the last call. The rest is left to the next
-/// request for the lock.
+/// How long continuations may delay a reply, not counting the last call. The next request for the lock
+/// continues with the rest.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
-/// Passes over the waiters that a call has left for these keys. In a cluster, the keys are in one slot.
+/// Passes over the dead waiters that a call has left for these keys. In a cluster, the keys are in one slot.
 pub(super) async fn continue_passing(
     manager: &ConnectionManager,
     script: &Script,
@@ -37,7 +37,7 @@ pub(super) async fn continue_passing(
     }
 }
 
-/// The keys of a call for which it has left waiters to pass over.
+/// The keys for which a call has left dead waiters, of the `keys` of its operations in order.
 pub(super) fn unfinished<'a>(
     answer: &Value,
     keys: impl ExactSizeIterator<Item = &'a Key> + Clone,

@@ -61,7 +61,7 @@ impl fmt::Display for NotAdmitted {
 
 impl StdError for NotAdmitted {}
 
-/// Whether an error says that a master is not admitted.
+/// Whether an error means that a master is not admitted.
 pub(in crate::store) fn is_not_admitted(error: &Error) -> bool {
     error
         .source()
@@ -84,7 +84,7 @@ fn of_replica(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN")
 }
 
-/// Whether an error says that the server is a replica.
+/// Whether an error means that the server is a replica.
 pub(super) fn is_of_replica(error: &Error) -> bool {
     error
         .source()
@@ -122,10 +122,10 @@ pub(super) fn command_error(name: &str, key: &str, error: &ServerError) -> Error
 }
 
 /// A user that cannot be notified, while others can: it would wait behind all of them, and its releases would
-/// notify nobody.
+/// notify no waiter.
 pub(super) fn denied_notifications(words: &str) -> Error {
     let message = format!(
-        "the user may not use what waiters are notified by; allow it with the line that leasehold doctor \
+        "the user lacks permissions to notify waiters; allow them with the line that leasehold doctor \
          prints ({words})"
     );
     Error::new(ErrorKind::Unauthorized, message)

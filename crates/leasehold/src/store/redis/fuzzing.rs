@@ -186,7 +186,7 @@ fn fits(op: &Op, outcome: &Outcome) -> bool {
     }
 }
 
-/// Whatever the words of a server, a message is one short line.
+/// Checks that a message is one short line, for any text of a server.
 fn check_message(error: &crate::Error) {
     let message = error.to_string();
     assert!(!message.contains(char::is_control), "{message:?}");

@@ -20,10 +20,10 @@ use crate::{Error, Result};
 
 const MASTER: &str = include_str!("scripts/master.lua");
 
-/// What a server reports of itself.
+/// The identity of a server, from `INFO`.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Facts {
-    /// The id of its run: it changes with every start.
+    /// The run id of its process, which distinguishes servers. It changes with every start.
     pub(in crate::store) run: String,
     pub(in crate::store) version: String,
     /// Its master, if it is a replica.
@@ -32,7 +32,7 @@ pub(in crate::store) struct Facts {
     pub(in crate::store) cluster: bool,
 }
 
-/// The inspection of a master, and its run id as the server writes it.
+/// The inspection of a master, and its replication id as the server writes it, which identifies its run.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inspection {
     pub(in crate::store) observation: Observation,
@@ -160,7 +160,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
         now: StoreTime::from_micros(number(&now)?),
         admitted: match text(&admitted)? {
             run if run.is_empty() => None,
-            // An unreadable run id is that of another run.
+            // An unreadable id is that of another run.
             run => Some(run_id(&run).unwrap_or(RunId(0))),
         },
         high: number(&high).and_then(Token::new),
@@ -170,7 +170,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     Some(Inspection { observation, run })
 }
 
-/// The first 128 of the 160 random bits of a run id.
+/// The first 128 of the 160 random bits of a replication id.
 fn run_id(text: &str) -> Option<RunId> {
     let digits = text.get(..text.len().min(32))?;
     u128::from_str_radix(digits, 16).ok().map(RunId)

@@ -8,12 +8,12 @@
 //! * `rule` applies batches with the scripts: `scripts/mutex.lua` is the rule, and the comment at its top
 //!   describes every key and the wire format. `codec` writes its arguments and reads its answer;
 //!   `renew_script` is the fast path for renewals. `script` calls scripts.
-//! * `continuation` has many dead waiters passed over in short calls.
+//! * `continuation` passes over many dead waiters in several short calls.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
 //! * `diagnose` collects facts for [`doctor`](crate::doctor).
-//! * `errors` is what the errors of a server mean.
+//! * `errors` describes the errors of a server.
 
 pub(super) mod address;
 mod client_info;
@@ -233,8 +233,8 @@ impl RedisStore {
         }
         let (manager, _turn) = self.replicas.turn().await;
         let notifications = self.manager.notifications();
-        // The server may still be waiting for the batch before, and a script that it does not know is
-        // waited for, too.
+        // The server may still be waiting for the previous batch, whose caller may have given up, and a
+        // repeated call by the text of the script waits again.
         let time = Waits::of(requests).time().saturating_mul(3);
         let mut unfinished = Vec::new();
         let open = &mut unfinished;

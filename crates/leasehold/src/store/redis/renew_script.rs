@@ -1,4 +1,4 @@
-//! The fast path for batches of renewals: a script of their own at a third of the cost.
+//! The fast path for batches of renewals: a separate script at a third of the cost.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ impl RenewScript {
         renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
     }
 
-    /// Renews what needs nothing but a renewal. What has no reply afterwards needs the rule.
+    /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
     pub(super) async fn apply(
         &self,
         connection: &mut impl Executor,

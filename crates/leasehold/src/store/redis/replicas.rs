@@ -10,8 +10,8 @@
 //! counted on a third connection: the first time by waiting a while for more than there can be, later
 //! without waiting, as replicas report themselves once a second.
 //!
-//! A change that was not acknowledged was made all the same. So its reply is unknown: the client releases
-//! a grant, and a renewal has failed.
+//! A change that was not acknowledged was still made. So its reply is unknown: the client releases a grant,
+//! and a renewal has failed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

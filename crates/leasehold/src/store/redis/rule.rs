@@ -1,4 +1,4 @@
-//! The scripts of the rule: what they apply, and in what order.
+//! Applies requests with the scripts of the rule: renewals by the fast path, the rest by the rule itself.
 
 use leasehold_core::Outcome;
 use redis::{RedisResult, Value};
@@ -39,8 +39,8 @@ impl RuleScripts {
         self.mutex.calls() + self.renew.calls()
     }
 
-    /// Applies requests: a batch of only renewals with the script for those, and everything else, and
-    /// what that script leaves, with the rule. One reply per request.
+    /// Applies requests, and returns one reply per request. A batch of only renewals uses the fast path first;
+    /// the rule applies the requests that have no reply yet.
     ///
     /// A client that cannot be notified acquires nothing. `unfinished` receives the keys with waiters left
     /// to pass over.

@@ -120,7 +120,7 @@ impl Sentinels {
         if found(|nothing| matches!(nothing, QueryError::NoSuchMaster)).is_some() {
             let message = format!(
                 "the sentinels know no master of the name {:?}; \
-                 SENTINEL MASTERS lists those that they watch",
+                 SENTINEL MASTERS lists those that they monitor",
                 self.set.master
             );
             return Error::new(ErrorKind::InvalidConfig, message);
@@ -133,7 +133,7 @@ impl Sentinels {
         if let Some(QueryError::Refused(error)) =
             found(|nothing| matches!(nothing, QueryError::Refused(_)))
         {
-            let message = format!("the sentinels do not tell the master: {error}");
+            let message = format!("the sentinels do not name the master: {error}");
             return error.clone().reworded(message);
         }
         let why = failures.iter().find_map(|nothing| match nothing {

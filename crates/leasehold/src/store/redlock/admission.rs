@@ -281,8 +281,8 @@ impl Drop for Running {
     }
 }
 
-/// When a majority is admitted, if too few are now and as many as are lacking are kept out until a known
-/// time.
+/// The time at which a majority can be admitted. `None`: a majority is admitted already, or the end of the
+/// wait is unknown for some of the missing masters.
 fn majority_at(statuses: &[Status], majority: usize) -> Option<Instant> {
     let admitted = statuses.iter().filter(|it| **it == Status::Admitted);
     let lacking = majority.checked_sub(admitted.count())?.checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Takes a batch to all masters at once, and waits until a majority has decided each request.
+//! Sends a batch to all masters at once, and waits until a majority has decided each request.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,11 +16,11 @@ use crate::{Error, ErrorKind};
 /// calls to it would only pile up.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// The first and the longest time for which a master is not called that failed twice in a row.
+/// The first and the longest backoff of a master that failed twice in a row.
 const BACKOFF_MIN: Duration = Duration::from_millis(25);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// A master, and what is known of its health.
+/// A master and its health.
 #[derive(Debug)]
 pub(super) struct Master {
     pub(super) store: RedisStore,
@@ -84,7 +84,7 @@ impl Master {
     /// Why the master is not called now, if so.
     fn backoff(&self) -> Option<Error> {
         if self.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT_MAX {
-            let message = "no answer yet to what it was asked before";
+            let message = "too many earlier requests are unanswered";
             return Some(Error::new(ErrorKind::Unreachable, message).at_store(&self.store));
         }
         let mut health = self.health();

@@ -59,7 +59,7 @@ const LIMITS: WaitLimits = WaitLimits {
 /// Lock records in many Redis masters, each by itself.
 ///
 /// A lock is held if a majority of them has granted it. `2 N + 1` masters tolerate the loss of `N`.
-/// Tokens grow over the majority, whatever the clocks do, as long as no master forgets; a master that
+/// Tokens increase over the majority, independently of clocks, as long as no master forgets; a master that
 /// was restarted is kept out until the leases that it may have forgotten have expired. The promises and
 /// their conditions are in `docs/guarantees.md`.
 #[derive(Debug)]
@@ -76,6 +76,10 @@ pub struct RedlockStore {
 impl RedlockStore {
     /// Connects to the masters that a URL names, at least to a majority of them. See
     /// [`open`](super::open) for the URLs.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, its connections are closed.
     ///
     /// # Errors
     ///
@@ -151,7 +155,7 @@ impl RedlockStore {
             }
             if let Some(other) = runs.insert(facts.run, node) {
                 return invalid(format!(
-                    " and {} are one and the same server; it would have two voices",
+                    " and {} are one and the same server; it would have two votes",
                     other.store
                 ));
             }
@@ -245,9 +249,9 @@ impl RedlockStore {
     }
 }
 
-/// In which round each request of a batch is sent, from 0. An acquisition behind a release of the same lock
-/// goes into the next round. Together they would leave no moment in which another client can acquire the
-/// lock, as the masters keep no queue.
+/// The round in which each request of a batch is sent, from 0. An acquisition behind a release of the same lock
+/// goes into the next round. Sent together, they would leave no moment in which another client can acquire
+/// the lock, as the masters keep no queue.
 fn rounds(batch: &[Request]) -> Vec<usize> {
     let mut keys: HashMap<&Key, (usize, bool)> = HashMap::new();
     let round = |request: &'_ Request, (round, released): &mut (usize, bool)| {

@@ -369,7 +369,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         true => kind,
         false => ErrorKind::NoQuorum,
     };
-    // Several may have the same to say.
+    // Several errors may have the same text.
     let mut said = BTreeMap::<&str, Vec<&str>>::new();
     for error in errors {
         let (message, store) = error.parts();

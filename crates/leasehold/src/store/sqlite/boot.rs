@@ -11,7 +11,7 @@ use super::error::of_system;
 use crate::Result;
 use crate::clock::{BootClock, Clock};
 
-/// The boot id and the clocks of a machine. Tests make their own.
+/// The boot id and the clocks of a machine. Tests create machines of their own.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct Machine {

@@ -104,8 +104,8 @@ impl From<Fault> for Error {
             Fault::Unreadable(what) => Self::new(
                 ErrorKind::Store,
                 format!(
-                    "its record is damaged ({what}); make sure that nobody holds it, then free it \
-                     by force"
+                    "its record is damaged ({what}); make sure that the lock is not held, then release \
+                     it by force"
                 ),
             ),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
@@ -148,7 +148,7 @@ fn describe(error: &rusqlite::Error) -> Error {
             | ErrorCode::DatabaseLocked
             | ErrorCode::FileLockingProtocolFailed,
         ) => {
-            let message = "another process keeps the file locked; look for one that is stopped, or that \
+            let message = "another process keeps the file locked; find one that is stopped, or that \
                            uses the file with another program";
             return Error::new(ErrorKind::Unreachable, message)
                 .with_retry(Retry::Refused { after: None });

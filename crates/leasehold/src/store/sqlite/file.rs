@@ -83,7 +83,7 @@ impl File {
             .ok()
     }
 
-    /// Whether this is still the file at the path. If it was deleted or replaced, its locks exclude nobody.
+    /// Whether this is still the file at the path. If it was deleted or replaced, its locks exclude no other process.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.identity == path::identity(path)
     }
@@ -194,8 +194,8 @@ fn set_up(db: &Connection) -> Result<(), Fault> {
         )
         .into());
     }
-    // What was acknowledged stays, also through a power failure: a token must never be given out
-    // twice. The log is written back after 4 MB and shortened if a reader let it grow.
+    // Acknowledged changes survive a power failure: a token must never be issued twice. The log is
+    // written back after 4 MB, and truncated if a reader let it grow.
     db.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA fullfsync = ON;

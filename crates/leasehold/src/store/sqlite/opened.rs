@@ -21,7 +21,7 @@ struct OpenFile {
     process: Process,
 }
 
-/// Registers a connection to a file. Must be dropped after it.
+/// The registration of a connection to a file. Must be dropped after the connection.
 #[derive(Debug)]
 pub(super) struct OpenConnection(Option<(u64, u64)>);
 

@@ -18,7 +18,7 @@ const PAGE: u32 = 1_000;
 /// The stored record of a name.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    /// The record; empty if there is none.
+    /// The record; empty if none is stored.
     pub(super) record: Record,
     rows: Vec<waiters::Row>,
 }

@@ -6,7 +6,7 @@ use rusqlite::types::FromSql;
 use super::error::Fault;
 use crate::store::api::Key;
 
-/// A number as SQLite stores it. All beyond its range mean "never", as the largest does.
+/// A number as SQLite stores it. Every larger number means "never", as its largest does.
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

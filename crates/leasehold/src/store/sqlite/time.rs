@@ -9,7 +9,7 @@
 //! written only by a process that has the file open alone. All others join: a process that is known to live
 //! runs under the same kernel, and its anchor is right for all.
 //!
-//! `high` is larger than every time given out so far. It is written ahead, so that it costs a write only
+//! `high` is larger than every time returned so far. It is written ahead, so that it costs a write only
 //! every [`AHEAD`]. The time never falls behind it by more than that, whatever a clock shows; and after a
 //! boot it begins there if the wall clock is behind.
 
@@ -140,8 +140,8 @@ impl Meta {
         machine.boot_id.is_none() || self.by_anchor(machine) >= self.high.saturating_sub(AHEAD)
     }
 
-    /// Whether the machine was booted when the anchor says, so that only the container is another one. Then
-    /// leases of killed processes run to their end.
+    /// Whether the machine was booted at the time of the anchor, so that only the container is another one.
+    /// Then leases of killed processes run to their end.
     fn is_same_start(&self, machine: &Machine) -> bool {
         let apart = self.by_anchor(machine).abs_diff(machine.wall());
         self.may_be_now(machine) && apart <= WALL_DRIFT

@@ -27,7 +27,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(2);
 /// The longest retry interval.
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
 
-/// How long a connection attempt may take before another node is call whether the slots have a new owner.
+/// How long a connection attempt may take before another node is asked whether the slots have a new owner.
 const CONNECT_LIMIT: Duration = Duration::from_millis(100);
 
 /// The number of redirects without a pause. Nodes that redirect to each other do not agree yet.
@@ -211,7 +211,8 @@ async fn attempt(
             return all(&|| Attempt::Done(CallResult::NotApplied(error.clone())));
         }
     };
-    // A client that cannot be notified acquires nothing. Other requests of its call are repeated.
+    // A client that cannot be notified acquires nothing. Its call is rejected as a whole, so that the caller
+    // repeats the other requests of it.
     let denied = |call: &Call| {
         let mut requests = call.work.requests().iter();
         requests.find_map(|request| notifications.denied(request))

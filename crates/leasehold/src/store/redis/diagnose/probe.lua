@@ -1,9 +1,9 @@
--- Tries what a user may do to keys that nobody has. Nothing is left of it.
+-- Tries the commands that a user needs, on keys that do not exist. Leaves nothing behind.
 --
--- KEYS[1]  a record, KEYS[2] its queue; neither is there
--- ARGV[1]  a channel to which nobody listens
+-- KEYS[1]  a record, KEYS[2] its queue; neither exists
+-- ARGV[1]  a channel without subscribers
 --
--- Answers with pairs of a command and the error that it gave.
+-- Returns pairs of a command and its error.
 
 local failed = {}
 
@@ -36,9 +36,9 @@ try('LTRIM', queue, 1, 0)
 try('EXISTS', record)
 try('DEL', queue)
 try('PEXPIRE', record, 1)
--- What is written can be taken away again.
+-- Only what can be removed is written.
 if try('HDEL', record, 'f') and try('HSET', record, 'f', '1') then
-  -- It is no list: that is found out after the rights.
+  -- The record is not a list; the server checks the permission first.
   try('RPUSH', record, 'x')
   redis.call('HDEL', record, 'f')
 end

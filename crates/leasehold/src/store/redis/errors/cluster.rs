@@ -32,7 +32,7 @@ pub(in crate::store::redis) fn slots_without_node(slots: usize) -> Error {
 
 /// No known node serves the slot of a lock.
 pub(in crate::store::redis) fn no_node_for_slot() -> Error {
-    let message = "no node of the cluster serves the slot of this lock; look at CLUSTER INFO";
+    let message = "no node of the cluster serves the slot of this lock; check CLUSTER INFO";
     Error::new(ErrorKind::Unreachable, message)
 }
 
@@ -43,7 +43,7 @@ pub(in crate::store::redis) fn cluster_down(answer: &Value) -> Error {
         _ => "",
     };
     let message = format!(
-        "the cluster does not serve this lock at this moment; look at CLUSTER INFO ({})",
+        "the cluster does not serve this lock at this moment; check CLUSTER INFO ({})",
         quote(words)
     );
     Error::new(ErrorKind::Unreachable, message)
@@ -51,13 +51,13 @@ pub(in crate::store::redis) fn cluster_down(answer: &Value) -> Error {
 
 /// The slot of a lock is being migrated, and its keys are on two nodes.
 pub(in crate::store::redis) fn slot_is_moving() -> Error {
-    let message = "the slot of this lock is on its way to another node; it works again when its keys \
+    let message = "the slot of this lock is being migrated to another node; it works again when its keys \
                    have moved, if nobody moves them use redis-cli --cluster fix";
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The nodes redirect to each other.
 pub(in crate::store::redis) fn nodes_disagree() -> Error {
-    let message = "the nodes of the cluster do not agree who serves the slot of this lock";
+    let message = "the nodes of the cluster do not agree on the owner of the slot of this lock";
     Error::new(ErrorKind::Unreachable, message)
 }

@@ -72,7 +72,7 @@ pub(in crate::store::redis) fn sentinel(masters: &[String]) -> Error {
 
 /// Another server has become the master.
 pub(in crate::store::redis) fn replaced() -> Error {
-    let message = "the sentinels name another master; what the old one does is forgotten";
+    let message = "the sentinels name another master; changes by the old one will be lost";
     Error::new(ErrorKind::Unreachable, message)
 }
 
@@ -103,7 +103,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
     let unix = matches!(endpoint, Endpoint::Unix { .. });
     let advice = match io_kind(error) {
         Some(io::ErrorKind::PermissionDenied) if unix => {
-            let advice = "this process may not use the socket; look at its owner and mode";
+            let advice = "this process may not use the socket; check its owner and mode";
             return (ErrorKind::Unauthorized, advice);
         }
         Some(io::ErrorKind::NotFound) if unix => "there is no socket at this path",

@@ -3,14 +3,14 @@
 use crate::error::Retry;
 use crate::{Error, ErrorKind};
 
-/// What is known of an error.
+/// The meaning of an error.
 pub(super) struct Known {
     /// The error code. Empty: any.
     pub(super) code: &'static str,
     /// A part of the message.
     pub(super) words: &'static str,
     pub(super) kind: ErrorKind,
-    /// Whether the server ends it by itself, so that asking again later may help.
+    /// Whether the condition ends by itself, so that a later retry may help.
     pub(super) retry: Retry,
     pub(super) advice: &'static str,
 }
@@ -36,7 +36,7 @@ const fn known(
     }
 }
 
-/// A refusal that passes.
+/// An error whose condition ends by itself.
 const fn transient(code: &'static str, words: &'static str, advice: &'static str) -> Known {
     Known {
         retry: Retry::Refused { after: None },
@@ -71,7 +71,7 @@ const TABLE: &[Known] = &[
     known("", "no permissions to", ErrorKind::Unauthorized, NO_COMMAND),
     known("NOPERM", "", ErrorKind::Unauthorized, NO_COMMAND),
     known("DENIED", "", ErrorKind::Unauthorized,
-        "the server lets in nobody from other machines; set a password there, or its bind address"),
+        "the server accepts no clients from other machines; set a password there, or its bind address"),
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", NOT_ADMITTED,
@@ -83,9 +83,9 @@ const TABLE: &[Known] = &[
     known("OOM", "", ErrorKind::Store,
         "the server has no memory left; raise its maxmemory or free some"),
     known("MISCONF", "", ErrorKind::Store,
-        "the server cannot save its data and refuses writes; look at its disk and its log"),
+        "the server cannot save its data and refuses writes; check its disk and its log"),
     transient("NOREPLICAS", "",
-        "the server has fewer replicas than its min-replicas-to-write asks for; fix them"),
+        "the server has fewer replicas than its min-replicas-to-write requires; fix them"),
     transient("MASTERDOWN", "",
         "this replica has lost its master; connect to the master"),
     transient("BUSY", "",
@@ -93,7 +93,7 @@ const TABLE: &[Known] = &[
     transient("ERR", "max number of clients",
         "the server takes no more connections; raise its maxclients or close some"),
     known("WRONGTYPE", "", ErrorKind::Store,
-        "the key holds something else than a lock; choose another namespace, or delete that key"),
+        "the key is not a lock; choose another namespace, or delete that key"),
     known("MOVED", "", ErrorKind::Unsupported, CLUSTER),
     known("ASK", "", ErrorKind::Unsupported, CLUSTER),
     known("CROSSSLOT", "", ErrorKind::Unsupported, CLUSTER),

@@ -93,7 +93,7 @@ fn who_is_the_next_is_told_without_a_token() {
     assert_eq!(events(&log), [Event::Notice(key(&space), next)]);
 }
 
-/// What a node says on the channel of all nodes, nobody events on its own.
+/// A message on the channel of all nodes is for a client that missed it on the channel of the node.
 #[test]
 fn what_comes_for_all_nodes_is_no_grant() {
     let notifications = Notifications::of_node("4f0c".to_owned());

@@ -1,10 +1,10 @@
--- Writes down who a client is, in a hash of its own that expires: <namespace>:client:<client id>.
+-- Stores the description of a client in a hash that expires: <namespace>:client:<client id>.
 --
 -- KEYS: the hash. ARGV: its ttl in ms, then fields and values.
--- Answers 1, or {command, error} if the server refused a command.
+-- Returns 1, or {command, error} if the server refused a command.
 
 local reply
--- Once before there is anything to expire: whoever may not do that leaves nothing behind.
+-- Also before the hash exists: a user without this permission leaves no hash without an expiry.
 reply = redis.pcall('PEXPIRE', KEYS[1], ARGV[1])
 if type(reply) == 'table' then
     return {'PEXPIRE', reply.err}

@@ -1,20 +1,19 @@
--- One of many masters: its inspection and its admission. By crates/leasehold-core/src/quorum/admission.rs
--- and master.rs.
+-- Inspects and admits one of many masters, by crates/leasehold-core/src/quorum/admission.rs and master.rs.
 --
--- A run is told by the replication id of a master. The server draws it anew when its process is started,
--- and when it has been a replica, whose data came from elsewhere. (It also does when its first replica
--- connects, and when it frees its backlog without one. Nothing is forgotten then, but nothing else shows
--- that.) The run id of the process is not enough: data that was replaced in it has a record that names it.
+-- A run is identified by the replication id of a master. The server draws a new one when its process starts,
+-- and when it has been a replica, whose data came from another server. (It also does so when its first replica
+-- connects, and when it frees its backlog without replicas. Nothing is forgotten then, but no other field
+-- shows that.) The run id of the process is not enough: replaced data may contain a record that names it.
 --
 -- KEYS: the admission record, a hash: `run` is the run for which it is admitted, `floor` the token up to
---       which it gives out none, `high` the largest that it knows; as long as it is not admitted,
---       `candidate` is the run that was inspected, and `since` when it was inspected first, by this
---       server's clock.
+--       which it issues none, `high` the largest token that it knows; while it is not admitted,
+--       `candidate` is the inspected run, and `since` the time of its first inspection, by this server's
+--       clock.
 -- ARGV: nothing, to inspect; or the candidate to admit, its `since`, and the floor. A candidate that has
---       lost its data or was started again since is not admitted.
+--       lost its data or was restarted since is not admitted.
 --
--- Answers {run, seconds that it runs, time in microseconds, run for which it is admitted or '', high or
--- '', since or ''}, all as text; or {command, error}.
+-- Returns {run, uptime in seconds, time in microseconds, run for which it is admitted or '', high or '',
+-- since or ''}, all as text; or {command, error}.
 
 local record = KEYS[1]
 local server, info, time = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication'), redis.pcall('TIME')

@@ -1,72 +1,69 @@
--- The mutex: a batch of operations on the records of names, each by the rule that
--- crates/leasehold-core/src/mutex.rs states, in one atomic call.
+-- The mutex: applies a batch of operations to the records of names in one atomic call, each by the
+-- rule of crates/leasehold-core/src/mutex.rs.
 --
--- What stands in the server, for a name in a tenant of a namespace:
+-- The keys of a name in a tenant of a namespace:
 --
 --   <namespace>:{<tenant>:<name>}         the record: a hash with one field,
 --                                         <client id>:<number> -> hold count in decimal,
---                                         which expires when the lease does
---   <namespace>:{<tenant>:<name>}:token   the counter: the last token given out, in decimal,
+--                                         which expires with the lease
+--   <namespace>:{<tenant>:<name>}:token   the counter: the last token issued, in decimal,
 --                                         which expires a day after the last grant
---   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each lease that
---                                         waits, "<lease> <ttl in ms> <tokens>" and "<lease>", by
+--   <namespace>:{<tenant>:<name>}:queue   the queue: a list with two elements for each waiting
+--                                         lease, "<lease> <ttl in ms> <tokens>" and "<lease>", by
 --                                         which it is found; expires two ttls and a second after
---                                         the last question
+--                                         the last request
 --
 -- Only this script writes them. Braces keep them in one slot of a cluster.
 --
--- A grant to a waiter is told on its client's channel, <namespace>:client:<client id>:
+-- A grant to a waiter is published on its client's channel, <namespace>:client:<client id>:
 -- "<number of the lease> <first token> <ttl in ms> <the server's time in microseconds> <record>".
--- The first living one behind it is told the same with 0 for the token: if the other cannot take its grant,
--- nobody else would notice. A client is alive if its connection is subscribed to its very channel: `PUBLISH`
--- counts subscriptions to patterns as well, so `PUBSUB NUMSUB` is asked, of several waiters at once. A holder that is
--- revoked is told the same with 0 for token and ttl.
--- In a cluster the channel ends with :<node id>, because messages go to all its nodes. What nobody hears
--- there is said on the channel without it, too, for a client that has not heard of a failover.
+-- The next live waiter receives the same message with 0 for the token, as no other client would notice that
+-- the grant is not accepted. A revoked holder receives it with 0 for token and ttl. A client is alive if a
+-- connection is subscribed to exactly its channel: `PUBLISH` also counts subscriptions to patterns, so
+-- `PUBSUB NUMSUB` is used, for several waiters at once.
+-- In a cluster the channel ends with :<node id>, because messages go to all nodes. A message without a
+-- receiver is also published on the channel without the id, for a client that has not noticed a failover.
 --
 -- One of many masters also has its admission record, a hash with the run for which it is admitted, its floor
 -- and the largest token that it knows: <namespace>:master.
 --
--- KEYS: for each operation its record, its counter and its queue. Of one operation alone the record
---       will do. For one of many masters its admission record at the end; it is answered
---       {'HMGET', 'UNARMED'} if it is not admitted.
+-- KEYS: for each operation its record, its counter and its queue; for a single operation the record is
+--       enough. For one of many masters also its admission record, last. The answer of a master that is
+--       not admitted is {'HMGET', 'UNARMED'}.
 -- ARGV: for each operation six values: verb, lease, hold count, ttl in ms, tokens to reserve, and 1
---       to wait in the queue if it is refused, else 0.
+--       to wait in the queue if the operation is refused, else 0.
 --       Verbs: acquire, enter (with the new count), renew, release (with the count that remains),
---       fence (with the first token in the place of the count, and how many they are), revoke,
---       continue (of a queue in which waiters are left to pass over; no lease).
+--       fence (with the first token in the place of the count, and the number of tokens), revoke,
+--       continue (for a queue with waiters left to pass over; no lease).
 --       Then, in a cluster, the id of this node.
 --
--- Answers with a flat list: the server's time in microseconds, then for each operation a code and
--- a value:
+-- Returns a flat list: the server's time in microseconds, then for each operation a code and a value:
 --
 --   0  lost        1 if another holds the lock, else 0
 --   1  granted     the first of the reserved tokens
---   2  refused     what is left of the holder's lease in ms, -1 if it has no end; or, if it waits,
---                  {that, how many wait before it}
+--   2  refused     the time left of the holder's lease in ms, -1 without an expiry; or, if it waits,
+--                  {that time, the number of waiters before it}
 --   3  renewed     0
 --   4  released    the hold count that remains, or is set
---   5  revoked     the lease that was cut off, or nil
---   6  exhausted   0: the counter is used up, or not one of ours
---   7  failed      {command, error}: the server refused that command, nothing was changed
+--   5  revoked     the revoked lease, or nil
+--   6  exhausted   0: the counter has reached its maximum, or is not one of ours
+--   7  failed      {command, error}: the server refused the command, and nothing was changed
 --   8  fenced      0
---   9  outdated    0: a larger token was given out before
+--   9  outdated    0: a larger token was issued before
 --
--- Then, for each operation that left waiters to pass over, its number from 1: the caller has to ask to
--- continue, in another call, so that the server can do something else in between. Until then the lock is granted
--- to the head alone.
+-- Then, for each operation that left waiters to pass over, its number from 1: the caller continues it in
+-- another call, so that the server can serve others in between. Until then only the head can acquire the lock.
 --
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
--- An error in one operation touches no other: every command is called by pcall. Needs the commands
--- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM,
--- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for revoke also HGETALL and DEL; for one of many masters
--- also HMGET and INFO. Whoever lacks one of the first is granted
--- nothing, so nobody holds what he cannot release. Only HGET is not tried before: who lacks it is
--- told so when he renews.
+-- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
+-- HGET, HSET, HDEL, PEXPIRE, PTTL, GET, SET, TIME and LINDEX; for the queue also LPOS, RPUSH, LREM, LTRIM,
+-- PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for revoke also HGETALL and DEL; for one of
+-- many masters also HMGET and INFO. A user without one of the first group is granted nothing, so it holds no
+-- lock that it cannot release. Only HGET is not tried before the grant: its refusal shows at the first renewal.
 --
--- The verbs stand in the loop, not in functions: these would be made anew in every call, which is
--- short. A `break` ends an operation.
+-- The verbs are in the loop and not in functions, which would be created again in every call. A `break` ends
+-- an operation.
 
 local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FENCED, OUTDATED =
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -74,11 +71,11 @@ local LOST, GRANTED, REFUSED, RENEWED, RELEASED, REVOKED, EXHAUSTED, FAILED, FEN
 -- A day, and the largest whole number that a Lua number and JSON hold exactly.
 local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
 
--- How long a waiter that was granted the lock has it until it says more.
+-- How long a waiter keeps a grant that it has not accepted yet.
 local ACCEPTANCE_MS = 3000
 
--- About how many waiters one call passes over at most, of how many `PUBSUB NUMSUB` is asked at once, and as
--- how many one counts to whom a message was sent.
+-- About how many waiters one call passes over at most, how many channels one `PUBSUB NUMSUB` has, and as how
+-- many waiters one counts to which a message was sent.
 local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
 
 local run, find, match, format, type, tonumber =
@@ -93,16 +90,16 @@ if time.err then
 end
 local now = time[1] * 1000000 + time[2]
 
--- How many waiters were passed over, and whether the operation leaves some to pass over.
+-- The number of waiters passed over, and whether the operation leaves more of them.
 local passed, unfinished = 0, false
 
--- What the channels of clients begin with.
+-- The prefix of the channels of clients.
 local function prefix(record)
     return match(record, '^[^:]*') .. ':client:'
 end
 
--- Tells the client of a lease something about it, and answers whether that is alive. `subscribers` is the number
--- of its connections; nil: nobody knows, so the messages are counted.
+-- Notifies the client of a lease, and returns whether the client is alive. `subscribers` is the number of its
+-- connections; nil: unknown, so the receivers of the message are counted.
 local function tell(record, lease, first, ttl, subscribers)
     local client, number = match(lease, '^(%x+):(%d+)')
     if not client then
@@ -117,16 +114,16 @@ local function tell(record, lease, first, ttl, subscribers)
         end
     end
     if node ~= '' then
-        -- It may be listening at another node, as at the one whose place this one took. What it hears
-        -- there is no grant: it asks again, and so learns where the record is.
+        -- The client may be subscribed at another node, such as the former master of this shard. There the
+        -- message is not a grant: the client requests the lock again and finds the node of the record.
         run('PUBLISH', to, words)
     end
     return false
 end
 
--- One of many masters does nothing in a run for which it was not admitted: it may have forgotten what it
--- granted. And it gives out no token up to its floor. See crates/leasehold-core/src/quorum/master.rs, and
--- master.lua for what a run is.
+-- One of many masters applies nothing in a run for which it is not admitted, as it may have forgotten its
+-- grants. It issues only tokens above its floor. See crates/leasehold-core/src/quorum/master.rs, and
+-- master.lua for the definition of a run.
 local mark, floor, high = #KEYS > 1 and #KEYS % 3 == 1 and KEYS[#KEYS], nil, nil
 if mark then
     local kept, info = run('HMGET', mark, 'run', 'floor', 'high'), run('INFO', 'replication')
@@ -142,9 +139,9 @@ if mark then
     floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
 end
 
--- Takes the next block of tokens, or the one that was `chosen`, and answers its first; or the same as
--- before, if it is `known` that the counter still ends with the block of this grant, unless it was
--- lost. Else nil, and a code and a value that say why.
+-- Reserves the next block of tokens, or the `chosen` one, and returns its first token. If the block of this
+-- grant is `known` to be the last of the counter, returns that one again, unless the counter was lost.
+-- On failure returns nil, a code and a value.
 local function reserve(counter, tokens, known, chosen)
     tokens = tonumber(tokens)
     local last = run('GET', counter)
@@ -171,7 +168,7 @@ local function reserve(counter, tokens, known, chosen)
             first = last + 1
         end
     end
-    -- In this order no step leaves the numbers that are exact.
+    -- In this order, every intermediate result is an exact number.
     if first - 1 > TOKEN_MAX - tokens then
         return nil, EXHAUSTED, 0
     end
@@ -191,14 +188,13 @@ local function reserve(counter, tokens, known, chosen)
     return first
 end
 
--- Writes hold count and ttl. `before` is the count to go back to, or false if the record is free.
--- Only the last release shortens a lease: what is `left` of it is kept if that is more. It is
--- written in either case, so that a replica, which may be late, confirms nothing. Answers nothing,
--- or a code and a value that say why it cannot.
+-- Writes hold count and ttl. `before` is the count to restore on failure, or false if the record is free.
+-- Only the last release shortens a lease: a longer time `left` is kept. It is written in either case, so that
+-- a replica that lags cannot acknowledge it. Returns nothing, or on failure a code and a value.
 local function write(record, lease, count, ttl, before, left)
     local reply
     if not before then
-        -- Deletes nothing. It proves that what is written next can be taken back and released.
+        -- Deletes nothing. It proves that the next write can be undone and released.
         reply = run('HDEL', record, lease)
         if type(reply) == 'table' then
             return FAILED, {'HDEL', reply.err}
@@ -219,14 +215,14 @@ local function write(record, lease, count, ttl, before, left)
     end
 end
 
--- Whether waiters are left to pass over, though this call passes over no more.
+-- Whether the limit of this call is reached and waiters are left.
 local function is_unfinished(queue)
     return passed >= PASS_MAX and type(run('LINDEX', queue, 0)) == 'string'
 end
 
--- Removes the waiters from a queue that are not alive and come before the first that is, or is the `asker`.
--- Answers that one, with the number of its subscribers. Else nil, and perhaps a code and a value that say why. If there
--- is a `counter`, a grant is due, and each of them uses up its tokens.
+-- Removes dead waiters from the head of a queue, up to the first that is alive or is the `asker`. Returns that
+-- one with the number of its subscribers; or nil, and on failure a code and a value. With a `counter`, a grant
+-- is due, and each removed waiter consumes its tokens.
 local function pass_over(record, counter, queue, asker)
     local prefix, size = prefix(record), 1
     repeat
@@ -253,7 +249,7 @@ local function pass_over(record, counter, queue, asker)
         if count == 0 then
             return nil
         end
-        -- Without the right to ask, there is no number, and they are taken for alive.
+        -- Without the permission for NUMSUB there is no number, and waiters count as alive.
         local subscribers, dead, tokens = run('PUBSUB', 'NUMSUB', unpack(channels)), 0, 0
         while dead < count and subscribers[2 * dead + 2] == 0 and heads[dead + 1].lease ~= asker do
             dead = dead + 1
@@ -288,7 +284,7 @@ local function pass_over(record, counter, queue, asker)
     unfinished = is_unfinished(queue)
 end
 
--- Notifies the first living waiter behind a grant for `ttl`, which looks after it.
+-- Notifies the first live waiter behind a grant for `ttl`, so that it watches the grant.
 local function notify_next(record, queue, ttl)
     repeat
         local head = pass_over(record, nil, queue)
@@ -300,11 +296,10 @@ local function notify_next(record, queue, ttl)
     unfinished = is_unfinished(queue)
 end
 
--- Grants a free record to the first waiter that is alive, unless that is the asker: its answer
--- is its grant. Answers whether there is a head then, and what is left of the record; and, if a command was
--- refused, a code and a value that say which.
+-- Grants a free record to the first live waiter, unless that is the asker, whose answer is its grant. Returns
+-- whether the queue has a head afterwards, and the time left of the record; on failure also a code and a value.
 --
--- The counter comes first and the queue last, so what is refused takes only the dead out of the queue.
+-- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
 local function pass_on(record, counter, queue, asker)
     repeat
         local head, code, value = pass_over(record, counter, queue, asker)
@@ -316,7 +311,7 @@ local function pass_on(record, counter, queue, asker)
             first, code, value = reserve(counter, head.tokens)
         end
         if code == EXHAUSTED then
-            -- Nobody is granted anything. Whoever asks is told why.
+            -- The lock is granted to no waiter. The next request for it fails with this code.
             return true, -2
         elseif first then
             ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
@@ -334,7 +329,7 @@ local function pass_on(record, counter, queue, asker)
             notify_next(record, queue, ttl)
             return true, ttl
         end
-        -- Its connection is gone, or nobody may tell it. The next one, then.
+        -- Its connection is closed, or it cannot be notified. The next waiter is tried.
         run('HDEL', record, head.lease)
         passed = passed + PASS_MESSAGE
     until passed >= PASS_MAX
@@ -342,8 +337,8 @@ local function pass_on(record, counter, queue, asker)
     return unfinished, -2
 end
 
--- Puts a lease at the end of the queue, unless it is in it, and answers how many wait before it.
--- Else nil, and a code and a value that say why.
+-- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. On failure
+-- returns nil, a code and a value.
 local function join(queue, lease, ttl, tokens)
     local at = run('LPOS', queue, lease)
     if type(at) == 'table' then
@@ -372,8 +367,7 @@ local function join(queue, lease, ttl, tokens)
     return (at - 1) / 2
 end
 
--- Takes a lease out of the queue, wherever it stands. Answers nothing, or a code and a value that
--- say why it cannot.
+-- Removes a lease from the queue, at any position. Returns nothing, or on failure a code and a value.
 local function leave(queue, lease)
     local at = run('LPOS', queue, lease)
     if type(at) == 'table' then
@@ -393,14 +387,14 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
     local record, at = KEYS[i], 2 * i - 1
     local counter, queue = KEYS[i + 1] or record .. ':token', KEYS[i + 2] or record .. ':queue'
     local verb, lease, count, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    -- What is left of the record in ms: -1 if it has no end, -2 if it is free, nil if nobody looked.
+    -- The time left of the record in ms: -1 without an expiry, -2 if it is free, nil if not read yet.
     -- And its hold count, if the lease holds it.
     local left, before = nil, false
     local code, value, reply, head
     unfinished = false
     repeat
         if verb == 'release' and count == '0' then
-            -- The record goes with its only field.
+            -- The server deletes the record with its only field.
             reply = run('HDEL', record, lease)
             if type(reply) == 'table' then
                 code, value = FAILED, {'HDEL', reply.err}
@@ -496,11 +490,11 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             break
         end
 
-        -- The lock is free or another's, and whoever finds it free passes it on.
+        -- The lock is free or held by another lease. If it is free, it is granted to the queue's head.
         head = run('LINDEX', queue, 0)
         if not code then
             if head and verb ~= 'continue' then
-                -- Whoever renews or releases what it does not hold waits for nothing any more.
+                -- A lease that renews or releases without holding the lock does not wait any more.
                 code, value = leave(queue, lease)
                 if code then
                     break
@@ -514,7 +508,7 @@ for i = 1, mark and #KEYS - 1 or #KEYS, 3 do
             end
         end
         if head and left == -2 then
-            -- Should that fail, it changes nothing of what was done before.
+            -- A failure here does not change the result so far.
             head, left = pass_on(record, counter, queue)
         elseif head and verb == 'continue' and left > 0 then
             notify_next(record, queue, left)

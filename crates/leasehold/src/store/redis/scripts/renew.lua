@@ -1,13 +1,12 @@
--- RenewScript as they nearly always are: each lease holds its record, and the ttl grows. That is the
--- rule of mutex.lua for them, at a third of its cost; see there for the records. What is not so
--- simple is left as it is and answered with its place, and has to be asked of mutex.lua.
+-- Renewals in their usual form: each lease holds its record, and the ttl grows. Applies the rule of mutex.lua
+-- at a third of its cost; the records are described there. Any other renewal is left unchanged, and its
+-- number is returned: mutex.lua applies it.
 --
 -- KEYS: for each renewal its record.
 -- ARGV: the ttl in ms, then for each renewal its lease.
 --
--- Answers with a flat list: the server's time in microseconds, then the places, from 1, of those that
--- were not renewed. Or with {command, error}, if the server refuses TIME or does not know GT, which
--- servers before 7.0 do not.
+-- Returns a flat list: the server's time in microseconds, then the numbers, from 1, of the renewals that were
+-- not applied; or {command, error}, if the server refuses TIME or does not know GT, which is new in 7.0.
 
 local run = redis.pcall
 

@@ -1,4 +1,4 @@
-//! The notify sockets of the clients of a store, and the way to those of others.
+//! Binds the notify sockets of the clients of a store, and connects to those of others.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Notifier {
         }
     }
 
-    /// Makes sure that every client has a socket that others can find. One may have been deleted.
+    /// Binds the missing sockets of clients. An existing one may have been deleted.
     pub(super) fn bind_sockets(&self) {
         let (mut bound, mut failed) = (false, None);
         for (client, subscription) in self.listeners.all() {

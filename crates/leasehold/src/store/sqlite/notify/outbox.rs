@@ -73,7 +73,7 @@ impl<'a> Outbox<'a> {
         self.has_waiter = true;
     }
 
-    /// Must be called last before the commit: after it, others look for the sockets of the waiters.
+    /// Must be called last before the commit: after it, other processes check the sockets of the waiters.
     pub(in crate::store::sqlite) fn prepare(&self) {
         if self.has_waiter {
             self.notifier.bind_sockets();
