@@ -21,15 +21,15 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Where the locks are.
+/// The options that name the store.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
-    /// Where the locks are: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH or
-    /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST, redlock://HOST,HOST,HOST
+    /// The store of the locks: sqlite:PATH, redis://HOST, rediss://HOST, redis+unix:PATH,
+    /// redis+sentinel://HOST,HOST,HOST/MASTER, redis+cluster://HOST,HOST or redlock://HOST,HOST,HOST
     ///
-    /// Without it, a file in your state folder: locks between the programs of this user on this
-    /// machine. A password does not belong here, where others can read it: see ENVIRONMENT.
+    /// The default is a SQLite file in your state directory, for the programs of this user on this
+    /// machine. A password is refused here, because other users can read it: see ENVIRONMENT.
     #[arg(
         long,
         global = true,
@@ -66,12 +66,12 @@ pub(crate) struct StoreArgs {
     pub(crate) tenant: String,
 }
 
-/// What a command does is told at its arguments, where there is more to tell than a line: what is
-/// told here would take its place.
+/// A command with a longer help text has it on its arguments, because a comment on the variant here
+/// would replace that text.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
-    /// List the locks that are held, and by whom
+    /// List the held locks and their holders
     Ls(LsArgs),
     Show(ShowArgs),
     Release(ReleaseArgs),
@@ -83,33 +83,33 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Take a lock, run a command, release the lock.
+/// Acquire a lock, run a command, release the lock.
 ///
-/// The lease is renewed while the command runs. If it is lost all the same, the command is stopped
-/// before another can hold the lock.
+/// The lease is renewed while the command runs. If renewals fail, the command is stopped before
+/// another client can acquire the lock.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN)]
 pub(crate) struct RunArgs {
     /// The name of the lock: 1 to 512 bytes, no braces, no control characters
     pub(crate) name: String,
-    /// The command and its arguments, after `--`; they reach it untouched, without a shell
+    /// The command and its arguments, after `--`; no shell interprets them
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 
-    /// Do not wait: exit with 75 if another holds the lock
+    /// Do not wait: exit with 75 if another client holds the lock
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait no longer than this, then exit with 124; 0 asks once
+    /// Wait at most this time, then exit with 124; 0 is one attempt
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code instead of 75 and 124 if the lock could not be had
+    /// The exit code if the lock was not acquired, instead of 75 and 124
     #[arg(short = 'E', long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Held elsewhere is success: exit with 0 without running the command; without -w it does not wait
+    /// Exit with 0 without running the command if the lock is held elsewhere; wait only with -w
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_ok: bool,
 
-    /// How long the lock outlives a runner that died; renewed every third of it
+    /// The time that the lock outlives a killed runner; renewed every third of it
     #[arg(
         long,
         value_name = "DURATION",
@@ -118,14 +118,14 @@ pub(crate) struct RunArgs {
         conflicts_with = "lease"
     )]
     pub(crate) ttl: Duration,
-    /// Take the lock for this time and no longer; not renewed
+    /// A fixed lease of this time, which is not renewed
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
 
-    /// So many replicas of the store, or all, must have the lock and each renewal before they count
+    /// Number of replicas (or all) that must acknowledge the grant and each renewal
     #[arg(long, value_name = "N|all")]
     pub(crate) replicas: Option<ReplicaCount>,
-    /// How long replicas have for it
+    /// The time limit for the replicas
     #[arg(
         long,
         value_name = "DURATION",
@@ -135,11 +135,11 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) replicas_timeout: Duration,
 
-    /// What to do with the command when the lock is lost
+    /// The action on the command when the lock is lost
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
-    /// The time between TERM and KILL; less if the lock could pass on before [default: 5s; 500ms if
-    /// another may hold the lock already]
+    /// The time from TERM to KILL; shorter if the lease ends before [default: 5s; 500ms if another
+    /// client may hold the lock already]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
     /// The exit code if the lock was lost while the command ran
@@ -153,7 +153,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) watchdog: WatchArgs,
 
-    /// A text for those who ask who holds the lock
+    /// A text for ls and show
     #[arg(
         long,
         value_name = "TEXT",
@@ -161,71 +161,72 @@ pub(crate) struct RunArgs {
         hide_default_value = true
     )]
     pub(crate) label: String,
-    /// Say on stderr why the store refuses for now, how long it waited and held the lock, and its token
+    /// Print transient refusals of the store, waiting time, holding time and token on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// TERM to all its processes, then KILL
+    /// TERM to all processes of the command, then KILL
     Term,
-    /// KILL to all its processes at once
+    /// KILL to all processes of the command at once
     Kill,
-    /// Let it run on without the lock, and say so
+    /// No signal: the command goes on without the lock, with a message
     Ignore,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// One JSON array instead of a table
+    /// Print a JSON array instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Show who holds a lock.
+/// Show the holder of a lock.
 ///
 /// Exits with 0 if it is held, with 1 if it is free.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// The name of the lock
     pub(crate) name: String,
-    /// One JSON object instead of text
+    /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Free a lock by force.
 ///
-/// The holder is cut off: another can take the lock at once, and the holder learns of it at its next
-/// renewal. Only a resource that checks fencing tokens is safe until then. Exits with 0 if somebody
-/// was cut off, with 1 if the lock was free.
+/// The holder is cut off: another client can acquire the lock at once. The holder is notified if the
+/// store can do that, else its next renewal fails. Until then only a resource that checks fencing
+/// tokens is safe. Exits with 0 if a holder was cut off, with 1 if the lock was free.
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// The name of the lock
     pub(crate) name: String,
-    /// Yes, cut the holder off
+    /// Confirm that the holder is cut off
     #[arg(long)]
     pub(crate) force: bool,
-    /// One JSON object instead of text
+    /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Say what would lose locks in this store, and how to fix it.
+/// Report settings of the store that would lose locks, and how to fix them.
 ///
-/// Looks at eviction, memory, persistence, replicas, clocks, rights and versions, or at the place of
-/// the file. Changes nothing. What the user of the store may not see is a note, never a failure.
+/// Checks eviction, memory, persistence, replicas, clocks, rights and versions, or the file and its
+/// file system. Changes nothing. A setting that the user of the store may not read is a note, never a
+/// failure.
 #[derive(Debug, Args)]
 #[command(after_long_help = DOCTOR)]
 pub(crate) struct DoctorArgs {
-    /// The ttl of the locks that will be kept there
+    /// The ttl of the planned locks
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
-    /// So many replicas of the store, or all, must have them, as with run: needs another right
+    /// Number of replicas (or all) for the planned locks, as with run; needs a further right
     #[arg(long, value_name = "N|all")]
     pub(crate) replicas: Option<ReplicaCount>,
-    /// One JSON object instead of text
+    /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -238,8 +239,8 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write a page per command into this folder instead
-    #[arg(long, value_name = "FOLDER")]
+    /// Write a page for each command into this directory instead
+    #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -249,54 +250,54 @@ ENVIRONMENT
   LEASEHOLD_PASSWORD       the store's password
   LEASEHOLD_PASSWORD_FILE  a file with it, as --password-file
   LEASEHOLD_SENTINEL_PASSWORD
-                           the password of the sentinels, if they ask for one
-  LEASEHOLD_WATCHDOG       who keeps the locks of runs, as --watchdog of run
+                           the password of the sentinels
+  LEASEHOLD_WATCHDOG       the watchdog of runs, as --watchdog of run
   LEASEHOLD_NAMESPACE      as --namespace
   LEASEHOLD_TENANT         as --tenant
-  LEASEHOLD_LOG            what to log on stderr, for example leasehold=debug
-  XDG_STATE_HOME           the state folder; ~/.local/state if not set";
+  LEASEHOLD_LOG            the log filter for stderr, for example leasehold=debug
+  XDG_STATE_HOME           the state directory; default ~/.local/state";
 
 const DOCTOR: &str = "\
 EXIT STATUS
   0    healthy; there may be notes
   1    warnings: locks may be lost when something else fails, too
-  2    dangers: locks would be lost, or cannot be had
-  125  the store could not be reached or refused us, or leasehold was called in a wrong way";
+  2    dangers: locks would be lost, or cannot be acquired
+  125  the store is unreachable or refuses access, or the arguments are wrong";
 
 const RUN: &str = "\
-THE COMMAND sees these variables:
+THE COMMAND has these variables:
   LEASEHOLD_NAME      the name of the lock
-  LEASEHOLD_TOKEN     the fencing token: larger than that of every run before
+  LEASEHOLD_TOKEN     the fencing token: larger than those of all earlier runs
   LEASEHOLD_LEASE     the id of the lease
-  LEASEHOLD_DEADLINE  Unix time in milliseconds at which the lease ends; moves on while it is renewed
+  LEASEHOLD_DEADLINE  Unix time in milliseconds at which the lease ends, unless renewed
   LEASEHOLD_STORE     the store, without its password
-LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE and LEASEHOLD_SENTINEL_PASSWORD are passed on as they are,
+LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE and LEASEHOLD_SENTINEL_PASSWORD are passed on unchanged,
 for nested runs.
 
 EXIT STATUS
   the command's own, or 128+n if signal n ended it
-  75   another holds the lock (-n)
+  75   another client holds the lock (-n)
   122  the lock was lost while the command ran (--lost-exit-code)
   124  the wait timed out (-w)
-  125  leasehold itself failed, or was called in a wrong way
+  125  leasehold failed, or its arguments are wrong
   126  the command cannot be executed
   127  the command was not found
-It is never 0 if the command did not run, unless --skip-ok says so.
+It is never 0 if the command did not run, except with --skip-ok.
 
-SIGNALS are passed on to the command: at a terminal they reach it directly, as its process group is
-leasehold's; otherwise it gets a group of its own. While waiting for the lock, a signal ends the wait
-with 128+n. Background processes that the command leaves behind run on without the lock, with a
-warning. With --wait-all they keep the lock, and signals are passed on to them.
+SIGNALS are passed on to the command. At a terminal it is in the process group of leasehold and gets
+them directly; otherwise it has its own group. During the wait for the lock a signal ends leasehold
+with 128+n. Background processes that outlive the command go on without the lock, with a message.
+With --wait-all they keep the lock and get the signals.
 
-STOPPING the command means all its processes: TERM, and KILL after --kill-after. If leasehold itself is
-killed with -9, its guardian, a process between leasehold and the command, kills them; if leasehold is
-stopped, they are killed before the lease ends, unless a watchdog keeps it. Without a guardian the
-command is not run, and a guardian that is killed ends the run with 125.
-A lock that was freed by force, deleted or taken over may be another's before the command has ended: for
-500 ms, or for --kill-after if that is given.
-A process of another user, as sudo starts them, cannot be stopped. leasehold names it on stderr and
-exits with the code of a lost lock when the others have ended. If leasehold was killed, the lease ends
-by its ttl though such a process works on.
+STOPPING the command stops all its processes: TERM, and KILL after --kill-after. The guardian, a
+process between leasehold and the command, kills them if leasehold is killed with -9. If leasehold is
+stopped, the guardian kills them before the lease ends, unless a watchdog keeps it. Without a guardian
+the command is not run. If the guardian is killed, the run ends with 125.
+A lock that was freed by force, deleted or taken over can have a new holder before the command has
+ended: for 500 ms, or for --kill-after if it is given.
+A process of another user (sudo) cannot be stopped. leasehold names it on stderr and exits with the
+code of a lost lock when the others have ended. If leasehold was killed, the lease ends by its ttl,
+although such a process goes on.
 
 EXAMPLES
   leasehold run nightly-report -- ./report.sh

@@ -10,8 +10,8 @@ use crate::duration;
 
 /// Keep the locks of paused processes, and free those of dead ones at once.
 ///
-/// Runs until it is told to end. Clients on this machine come to its socket; those on others over TLS, with
-/// a token. It connects only to the stores that are named here.
+/// Runs until TERM or INT. Clients on this machine connect to its socket, those on other machines over TLS
+/// with a token. The node connects only to the stores of --store and --serve.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = WATCHDOG)]
 pub(crate) struct WatchdogArgs {
@@ -28,9 +28,9 @@ pub(crate) enum WatchdogCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: unix:PATH, tcp://HOST:PORT (TLS), or systemd: for the sockets it opened
+    /// Addresses to listen at: unix:PATH, tcp://HOST:PORT (TLS), or systemd: for the sockets of its unit
     ///
-    /// Without it, at the place where clients on this machine look.
+    /// The default is the local socket, to which clients on this machine connect.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -38,28 +38,29 @@ pub(crate) struct ServeArgs {
         env = "LEASEHOLD_WATCHDOG_LISTEN"
     )]
     pub(crate) listen: Vec<String>,
-    /// Serve this store beside --store; clients may call it by the name
+    /// A further store beside --store; clients can register with it by this name
     ///
-    /// Its password is read from LEASEHOLD_PASSWORD_NAME, the name in capitals.
+    /// LEASEHOLD_PASSWORD_NAME, with the name in capitals, is its password.
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) serve: Vec<String>,
-    /// For how long a client that is paused is kept
+    /// The longest time for which the leases of a silent client are renewed
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
     pub(crate) max_pause: Duration,
-    /// The name of this node; that of the machine if not set
+    /// The name of this node; default: the host name
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// Who may come to its sockets, as the mode of their files
+    /// The file mode of its sockets, which decides who may connect
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     pub(crate) socket_mode: u32,
 
-    /// Which user or group may register locks of which namespaces: user:NAME=NAMESPACE,... or group:NAME=...
+    /// The namespaces that a user or group may register: user:NAME=NAMESPACE,... or group:NAME=...
     ///
-    /// * stands for all namespaces. May be given several times. Without it, everybody may who may connect.
+    /// * stands for all namespaces. The option is repeatable. Without it, every client that may connect may
+    /// register all namespaces.
     #[arg(long, value_name = "WHO=NAMESPACE,...")]
     pub(crate) allow: Vec<String>,
 
-    /// The certificate for tcp://, and those above it, in PEM
+    /// The certificate chain for tcp://, in PEM
     #[arg(
         long,
         value_name = "FILE",
@@ -67,7 +68,7 @@ pub(crate) struct ServeArgs {
         help_heading = "Other machines"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's key, in PEM
+    /// The key of the certificate, in PEM
     #[arg(
         long,
         value_name = "FILE",
@@ -75,45 +76,45 @@ pub(crate) struct ServeArgs {
         help_heading = "Other machines"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Who may come over tcp://: one token in a line, behind it clients=N leases=N name=TEXT namespaces=A,B if wanted
+    /// The access tokens for tcp://: in each line a token, and optionally clients=N leases=N name=TEXT namespaces=A,B
     #[arg(long, value_name = "FILE", help_heading = "Other machines")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// How many clients it takes
+    /// The largest number of clients
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_clients: Option<usize>,
-    /// How many leases it takes
+    /// The largest number of leases
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_leases: Option<usize>,
-    /// How many leases it takes of one client
+    /// The largest number of leases of one client
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_leases_per_client: Option<usize>,
 
-    /// Tell figures at http://HOST:PORT/metrics, and how it is at /readyz and /healthz
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Seeing it")]
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics, and health at /readyz and /healthz
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Observability")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// How to log on stderr
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Text, help_heading = "Seeing it")]
+    /// The format of the log on stderr
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Text, help_heading = "Observability")]
     pub(crate) log: LogForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
-    /// A line for people
+    /// Lines of text
     Text,
-    /// An object for programs
+    /// A JSON object for each line
     Json,
 }
 
 /// Show the clients of the watchdog on this machine.
 ///
-/// Exits with 0 if it answers, with 1 if there is none.
+/// Exits with 0 if a node replies, with 1 if none does.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Its socket; where clients on this machine look if not set
+    /// The socket of the node; default: the local socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// One JSON object instead of a table
+    /// Print a JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -126,12 +127,12 @@ fn mode(text: &str) -> Result<u32, String> {
 }
 
 const WATCHDOG: &str = "\
-WHAT IT DOES
-  A client renews its leases itself. When one on this machine falls silent and its processes are alive,
-  the watchdog renews them, up to --max-pause. When all its processes are gone, it releases them at
-  once. A client on another machine is kept as long as its connection stands; nothing of it is ever
-  released, for a lost connection proves no death.
-  TERM and INT end it; what it keeps alive is renewed once more before.
+THE NODE
+  A client renews its own leases. If a client on this machine is silent and its processes are alive, the
+  node renews its leases, up to --max-pause. After the end of all its processes the node releases them at
+  once. The leases of a client on another machine are renewed in the same way while it is connected. They
+  are never released, because a lost connection does not prove a death.
+  Before it ends (TERM or INT), the node renews all leases that it keeps once more.
 
 EXAMPLES
   leasehold watchdog &
