@@ -5,12 +5,12 @@ use nix::unistd::{Group, User};
 
 use crate::Error;
 
-/// Namespaces that are allowed to somebody.
+/// The namespaces that a permission or a token allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// `*`: all of them.
+/// `*`: all namespaces.
     All,
-    /// These.
+/// The namespaces in this list.
     Listed(Vec<ScopeName>),
 }
 
@@ -51,7 +51,7 @@ impl Permission {
     ///
     /// # Errors
     ///
-    /// If it is neither, or this machine does not know the name.
+/// If the text has neither form, or if this machine has no such user or group.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(
@@ -82,7 +82,7 @@ impl Permission {
 }
 
 /// Whether a process of a user, in these groups, may register locks of a namespace. Without any permission in
-/// the settings everybody may who may connect.
+/// the settings, every user who can connect may register.
 pub(crate) fn is_allowed(
     permissions: &[Permission],
     namespace: &str,
