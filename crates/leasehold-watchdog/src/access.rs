@@ -55,7 +55,7 @@ impl Permission {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(
-                "the permission {text:?} is none of user:NAME=NAMESPACE,... and group:NAME=NAMESPACE,..."
+                "the permission {text:?} is neither user:NAME=NAMESPACE,... nor group:NAME=NAMESPACE,..."
             ))
         };
         let (subject, namespaces) = text.split_once('=').ok_or_else(wrong)?;

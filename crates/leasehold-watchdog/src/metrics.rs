@@ -32,7 +32,7 @@ impl MetricsRecorder {
         match begun {
             Some(handle) => Ok(Self(handle.clone())),
             None => Err(Error::new(
-                "cannot tell figures: this process has another recorder of metrics",
+                "cannot serve metrics: this process has another metrics recorder",
             )),
         }
     }

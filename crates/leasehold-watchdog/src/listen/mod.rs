@@ -58,12 +58,12 @@ impl Listener {
         let socket = Socket::from(socket);
         let failed = |what: &str| Error::new(format!("cannot listen at a given socket: {what}"));
         let address = socket.local_addr();
-        let address = address.map_err(|error| failed("it is none").with_source(error))?;
+        let address = address.map_err(|error| failed("it is not a socket").with_source(error))?;
         if !socket.is_listener().unwrap_or(false) {
-            return Err(failed("nobody can connect to it"));
+            return Err(failed("it is not a listening socket"));
         }
         let nonblocking = socket.set_nonblocking(true);
-        nonblocking.map_err(|error| failed("it is of no use").with_source(error))?;
+        nonblocking.map_err(|error| failed("it cannot be used").with_source(error))?;
         if address.is_unix() {
             Ok(Self::Unix(UnixListener::given(socket)?))
         } else {
@@ -91,7 +91,7 @@ impl Listener {
 
 fn needs_tls(listen: &Listen) -> Error {
     Error::new(format!(
-        "whoever listens at {listen} needs a certificate: over TCP there is nothing but TLS"
+        "listening at {listen} needs a certificate: TCP connections always use TLS"
     ))
 }
 

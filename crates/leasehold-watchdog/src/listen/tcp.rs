@@ -114,7 +114,7 @@ impl TcpListener {
 /// Listens at a socket that the service manager has opened.
     pub(super) fn given(socket: Socket, tls: &Tls) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+            Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
         };
         let socket = tokio::net::TcpListener::from_std(socket.into()).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?;

@@ -73,14 +73,14 @@ impl UnixListener {
         };
         let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
         let socket = tokio::net::UnixListener::from_std(socket);
-        let socket = socket.map_err(|error| failed("the socket is of no use", error))?;
+        let socket = socket.map_err(|error| failed("the socket cannot be used", error))?;
         Ok(Self { socket, file })
     }
 
 /// Listens at a socket that the service manager has opened, and leaves its file alone.
     pub(super) fn given(socket: Socket) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+            Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
         };
         let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
         let address = socket.local_addr().map_err(failed)?;
@@ -154,7 +154,7 @@ fn look_for_others(path: &Path) -> Result<(), Error> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::new(format!(
-                "cannot listen at unix:{at}: cannot tell whether somebody listens there already"
+                "cannot listen at unix:{at}: cannot find out whether another process listens there"
             ))
             .with_source(error)),
         },
