@@ -8,9 +8,9 @@ use crate::Error;
 /// The namespaces that a permission or a token allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-/// `*`: all namespaces.
+    /// `*`: all namespaces.
     All,
-/// The namespaces in this list.
+    /// The namespaces in this list.
     Listed(Vec<ScopeName>),
 }
 
@@ -51,7 +51,7 @@ impl Permission {
     ///
     /// # Errors
     ///
-/// If the text has neither form, or if this machine has no such user or group.
+    /// If the text has neither form, or if this machine has no such user or group.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(

@@ -49,7 +49,7 @@ pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, limiter: A
 }
 
 impl Batch {
-/// Sends the actions that are still wanted, and handles the replies.
+    /// Sends the actions that are still wanted, and handles the replies.
     async fn run(mut self, limiter: &ShardLimiter, turn: Option<SemaphorePermit<'_>>) {
         let (requests, longest) = self.begin();
         let served = Arc::clone(&self.store);
@@ -61,7 +61,7 @@ impl Batch {
         }
         let sent = BootClock.now();
         let count = requests.len();
-// A store that never replies must not keep its limiter.
+        // A store that never replies must not keep its limiter.
         let replies = tokio::time::timeout(longest, store.apply(requests)).await;
         let replies = replies.unwrap_or_default();
         let now = BootClock.now();
@@ -70,7 +70,7 @@ impl Batch {
         self.answered(&replies, sent, now);
     }
 
-/// The requests that are still wanted, and the longest time for which a reply is of use.
+    /// The requests that are still wanted, and the longest time for which a reply is of use.
     fn begin(&mut self) -> (Vec<Request>, Duration) {
         let now = BootClock.now();
         let (wanted, unwanted) = std::mem::take(&mut self.pending_actions)
@@ -119,7 +119,7 @@ impl Batch {
         clients.look_again(&self.shared, now);
     }
 
-/// Reports these actions as failed.
+    /// Reports these actions as failed.
     fn fail(&self, pending_actions: Vec<PendingAction>, now: Instant) {
         let mut clients = Clients::default();
         for pending_action in pending_actions {

@@ -29,7 +29,7 @@ const TEXT_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
-/// A number that no other client of this node ever had.
+    /// A number that no other client of this node ever had.
     pub(crate) serial: u64,
     pub(crate) origin: Origin,
     pub(crate) about: About,
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     pub(crate) known_since: Instant,
     memory: Option<Arc<Handover>>,
     state: Mutex<State>,
-/// When the scheduler polls it next, in nanoseconds. 0: never.
+    /// When the scheduler polls it next, in nanoseconds. 0: never.
     pub(crate) scheduled: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Client {
 pub(crate) enum Origin {
     /// A process of this machine.
     Local(Identity),
-/// A program on another machine, admitted by a token.
+    /// A program on another machine, admitted by a token.
     Remote {
         token: usize,
         process_nonce: [u8; 16],
@@ -75,16 +75,16 @@ pub(crate) struct About {
 /// A program that a process executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
-/// The random number that the program drew when it started.
+    /// The random number that the program drew when it started.
     pub(crate) process_nonce: [u8; 16],
-/// A hash of the addresses that the kernel drew for it. `None`: they are not readable.
+    /// A hash of the addresses that the kernel drew for it. `None`: they are not readable.
     pub(crate) drawn: Option<u64>,
-/// When it sent its hello.
+    /// When it sent its hello.
     pub(crate) since: Instant,
 }
 
 impl Program {
-/// Whether it replaced another program by exec.
+    /// Whether it replaced another program by exec.
     fn has_replaced(&self, before: &Self) -> bool {
         let drawn = match (self.drawn, before.drawn) {
             (Some(drawn), Some(before)) => drawn != before,
@@ -133,7 +133,7 @@ impl Client {
             space,
             store: making.store,
             known_since: program.since,
-// A remote client is known by its connection only, which the next node does not have.
+            // A remote client is known by its connection only, which the next node does not have.
             memory: making.memory.filter(|_| matches!(origin, Origin::Local(_))),
             state: Mutex::new(State {
                 charge: making.charge,
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-/// The id of its lease with this number.
+    /// The id of its lease with this number.
     pub(crate) fn lease(&self, number: u64) -> LeaseId {
         LeaseId {
             client: self.id,
@@ -178,7 +178,7 @@ impl Client {
         self.space.key(name.clone())
     }
 
-/// Checks that a hello with the id of this client has its origin, store and keyspace.
+    /// Checks that a hello with the id of this client has its origin, store and keyspace.
     pub(crate) fn is_again(
         &self,
         introduction: &Introduction,
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-/// Makes a connection the active one of the client. The previous one is notified, and so is this one when another
+    /// Makes a connection the active one of the client. The previous one is notified, and so is this one when another
     /// replaces it. The registrations stay: the client may be paused before it can send them again.
     pub(crate) fn connected(&self, program: Program) -> Arc<Notify> {
         let mut state = self.lock();
@@ -211,7 +211,7 @@ impl Client {
         speaker
     }
 
-/// Handles the end of a connection. It counts only if the connection is still the active one.
+    /// Handles the end of a connection. It counts only if the connection is still the active one.
     pub(crate) fn disconnected(&self, speaker: &Arc<Notify>) {
         let mut state = self.lock();
         if state.speaks(speaker) {
@@ -220,12 +220,12 @@ impl Client {
         }
     }
 
-/// Handles a heartbeat.
+    /// Handles a heartbeat.
     pub(crate) fn beat(&self, now: Instant) {
         self.lock().heard(now);
     }
 
-/// Applies changes of its leases. Returns the refused ones.
+    /// Applies changes of its leases. Returns the refused ones.
     pub(crate) fn change(
         &self,
         changes: &Changes,
@@ -246,7 +246,7 @@ impl Client {
         refused
     }
 
-/// Adds a process that must end before the client is dead. Returns whether it is a new one, which the
+    /// Adds a process that must end before the client is dead. Returns whether it is a new one, which the
     /// caller has to watch.
     pub(crate) fn join(&self, process: &Arc<Process>) -> Result<bool, Refusal> {
         let mut state = self.lock();
@@ -265,12 +265,12 @@ impl Client {
         Ok(true)
     }
 
-/// Whether a process belongs to the client already.
+    /// Whether a process belongs to the client already.
     pub(crate) fn has_process(&self, identity: Identity) -> bool {
         self.lock().members.has(identity)
     }
 
-/// Adds a process whose descriptor the service manager keeps already.
+    /// Adds a process whose descriptor the service manager keeps already.
     pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
         let mut state = self.lock();
         state.members.push(Arc::clone(process), Some(place));
@@ -289,12 +289,12 @@ impl Client {
         state.charge.disconnected();
     }
 
-/// Adds the task that watches one of its processes. It is aborted when the client is forgotten.
+    /// Adds the task that watches one of its processes. It is aborted when the client is forgotten.
     pub(crate) fn watched_by(&self, identity: Identity, watch: AbortHandle) {
         self.lock().members.watched_by(identity, watch);
     }
 
-/// Handles the end of a process. After the last one the client is dead.
+    /// Handles the end of a process. After the last one the client is dead.
     pub(crate) fn process_gone(&self, identity: Identity, now: Instant) {
         let mut state = self.lock();
         if state.members.gone(identity) {
@@ -302,7 +302,7 @@ impl Client {
         }
     }
 
-/// Whether its process has executed that other program instead of its own. Then the client is dead: nothing of a
+    /// Whether its process has executed that other program instead of its own. Then the client is dead: nothing of a
     /// program outlives an exec. Never while the client has a connection.
     pub(crate) fn is_replaced_by(&self, other: &Program) -> bool {
         let state = self.lock();
@@ -313,12 +313,12 @@ impl Client {
         self.lock().program
     }
 
-/// Whether an action is still wanted.
+    /// Whether an action is still wanted.
     pub(crate) fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
         self.lock().charge.is_wanted(number, action, now)
     }
 
-/// Handles the result of an action.
+    /// Handles the result of an action.
     pub(crate) fn done(
         &self,
         number: u64,
@@ -334,7 +334,7 @@ impl Client {
         state.charge.done(number, action, end, sent, now);
     }
 
-/// Ends it if nothing is left to do for it. Returns whether it has ended.
+    /// Ends it if nothing is left to do for it. Returns whether it has ended.
     pub(crate) fn end_if_over(&self, now: Instant) -> bool {
         let over = self.lock().charge.is_over(now);
         if over {
@@ -343,7 +343,7 @@ impl Client {
         over
     }
 
-/// Removes its leases and processes, and writes to the journal that it has ended.
+    /// Removes its leases and processes, and writes to the journal that it has ended.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         self.write(Entry::Over);
@@ -357,12 +357,12 @@ impl Client {
         }
     }
 
-/// Whether it is in the scheduler.
+    /// Whether it is in the scheduler.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.scheduled.load(Ordering::Relaxed) != 0
     }
 
-/// Writes its whole state to the journal.
+    /// Writes its whole state to the journal.
     pub(crate) fn write_all(&self) {
         if self.memory.is_none() {
             return;
@@ -401,7 +401,7 @@ impl Client {
         }
     }
 
-/// Writes an entry to the journal, if the node has one.
+    /// Writes an entry to the journal, if the node has one.
     fn write(&self, entry: impl FnOnce(Id) -> Entry) {
         if let Some(memory) = &self.memory {
             memory.write(&entry(self.id.to_bytes()));

@@ -40,7 +40,7 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// A stream of bytes that also carries descriptors.
 pub(crate) trait Link: AsyncRead + AsyncWrite + Send + Unpin {
-/// The next descriptor that was received.
+    /// The next descriptor that was received.
     fn take_descriptor(&mut self) -> Option<OwnedFd>;
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Connection<L> {
     session: Session,
     out: Out,
     pages: Option<Pages>,
-/// Why it ends, once the peer has read the last message.
+    /// Why it ends, once the peer has read the last message.
     ending: Option<Ending>,
-/// The deadline for the hello, for a read, or for the end.
+    /// The deadline for the hello, for a read, or for the end.
     until: Option<Instant>,
 }
 
@@ -63,25 +63,25 @@ struct Out {
     bytes: Vec<u8>,
     sent: usize,
     flushed: bool,
-/// The peer does not read any more.
+    /// The peer does not read any more.
     broken: bool,
 }
 
 /// Why a connection ends.
 enum Ending {
-/// The peer has closed it.
+    /// The peer has closed it.
     Closed,
     /// It broke.
     Broken(io::Error),
-/// The peer sent an invalid frame.
+    /// The peer sent an invalid frame.
     Nonsense(FrameError),
-/// The node refused a message.
+    /// The node refused a message.
     Refused(Refusal),
-/// The client has a newer connection.
+    /// The client has a newer connection.
     Replaced,
-/// It has no client, and another connection needs its permit.
+    /// It has no client, and another connection needs its permit.
     Displaced,
-/// The client has sent a disconnect.
+    /// The client has sent a disconnect.
     Disconnect,
     /// The node is about to stop.
     Closing,
@@ -100,7 +100,7 @@ impl<L: Link> Connection<L> {
         }
     }
 
-/// Handles messages until the connection ends.
+    /// Handles messages until the connection ends.
     pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: ConnectionPermit) {
         let mut closing = shared.closing.subscribe();
         let nobody = Arc::new(Notify::new());
@@ -147,17 +147,17 @@ impl<L: Link> Connection<L> {
         self.tell();
     }
 
-/// Whether the connection can be dropped.
+    /// Whether the connection can be dropped.
     fn is_over(&self) -> bool {
         match &self.ending {
-// The peer closes it after the last message, or the deadline passes.
+            // The peer closes it after the last message, or the deadline passes.
             Some(Ending::Refused(_) | Ending::Nonsense(_) | Ending::Closing) => false,
             Some(_) => true,
             None => false,
         }
     }
 
-/// Sends what the peer takes, and reads if there is room for the replies.
+    /// Sends what the peer takes, and reads if there is room for the replies.
     fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
         let sent = self
             .out
@@ -172,7 +172,7 @@ impl<L: Link> Connection<L> {
                     return Poll::Ready(Ok(Exchanged::Closed));
                 }
                 Poll::Ready(Ok(())) => {
-// After the last message, input is read and ignored: closing a socket with unread input
+                    // After the last message, input is read and ignored: closing a socket with unread input
                     // would discard that message.
                     if self.ending.is_none() {
                         self.decoder.push(buffer.filled());
@@ -192,11 +192,11 @@ impl<L: Link> Connection<L> {
         }
     }
 
-/// Handles the messages that were read, as long as there is room for the replies.
+    /// Handles the messages that were read, as long as there is room for the replies.
     fn hear(&mut self) {
         while self.ending.is_none() && self.out.len() < OUT_MAX {
             if let Some(pages) = &mut self.pages {
-// The next page follows when the one before was sent.
+                // The next page follows when the one before was sent.
                 if self.out.len() > 0 {
                     break;
                 }
@@ -249,12 +249,12 @@ impl<L: Link> Connection<L> {
     fn say(&mut self, word: &ToClient) {
         match encode(word) {
             Ok(frame) => self.out.push(&frame),
-// Cannot happen: long replies are cut into pages.
+            // Cannot happen: long replies are cut into pages.
             Err(error) => tracing::error!(%error, "a reply does not fit into a frame"),
         }
     }
 
-/// Logs why it has ended.
+    /// Logs why it has ended.
     fn tell(&self) {
         let Some(ending) = &self.ending else {
             return;
@@ -276,7 +276,7 @@ impl<L: Link> Connection<L> {
 enum Exchanged {
     /// Something was sent or read.
     Some,
-/// The peer has closed its side.
+    /// The peer has closed its side.
     Closed,
 }
 
@@ -295,9 +295,9 @@ impl Out {
         self.flushed = false;
     }
 
-/// Sends what the peer takes. Returns whether that was anything.
+    /// Sends what the peer takes. Returns whether that was anything.
     ///
-/// After an error of sending, reading goes on: a process that was killed may have registered a lease
+    /// After an error of sending, reading goes on: a process that was killed may have registered a lease
     /// just before.
     fn poll_send(
         &mut self,
@@ -326,7 +326,7 @@ impl Out {
             }
         }
         if last && !self.broken && Pin::new(&mut *link).poll_shutdown(context).is_ready() {
-// Now the peer reads the rest and closes.
+            // Now the peer reads the rest and closes.
             self.end();
         }
         progress

@@ -15,7 +15,7 @@ pub(crate) struct Counted {
 }
 
 impl Files {
-/// Counts `count` more open files.
+    /// Counts `count` more open files.
     pub(crate) fn count(self: &Arc<Self>, count: usize) -> Counted {
         self.0.fetch_add(count, Ordering::Relaxed);
         Counted {
@@ -24,14 +24,14 @@ impl Files {
         }
     }
 
-/// The number of open files.
+    /// The number of open files.
     pub(crate) fn open(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Counted {
-/// Splits off the count of one file, which may stay open longer than the others.
+    /// Splits off the count of one file, which may stay open longer than the others.
     pub(crate) fn split_one(&mut self) -> Self {
         let count = self.count.min(1);
         self.count -= count;

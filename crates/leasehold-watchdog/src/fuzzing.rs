@@ -44,7 +44,7 @@ fn listen(data: &[u8]) -> usize {
         rest = after;
         now += 1_000_000;
         let connection = &mut connections[usize::from(*which % 4)];
-// A refused connection may be opened again.
+        // A refused connection may be opened again.
         let heard = connection.get_or_insert_with(|| Heard::new(&shared));
         if !heard.hear(part, Instant::from_nanos(now)) {
             *connection = None;
@@ -60,7 +60,7 @@ fn listen(data: &[u8]) -> usize {
         most = most.max(leases);
     }
     drop(connections);
-// All clients were remote, and are disconnected.
+    // All clients were remote, and are disconnected.
     assert!(shared.clients.all().is_empty());
     assert_eq!(shared.clients.leases(), 0);
     most
@@ -80,7 +80,7 @@ impl Heard {
         }
     }
 
-/// Returns whether the connection stays open.
+    /// Returns whether the connection stays open.
     fn hear(&mut self, bytes: &[u8], now: Instant) -> bool {
         self.decoder.push(bytes);
         loop {

@@ -20,7 +20,7 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-/// A handover with an empty journal of the next generation.
+    /// A handover with an empty journal of the next generation.
     pub(crate) fn new(manager: &Arc<ServiceManager>, given: &Given) -> std::io::Result<Self> {
         let last = given.journals.last_key_value();
         let generation = last.map_or(0, |(last, _)| last.saturating_add(1));
@@ -37,7 +37,7 @@ impl Handover {
         self.journal.write(entry);
     }
 
-/// Has the service manager keep the descriptor of a process. Returns its number there.
+    /// Has the service manager keep the descriptor of a process. Returns its number there.
     pub(crate) fn keep(&self, process: &Arc<Process>) -> u64 {
         self.manager.keep_process(process)
     }
@@ -46,7 +46,7 @@ impl Handover {
         self.manager.forget_process(place);
     }
 
-/// Restores the clients of an earlier node, and has the service manager forget that node's journal and unused
+    /// Restores the clients of an earlier node, and has the service manager forget that node's journal and unused
     /// descriptors.
     pub(crate) fn take_over(&self, shared: &Arc<Shared>, given: Given, now: Instant) {
         let Given {
@@ -66,7 +66,7 @@ impl Handover {
                     Some((place, Arc::new(process)))
                 });
                 let found: Option<Vec<_>> = found.collect();
-// Without the descriptors of all its processes, its death could not be noticed.
+                // Without the descriptors of all its processes, its death could not be noticed.
                 let client = found
                     .filter(|_| whole)
                     .and_then(|found| shared.restore(id, saved, found, now));
@@ -85,7 +85,7 @@ impl Handover {
         }
     }
 
-/// Rewrites the journal if most of its entries are obsolete.
+    /// Rewrites the journal if most of its entries are obsolete.
     pub(crate) fn tidy_up(&self, shared: &Shared) {
         if !self.journal.is_long() {
             return;
@@ -105,7 +105,7 @@ impl Handover {
 }
 
 impl Shared {
-/// Restores a client of an earlier node. It has no connection, and its leases are renewed at once, because the
+    /// Restores a client of an earlier node. It has no connection, and its leases are renewed at once, because the
     /// time of their last renewal is unknown.
     fn restore(
         self: &Arc<Self>,

@@ -36,7 +36,7 @@ pub(crate) struct Http {
 struct Told {
     shared: Arc<Shared>,
     figures: MetricsRecorder,
-/// The last readiness check: its time, and whether a store was reachable.
+    /// The last readiness check: its time, and whether a store was reachable.
     reachable: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -66,7 +66,7 @@ impl Http {
         self.address
     }
 
-/// Serves requests as long as it is polled.
+    /// Serves requests as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
         let told = Arc::new(Told {
             shared,

@@ -25,19 +25,19 @@ const GROWTH_MAX: u64 = 4;
 /// variants is part of the format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Entry {
-/// A client was added. Its earlier entries are obsolete.
+    /// A client was added. Its earlier entries are obsolete.
     Client(Id, Box<Known>),
-/// The descriptor of a process of it is kept under this number.
+    /// The descriptor of a process of it is kept under this number.
     Process(Id, u64),
-/// It has registered a lease, or changed the terms of one.
+    /// It has registered a lease, or changed the terms of one.
     Lease(Id, u64, Lease),
-/// It has unregistered a lease.
+    /// It has unregistered a lease.
     Left(Id, u64),
-/// It is silent since this instant.
+    /// It is silent since this instant.
     Silent(Id, u64),
-/// It is alive again.
+    /// It is alive again.
     Heard(Id),
-/// It has ended.
+    /// It has ended.
     Over(Id),
 }
 
@@ -86,13 +86,13 @@ struct Book {
     file: File,
     generation: u64,
     length: u64,
-/// Its length after the last rewrite.
+    /// Its length after the last rewrite.
     began: u64,
     failed: bool,
 }
 
 impl Journal {
-/// An empty journal.
+    /// An empty journal.
     pub(crate) fn new(generation: u64) -> std::io::Result<Self> {
         Ok(Self(Mutex::new(Book {
             file: File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?),
@@ -107,12 +107,12 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-/// Appends an entry.
+    /// Appends an entry.
     pub(crate) fn write(&self, entry: &Entry) {
         self.book().write(entry);
     }
 
-/// Begins an empty journal of the next generation, into which the caller writes the whole state.
+    /// Begins an empty journal of the next generation, into which the caller writes the whole state.
     pub(crate) fn begin_anew(&self) -> std::io::Result<()> {
         let file = File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?);
         let mut book = self.book();
@@ -122,14 +122,14 @@ impl Journal {
         Ok(())
     }
 
-/// Marks the rewrite as complete. Returns the generation and the file for the service manager.
+    /// Marks the rewrite as complete. Returns the generation and the file for the service manager.
     pub(crate) fn is_whole(&self) -> std::io::Result<(u64, OwnedFd)> {
         let mut book = self.book();
         book.began = book.length;
         Ok((book.generation, OwnedFd::from(book.file.try_clone()?)))
     }
 
-/// Whether it has grown enough to be rewritten.
+    /// Whether it has grown enough to be rewritten.
     pub(crate) fn is_long(&self) -> bool {
         let book = self.book();
         book.length > LENGTH_MIN && book.length / GROWTH_MAX > book.began

@@ -15,11 +15,11 @@ use crate::shared::Shared;
 pub(crate) struct MetricsRecorder(PrometheusHandle);
 
 impl MetricsRecorder {
-/// Installs the recorder, unless a node has installed it before.
+    /// Installs the recorder, unless a node has installed it before.
     ///
     /// # Errors
     ///
-/// If this process has another recorder.
+    /// If this process has another recorder.
     pub(crate) fn begin() -> Result<Self, Error> {
         static BEGUN: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
         let begun = BEGUN.get_or_init(|| {
@@ -37,7 +37,7 @@ impl MetricsRecorder {
         }
     }
 
-/// All metrics in the text format of Prometheus.
+    /// All metrics in the text format of Prometheus.
     pub(crate) fn render(&self, shared: &Shared) -> String {
         measure(shared);
         self.0.run_upkeep();
@@ -71,7 +71,7 @@ fn describe() {
     use metrics::{describe_counter, describe_gauge};
     describe_gauge!(
         "leasehold_watchdog_clients",
-"monitored clients, by condition"
+        "monitored clients, by condition"
     );
     describe_gauge!("leasehold_watchdog_leases", "registered leases");
     describe_gauge!("leasehold_watchdog_connections", "open connections");
@@ -81,10 +81,10 @@ fn describe() {
     );
     describe_counter!(
         "leasehold_watchdog_deaths_total",
-"clients whose processes have all ended while they had leases or a connection"
+        "clients whose processes have all ended while they had leases or a connection"
     );
     describe_counter!(
         "leasehold_watchdog_refused_total",
-"connections that were ended because of a message on them"
+        "connections that were ended because of a message on them"
     );
 }

@@ -22,13 +22,13 @@ pub(crate) struct Clients {
     table: Mutex<HashMap<ClientId, Arc<Client>>>,
     limits: Limits,
     max_pause: Duration,
-/// The serial number of the next client.
+    /// The serial number of the next client.
     serials: AtomicU64,
-/// The number of leases of all clients.
+    /// The number of leases of all clients.
     leases: Arc<Tally>,
-/// The tokens, each with the number of its leases.
+    /// The tokens, each with the number of its leases.
     tokens: Vec<(Token, Arc<Tally>)>,
-/// The handover to the next node. `None`: no service manager keeps it.
+    /// The handover to the next node. `None`: no service manager keeps it.
     memory: Option<Arc<Handover>>,
 }
 
@@ -47,7 +47,7 @@ impl Tally {
         }
     }
 
-/// Whether there is room for one more lease of a client that has `now` leases, of which `before` are counted
+    /// Whether there is room for one more lease of a client that has `now` leases, of which `before` are counted
     /// here. Two concurrent callers may both get the last one.
     pub(crate) fn has_room(&self, before: usize, now: usize) -> bool {
         self.count().saturating_sub(before).saturating_add(now) < self.max
@@ -57,7 +57,7 @@ impl Tally {
         self.count.load(Ordering::Relaxed)
     }
 
-/// Changes the count by the difference of two counts.
+    /// Changes the count by the difference of two counts.
     pub(crate) fn change(&self, before: usize, after: usize) {
         if after >= before {
             self.count.fetch_add(after - before, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl Clients {
         self.tokens.iter().map(|(token, _)| token)
     }
 
-/// The client of a hello: a known one with this id, or a new one. The caller's connection is its active one
+    /// The client of a hello: a known one with this id, or a new one. The caller's connection is its active one
     /// until the returned `Notify` is notified.
     pub(crate) fn enter(
         &self,
@@ -142,7 +142,7 @@ impl Clients {
         Ok((client, speaker))
     }
 
-/// Adds a client of an earlier node, whose last sign of life was at `heard`.
+    /// Adds a client of an earlier node, whose last sign of life was at `heard`.
     pub(crate) fn restore(
         &self,
         (id, introduction): (ClientId, Introduction),
@@ -192,7 +192,7 @@ impl Clients {
         self.table().get(&id).map(Arc::clone)
     }
 
-/// Forgets a client if nothing is left to do for it. Returns whether it is forgotten.
+    /// Forgets a client if nothing is left to do for it. Returns whether it is forgotten.
     pub(crate) fn forget_if_over(&self, client: &Arc<Client>, now: Instant) -> bool {
         let mut table = self.table();
         let known = table
@@ -218,7 +218,7 @@ impl Clients {
         client.end();
     }
 
-/// All clients in the order of their ids.
+    /// All clients in the order of their ids.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         let mut all: Vec<_> = self.table().values().map(Arc::clone).collect();
         all.sort_by_key(|client| client.id);

@@ -40,17 +40,17 @@ pub struct Node {
 }
 
 impl Node {
-/// Starts a node, which listens when this returns. Connecting to an unreachable store is retried in the
+    /// Starts a node, which listens when this returns. Connecting to an unreachable store is retried in the
     /// background. Raises the soft limit of open files of this process to the hard limit.
     ///
     /// # Errors
     ///
-/// If a setting is invalid, an address cannot be listened at, or the state from the service manager cannot be
+    /// If a setting is invalid, an address cannot be listened at, or the state from the service manager cannot be
     /// used.
     ///
     /// # Cancel safety
     ///
-/// Cancel safe: if the future is dropped, the node is stopped.
+    /// Cancel safe: if the future is dropped, the node is stopped.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         if settings.listen.is_empty() {
             return Err(Error::new("a node needs an address to listen at"));
@@ -62,7 +62,8 @@ impl Node {
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
         let mut given = match settings.service_manager {
             true => Given::here().map_err(|error| {
-                Error::new("cannot take the descriptors from the service manager").with_source(error)
+                Error::new("cannot take the descriptors from the service manager")
+                    .with_source(error)
             })?,
             false => Given::default(),
         };
@@ -114,28 +115,28 @@ impl Node {
         Ok(node)
     }
 
-/// The addresses at which it listens, with the ports that were bound.
+    /// The addresses at which it listens, with the ports that were bound.
     #[must_use]
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
     }
 
-/// The address of its metrics, with the port that was bound. `None`: it serves none.
+    /// The address of its metrics, with the port that was bound. `None`: it serves none.
     #[must_use]
     pub const fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-/// Stops it in good order: renews the leases of silent clients once more, so that another node has time to take
+    /// Stops it in good order: renews the leases of silent clients once more, so that another node has time to take
     /// over, and notifies all clients. Takes a few seconds at most.
     ///
     /// # Cancel safety
     ///
-/// Not cancel safe: if the future is dropped, the node may be running, stopped or half stopped. Call it again,
+    /// Not cancel safe: if the future is dropped, the node may be running, stopped or half stopped. Call it again,
     /// or drop the node.
     pub async fn stop(&self) {
         self.tell("STOPPING=1");
-// New connections are for the next node.
+        // New connections are for the next node.
         for listening in &self.listening {
             listening.abort();
         }
@@ -152,7 +153,7 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-// A paused client reads nothing.
+        // A paused client reads nothing.
         let _ = tokio::time::timeout(CLOSE_WITHIN, left).await;
         if let Some(manager) = &self.manager {
             manager.flush().await;
@@ -161,18 +162,18 @@ impl Node {
         self.stopped.send_replace(true);
     }
 
-/// Waits until the node has stopped.
+    /// Waits until the node has stopped.
     ///
     /// # Cancel safety
     ///
-/// Cancel safe.
+    /// Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.subscribe();
-// Cannot fail: `self` owns the sender.
+        // Cannot fail: `self` owns the sender.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-/// Notifies the service manager, if there is one.
+    /// Notifies the service manager, if there is one.
     fn tell(&self, facts: &str) {
         if let Some(manager) = &self.manager {
             manager.tell(facts);
@@ -189,7 +190,7 @@ impl Node {
                 store.tried().await;
             }
         };
-// The node listens in any case: its clients may start before the store does.
+        // The node listens in any case: its clients may start before the store does.
         let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
     }
 }
@@ -231,7 +232,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.shared.tasks.stop();
         for store in &self.shared.stores {
-// Breaks a cycle: a queued action refers to its client, and that to its store.
+            // Breaks a cycle: a queued action refers to its client, and that to its store.
             store.limiters.clear();
         }
         self.stopped.send_replace(true);

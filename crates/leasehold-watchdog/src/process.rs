@@ -22,7 +22,7 @@ const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 pub(crate) struct Process {
     pidfd: AsyncFd<OwnedFd>,
     identity: Identity,
-/// Its process id in the namespace of the node. 0 if it is not visible there.
+    /// Its process id in the namespace of the node. 0 if it is not visible there.
     pid: u32,
     _file: Counted,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Process {
 /// The identity of a process: equal for two descriptors of one process, and different for two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-/// The inode number of its pidfd, unique since the machine was started.
+    /// The inode number of its pidfd, unique since the machine was started.
     Inode(u64),
-/// Its process id and its start time, in ticks. For kernels before 6.9.
+    /// Its process id and its start time, in ticks. For kernels before 6.9.
     Started(u32, u64),
 }
 
@@ -57,7 +57,7 @@ impl Owner {
 }
 
 impl Process {
-/// The process that has connected to a unix socket.
+    /// The process that has connected to a unix socket.
     pub(crate) fn of_peer(socket: impl AsFd, owner: Owner, file: Counted) -> io::Result<Self> {
         match getsockopt(&socket.as_fd(), PeerPidfd) {
             Ok(pidfd) => Self::new(pidfd, file),
@@ -67,7 +67,7 @@ impl Process {
         }
     }
 
-/// The process with the id of the peer, if it runs as the peer's user and has not been replaced meanwhile.
+    /// The process with the id of the peer, if it runs as the peer's user and has not been replaced meanwhile.
     fn by_pid(owner: Owner, file: Counted) -> io::Result<Self> {
         let other = || io::Error::other("the process has ended, and another has its id");
         let before = proc::started(owner.pid)?;
@@ -107,18 +107,18 @@ impl Process {
         self.pidfd.get_ref().as_fd()
     }
 
-/// A hash of the addresses that the kernel drew for its program; it changes with each exec. `None`: they are not
+    /// A hash of the addresses that the kernel drew for its program; it changes with each exec. `None`: they are not
     /// readable.
     pub(crate) fn drawn(&self) -> Option<u64> {
         let drawn = proc::drawn(self.pid);
         drawn.filter(|_| !self.is_gone())
     }
 
-/// The group of the peer when it connected, and the present supplementary groups of the process.
+    /// The group of the peer when it connected, and the present supplementary groups of the process.
     pub(crate) fn groups(&self, owner: Owner) -> Vec<u32> {
         let mut groups = proc::groups(self.pid);
         if self.is_gone() {
-// They may belong to another process that has its id now.
+            // They may belong to another process that has its id now.
             groups.clear();
         }
         groups.push(owner.gid);
@@ -134,7 +134,7 @@ impl Process {
     pub(crate) async fn gone(&self) {
         loop {
             let Ok(mut ready) = self.pidfd.readable().await else {
-// The runtime ends, which proves nothing about the process.
+                // The runtime ends, which proves nothing about the process.
                 return std::future::pending().await;
             };
             if self.is_gone() {
@@ -144,7 +144,7 @@ impl Process {
         }
     }
 
-/// The likely reason for its silence, for people.
+    /// The likely reason for its silence, for people.
     pub(crate) fn why(&self) -> String {
         if self.is_gone() {
             return "it has ended".into();
@@ -176,7 +176,7 @@ fn is_readable(pidfd: &OwnedFd) -> bool {
 /// The identity of a process by its id and start time. Fails for a process that is not visible here.
 fn started(pidfd: &OwnedFd, pid: u32) -> io::Result<Identity> {
     let started = proc::started(pid)?;
-// If its id was reused meanwhile, the start time is that of another process.
+    // If its id was reused meanwhile, the start time is that of another process.
     match proc::pid_of(pidfd)? == pid && pid != 0 {
         true => Ok(Identity::Started(pid, started)),
         false => Err(io::Error::other("the process has ended")),

@@ -36,7 +36,7 @@ pub(crate) struct Scheduler {
 #[derive(Debug, Default)]
 struct Table {
     schedule: Schedule<Arc<Client>>,
-/// When the task wakes up next.
+    /// When the task wakes up next.
     armed: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Scheduler {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-/// Schedules a client for its next event, which may be due at once.
+    /// Schedules a client for its next event, which may be due at once.
     pub(crate) fn look_at(&self, client: &Arc<Client>, now: Instant) {
         let mut table = self.table();
         let Some(due) = client.lock().charge.next_event(now) else {
@@ -69,7 +69,7 @@ impl Scheduler {
         }
     }
 
-/// Polls due clients as long as it is polled itself.
+    /// Polls due clients as long as it is polled itself.
     pub(crate) async fn run(shared: Arc<Shared>) {
         let scheduler = &shared.scheduler;
         loop {
@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-/// Polls the due clients and sends their actions. Returns whether more clients may be due.
+    /// Polls the due clients and sends their actions. Returns whether more clients may be due.
     fn poll_due(&self, shared: &Arc<Shared>) -> bool {
         let now = BootClock.now();
         let due = self.take_due(now);
@@ -124,7 +124,7 @@ impl Scheduler {
         due
     }
 
-/// Renews the leases of silent clients once more, and waits for the replies.
+    /// Renews the leases of silent clients once more, and waits for the replies.
     pub(crate) async fn hand_over(shared: &Arc<Shared>) {
         let now = BootClock.now();
         let mut pending_actions = PendingActions::default();
@@ -160,7 +160,7 @@ impl PendingActions {
         let key = client.key(name);
         let shard = client.store.store().map(|store| store.shard(&key));
         let way = RouteKey {
-// The actions for a store that is not open yet fail on any limiter.
+            // The actions for a store that is not open yet fail on any limiter.
             shard: shard.unwrap_or(Shard(0)),
             release: matches!(action, WatchdogAction::Release(_)),
         };
@@ -173,7 +173,7 @@ impl PendingActions {
         });
     }
 
-/// Queues the actions and starts to send them. Returns their limiters.
+    /// Queues the actions and starts to send them. Returns their limiters.
     fn send(self, shared: &Arc<Shared>) -> Vec<Arc<ShardLimiter>> {
         let mut limiters = Vec::new();
         for ((_, way), pending_actions) in self.0 {

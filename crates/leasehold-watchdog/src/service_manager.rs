@@ -26,14 +26,14 @@ const NEWS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     news: mpsc::Sender<News>,
-/// The number of the next process that it is to keep.
+    /// The number of the next process that it is to keep.
     places: AtomicU64,
-/// The interval of the keepalive pings. `None`: it expects none.
+    /// The interval of the keepalive pings. `None`: it expects none.
     pub(crate) alive_every: Option<Duration>,
 }
 
 impl ServiceManager {
-/// The service manager that the environment names, and the task that notifies it.
+    /// The service manager that the environment names, and the task that notifies it.
     pub(crate) fn here() -> Option<(Self, impl Future<Output = ()> + Send + use<>)> {
         let telling = Telling::here()?;
         let (news, to_tell) = mpsc::channel(NEWS_MAX);
@@ -45,36 +45,36 @@ impl ServiceManager {
         Some((manager, telling.run(to_tell)))
     }
 
-/// Sends assignments such as `READY=1`, one per line.
+    /// Sends assignments such as `READY=1`, one per line.
     pub(crate) fn tell(&self, facts: &str) {
         self.send(News::Facts(facts.to_owned()));
     }
 
-/// Waits until all earlier notifications were sent, for one second at most.
+    /// Waits until all earlier notifications were sent, for one second at most.
     pub(crate) async fn flush(&self) {
         let (told, is_told) = tokio::sync::oneshot::channel();
         self.send(News::Flush(told));
         let _ = tokio::time::timeout(Duration::from_secs(1), is_told).await;
     }
 
-/// Has it keep the pidfd of a process. Returns the number for the name of the descriptor.
+    /// Has it keep the pidfd of a process. Returns the number for the name of the descriptor.
     pub(crate) fn keep_process(&self, process: &Arc<Process>) -> u64 {
         let place = self.places.fetch_add(1, Ordering::Relaxed);
         self.send(News::Process(place, Arc::clone(process)));
         place
     }
 
-/// Marks a number as used by a process that an earlier node had it keep.
+    /// Marks a number as used by a process that an earlier node had it keep.
     pub(crate) fn keeps_process(&self, place: u64) {
         self.places.fetch_max(place + 1, Ordering::Relaxed);
     }
 
-/// Has it drop the pidfd of a process.
+    /// Has it drop the pidfd of a process.
     pub(crate) fn forget_process(&self, place: u64) {
         self.forget(&activation::process_name(place));
     }
 
-/// Has it keep a journal and drop the previous one.
+    /// Has it keep a journal and drop the previous one.
     pub(crate) fn keep_journal(
         &self,
         generation: u64,

@@ -26,7 +26,7 @@ use crate::status::Pages;
 pub(crate) enum Peer {
     /// A process of this machine.
     Local(Arc<Process>, Owner),
-/// A program on another machine.
+    /// A program on another machine.
     Remote(std::net::SocketAddr),
 }
 
@@ -44,9 +44,9 @@ enum Stage {
     Observer,
     Client {
         client: Arc<Client>,
-/// Notified when another connection replaces this one.
+        /// Notified when another connection replaces this one.
         speaker: Arc<Notify>,
-/// The number of the last batch of changes.
+        /// The number of the last batch of changes.
         batch: Option<u64>,
     },
 }
@@ -54,15 +54,15 @@ enum Stage {
 /// The reaction to a message.
 #[derive(Debug)]
 pub(crate) enum Step {
-/// Sends nothing.
+    /// Sends nothing.
     Silence,
-/// Sends a reply.
+    /// Sends a reply.
     Say(ToClient),
-/// Sends these pages, each after the one before was sent.
+    /// Sends these pages, each after the one before was sent.
     Show(Pages),
-/// Sends a refusal and ends the connection.
+    /// Sends a refusal and ends the connection.
     Refuse(Refusal),
-/// Ends the connection.
+    /// Ends the connection.
     ActionResult,
 }
 
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-/// Handles a message. `descriptor` returns the next descriptor that was received with it.
+    /// Handles a message. `descriptor` returns the next descriptor that was received with it.
     pub(crate) fn hear(
         &mut self,
         word: ToNode,
@@ -98,7 +98,7 @@ impl Session {
                 },
                 word,
             ) => {
-// Another connection has replaced this one.
+                // Another connection has replaced this one.
                 if !client.lock().speaks(speaker) {
                     return Step::Refuse(Refusal::Foreign);
                 }
@@ -118,7 +118,7 @@ impl Session {
                     ToNode::Process => match self.join(&client, descriptor()) {
                         Ok(()) => Step::Say(ToClient::Joined),
                         Err(refusal) => {
-// It may be the last living process. Without it, the client would be taken for dead too
+                            // It may be the last living process. Without it, the client would be taken for dead too
                             // early.
                             self.shared.clients.forget(&client);
                             Step::Refuse(refusal)
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-/// Notified when another connection replaces this one. `None`: there is no client.
+    /// Notified when another connection replaces this one. `None`: there is no client.
     pub(crate) fn replaced(&self) -> Option<Arc<Notify>> {
         match &self.stage {
             Stage::Client { speaker, .. } => Some(Arc::clone(speaker)),
@@ -143,12 +143,12 @@ impl Session {
         }
     }
 
-/// Whether the peer has sent its hello.
+    /// Whether the peer has sent its hello.
     pub(crate) fn is_introduced(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
 
-/// The id of the client, for the log.
+    /// The id of the client, for the log.
     pub(crate) fn client(&self) -> Option<ClientId> {
         match &self.stage {
             Stage::Client { client, .. } => Some(client.id),
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-/// The peer, for the log.
+    /// The peer, for the log.
     pub(crate) fn peer(&self) -> String {
         match &self.peer {
             Peer::Local(process, _) => format!("process {}", process.pid()),
@@ -182,7 +182,7 @@ impl Session {
         })
     }
 
-/// The index of the token in a hello. All tokens are compared, so that the time reveals nothing.
+    /// The index of the token in a hello. All tokens are compared, so that the time reveals nothing.
     fn token(&self, hello: &Hello) -> Result<usize, Refusal> {
         let given = hello.token.as_ref().ok_or(Refusal::Token)?;
         let mut found = None;
@@ -230,7 +230,7 @@ impl Session {
             Peer::Local(process, _) => {
                 program.drawn = process.drawn();
                 if process.pid() != 0 {
-// The client may have another id for itself, in its own pid namespace.
+                    // The client may have another id for itself, in its own pid namespace.
                     introduction.pid = process.pid();
                 }
                 Origin::Local(process.identity())
@@ -266,7 +266,7 @@ impl Session {
         }
     }
 
-/// Adds a further process of a client. It may belong to any user, as a command may run under sudo: all it does is
+    /// Adds a further process of a client. It may belong to any user, as a command may run under sudo: all it does is
     /// keep the client from being taken for dead.
     fn join(&self, client: &Arc<Client>, descriptor: Option<OwnedFd>) -> Result<(), Refusal> {
         let Peer::Local(..) = &self.peer else {
@@ -287,7 +287,7 @@ impl Session {
         Ok(())
     }
 
-/// Until when the node has renewed a lease. Local peers only, as the instant is on the clock of this machine.
+    /// Until when the node has renewed a lease. Local peers only, as the instant is on the clock of this machine.
     fn kept(&self, client: [u8; 16], number: u64) -> ToClient {
         let here = matches!(self.peer, Peer::Local(..));
         let client = self.shared.clients.find(ClientId::from_random(client));

@@ -20,28 +20,28 @@ const SOCKET_MODE: u32 = 0o600;
 /// The settings of a [`Node`](crate::Node).
 #[derive(Clone, Debug)]
 pub struct Settings {
-/// The name of the node, for people. The host name by default.
+    /// The name of the node, for people. The host name by default.
     pub name: String,
-/// The addresses at which it listens. At least one.
+    /// The addresses at which it listens. At least one.
     pub listen: Vec<Listen>,
-/// The stores that it serves. At least one. It connects to no others.
+    /// The stores that it serves. At least one. It connects to no others.
     pub stores: Vec<StoreSettings>,
-/// Its certificate. Required for [`Listen::Tcp`].
+    /// Its certificate. Required for [`Listen::Tcp`].
     pub tls: Option<TlsFiles>,
-/// The tokens that admit clients over TCP.
+    /// The tokens that admit clients over TCP.
     pub tokens: Vec<Token>,
-/// How long the leases of a silent client are renewed. 5 minutes by default.
+    /// How long the leases of a silent client are renewed. 5 minutes by default.
     pub max_pause: Duration,
-/// Limits on clients and leases.
+    /// Limits on clients and leases.
     pub limits: Limits,
-/// The address of its metrics and health checks. `None`: it serves none.
+    /// The address of its metrics and health checks. `None`: it serves none.
     pub metrics: Option<SocketAddr>,
-/// The mode of the files of its unix sockets. `0o600` by default.
+    /// The mode of the files of its unix sockets. `0o600` by default.
     pub socket_mode: u32,
-/// Which users and groups of this machine may register locks of which namespaces. If it is empty, every user who
+    /// Which users and groups of this machine may register locks of which namespaces. If it is empty, every user who
     /// can connect may. For clients on other machines see [`Token::namespaces`].
     pub allow: Vec<Permission>,
-/// Whether it uses the service manager that has started this process, if any: it notifies it when the node is
+    /// Whether it uses the service manager that has started this process, if any: it notifies it when the node is
     /// ready, alive and about to stop, and has it keep the state for the next node. `true` by default.
     pub service_manager: bool,
 }
@@ -67,13 +67,13 @@ impl Default for Settings {
 /// An address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-/// `unix:PATH`: for processes on this machine, whose end the node notices.
+    /// `unix:PATH`: for processes on this machine, whose end the node notices.
     Unix(PathBuf),
-/// `tcp://HOST:PORT`: for clients on other machines, over TLS, with a [`Token`].
+    /// `tcp://HOST:PORT`: for clients on other machines, over TLS, with a [`Token`].
     Tcp {
-/// The host name or IP address.
+        /// The host name or IP address.
         host: String,
-/// The port; 0 selects a free one.
+        /// The port; 0 selects a free one.
         port: u16,
     },
     /// `systemd:`: the sockets that the service manager has opened.
@@ -85,7 +85,7 @@ impl Listen {
     ///
     /// # Errors
     ///
-/// If the text has none of these forms.
+    /// If the text has none of these forms.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(
@@ -100,7 +100,7 @@ impl Listen {
                 let rest = rest.strip_prefix("//").ok_or_else(wrong)?;
                 let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
                 let bare = host.trim_start_matches('[').trim_end_matches(']');
-// An IPv6 address needs brackets: its end would look like a port.
+                // An IPv6 address needs brackets: its end would look like a port.
                 if bare.is_empty() || bare.contains(':') != (bare != host) {
                     return Err(wrong());
                 }
@@ -129,19 +129,19 @@ impl fmt::Display for Listen {
 /// A store that a node serves, and its credentials.
 #[derive(Clone, Default)]
 pub struct StoreSettings {
-/// A name that clients may use instead of the URL.
+    /// A name that clients may use instead of the URL.
     pub name: Option<String>,
-/// Its URL, as for [`leasehold::store::open`]. The user may differ from that of the clients.
+    /// Its URL, as for [`leasehold::store::open`]. The user may differ from that of the clients.
     pub url: String,
     /// A password that is not in the URL.
     pub password: Option<String>,
-/// The password of the sentinels, if they need one.
+    /// The password of the sentinels, if they need one.
     pub sentinel_password: Option<String>,
 }
 
 impl fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-// The URL may contain a password.
+        // The URL may contain a password.
         f.debug_struct("StoreSettings")
             .field("name", &self.name)
             .finish_non_exhaustive()
@@ -151,7 +151,7 @@ impl fmt::Debug for StoreSettings {
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-/// The certificate, followed by the intermediate ones.
+    /// The certificate, followed by the intermediate ones.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -160,15 +160,15 @@ pub struct TlsFiles {
 /// A token that admits clients over TCP.
 #[derive(Clone, Debug)]
 pub struct Token {
-/// The secret that a client must send.
+    /// The secret that a client must send.
     pub secret: Secret,
-/// A name for its clients, for people.
+    /// A name for its clients, for people.
     pub name: String,
-/// The maximum number of its clients.
+    /// The maximum number of its clients.
     pub clients: usize,
-/// The maximum number of their leases together.
+    /// The maximum number of their leases together.
     pub leases: usize,
-/// The namespaces whose locks they may register.
+    /// The namespaces whose locks they may register.
     pub namespaces: Namespaces,
 }
 
@@ -177,11 +177,11 @@ impl Token {
     const SECRET_MIN: usize = 16;
 
     /// Parses a file of tokens: one per line, `TOKEN [clients=N] [leases=N] [name=NAME]
-/// [namespaces=NAMESPACE,...]`. Empty lines and lines that begin with `#` are ignored.
+    /// [namespaces=NAMESPACE,...]`. Empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
     ///
-/// For an invalid line, a repeated token, or a token of less than 16 bytes. No message quotes a token.
+    /// For an invalid line, a repeated token, or a token of less than 16 bytes. No message quotes a token.
     pub fn parse_file(text: &str) -> Result<Vec<Self>, Error> {
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -194,10 +194,7 @@ impl Token {
                 .iter()
                 .any(|other: &Self| other.secret.is(&token.secret))
             {
-                return Err(wrong_token(
-                    number,
-                    "an earlier line has the same token",
-                ));
+                return Err(wrong_token(number, "an earlier line has the same token"));
             }
             tokens.push(token);
         }

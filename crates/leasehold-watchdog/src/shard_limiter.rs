@@ -30,7 +30,7 @@ impl ShardLimiters {
         Arc::clone(limiters.entry(way).or_default())
     }
 
-/// Drops all queued actions, when no task is left to send them.
+    /// Drops all queued actions, when no task is left to send them.
     pub(crate) fn clear(&self) {
         let mut limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = std::mem::take(&mut *limiters);
@@ -44,7 +44,7 @@ impl ShardLimiters {
 pub(crate) struct ShardLimiter {
     free: Semaphore,
     batching: Mutex<Batching>,
-/// The queued actions. They are cut into batches only when a permit is free: clients fall due one by one, and with
+    /// The queued actions. They are cut into batches only when a permit is free: clients fall due one by one, and with
     /// a batch for each, the last would wait for as many round trips as there are clients.
     queue: Mutex<VecDeque<PendingAction>>,
 }
@@ -64,12 +64,12 @@ impl ShardLimiter {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-/// Queues actions.
+    /// Queues actions.
     pub(crate) fn push(&self, pending_actions: Vec<PendingAction>) {
         self.queue().extend(pending_actions);
     }
 
-/// Removes the next batch from the queue. Empty if the queue is.
+    /// Removes the next batch from the queue. Empty if the queue is.
     pub(crate) fn next_batch(&self) -> Vec<PendingAction> {
         let mut queue = self.queue();
         let batching = self.batching.lock();
@@ -80,7 +80,7 @@ impl ShardLimiter {
         queue.drain(..size).collect()
     }
 
-/// Waits until the queue is empty and no batch is in flight.
+    /// Waits until the queue is empty and no batch is in flight.
     pub(crate) async fn idle(&self) {
         loop {
             // The semaphore is never closed.
@@ -93,13 +93,13 @@ impl ShardLimiter {
         }
     }
 
-/// Waits for the permit of a batch.
+    /// Waits for the permit of a batch.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.free.acquire().await.ok()
     }
 
-/// Records the round trip of a batch.
+    /// Records the round trip of a batch.
     pub(crate) fn answered(&self, actions: usize, took: Duration) {
         let mut batching = self.batching.lock().unwrap_or_else(PoisonError::into_inner);
         batching.answered(actions, took);

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) clients: Clients,
     pub(crate) stores: Vec<Arc<Served>>,
-/// The permissions of local users and groups.
+    /// The permissions of local users and groups.
     pub(crate) allow: Vec<Permission>,
     pub(crate) scheduler: Scheduler,
     pub(crate) tasks: Tasks,
@@ -36,10 +36,10 @@ pub(crate) struct Shared {
     pub(crate) closing: watch::Sender<bool>,
     connections: AtomicUsize,
     connections_max: usize,
-/// The open files of connections and watched processes.
+    /// The open files of connections and watched processes.
     files: Arc<Files>,
     files_max: usize,
-/// Connections without a client, the oldest first. Each is notified when it has to end.
+    /// Connections without a client, the oldest first. Each is notified when it has to end.
     guests: Mutex<VecDeque<Arc<Notify>>>,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
         }))
     }
 
-/// A permit for one more connection, if there is room. One too many ends the oldest connection without a client:
+    /// A permit for one more connection, if there is room. One too many ends the oldest connection without a client:
     /// observers and silent peers keep no client out.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<ConnectionPermit> {
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -95,12 +95,12 @@ impl Shared {
         has_room.then_some(seat)
     }
 
-/// Counts the pidfd of a process that is open already.
+    /// Counts the pidfd of a process that is open already.
     pub(crate) fn count_file(&self) -> Counted {
         self.files.count(1)
     }
 
-/// Whether what was counted last is within the limits, after ending the oldest connection without a client if
+    /// Whether what was counted last is within the limits, after ending the oldest connection without a client if
     /// necessary.
     pub(crate) fn has_room(&self) -> bool {
         let fits = |ending: usize| {
@@ -126,12 +126,12 @@ impl Shared {
         self.connections.load(Ordering::Relaxed)
     }
 
-/// The store with a name or URL.
+    /// The store with a name or URL.
     pub(crate) fn store(&self, called: &str) -> Option<&Arc<Served>> {
         self.stores.iter().find(|store| store.is_called(called))
     }
 
-/// Forgets a client if nothing is left to do for it, or else schedules it.
+    /// Forgets a client if nothing is left to do for it, or else schedules it.
     pub(crate) fn look_again(&self, client: &Arc<Client>, now: Instant) {
         if !self.clients.forget_if_over(client, now) {
             self.scheduler.look_at(client, now);
@@ -142,7 +142,7 @@ impl Shared {
     pub(crate) fn watch(self: &Arc<Self>, client: &Arc<Client>, process: &Arc<Process>) {
         let shared = Arc::clone(self);
         let (identity, process) = (process.identity(), Arc::clone(process));
-// Weak: the task must not keep a forgotten client alive, whose drop aborts the task.
+        // Weak: the task must not keep a forgotten client alive, whose drop aborts the task.
         let watched = Arc::downgrade(client);
         let watch = self.tasks.spawn(async move {
             process.gone().await;
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-/// After a client has connected or disconnected: reports the end of each client of its process whose program was
+    /// After a client has connected or disconnected: reports the end of each client of its process whose program was
     /// replaced by exec.
     pub(crate) fn tell_replaced(&self, client: &Arc<Client>, now: Instant) {
         let Origin::Local(identity) = client.origin else {
@@ -181,12 +181,12 @@ impl Shared {
 }
 
 impl ConnectionPermit {
-/// The count of the peer's pidfd, which a client keeps beyond its connection.
+    /// The count of the peer's pidfd, which a client keeps beyond its connection.
     pub(crate) fn process_file(&mut self) -> Counted {
         self.files.split_one()
     }
 
-/// Marks the connection as that of a client, which is not ended for others.
+    /// Marks the connection as that of a client, which is not ended for others.
     pub(crate) fn is_of_client(&self) {
         let mut guests = self.shared.guests();
         guests.retain(|guest| !Arc::ptr_eq(guest, &self.ended));

@@ -23,7 +23,7 @@ const PAGE_MAX: usize = FRAME_MAX / 2;
 pub(crate) struct Pages {
     shared: Arc<Shared>,
     left: std::vec::IntoIter<ClientId>,
-/// A client that did not fit into the previous page.
+    /// A client that did not fit into the previous page.
     next: Option<ClientStatus>,
     over: bool,
 }

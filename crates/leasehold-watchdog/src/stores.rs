@@ -30,7 +30,7 @@ pub(crate) struct Served {
     url: Url,
     options: OpenOptions,
     opened: OnceLock<Arc<dyn Store>>,
-/// Notified after each attempt to open it.
+    /// Notified after each attempt to open it.
     tried: Notify,
     pub(crate) limiters: ShardLimiters,
     trouble: Mutex<Trouble>,
@@ -62,7 +62,8 @@ impl Served {
             Error::new(format!("the store {which} has no valid URL")).with_source(error)
         })?;
         if redacted_url == "memory:" {
-            let message = "the store memory: exists inside one process only, so a watchdog cannot serve it";
+            let message =
+                "the store memory: exists inside one process only, so a watchdog cannot serve it";
             return Err(Error::new(message));
         }
         let mut options = OpenOptions::default();
@@ -80,7 +81,7 @@ impl Served {
         })
     }
 
-/// Whether this is the store's name, or its URL regardless of the user.
+    /// Whether this is the store's name, or its URL regardless of the user.
     pub(crate) fn is_called(&self, called: &str) -> bool {
         self.name.as_deref() == Some(called)
             || without_user(&self.redacted_url) == without_user(called)
@@ -95,7 +96,7 @@ impl Served {
         self.opened.get()
     }
 
-/// Opens it, with retries until that succeeds.
+    /// Opens it, with retries until that succeeds.
     pub(crate) async fn open(self: Arc<Self>) {
         let mut told = None;
         loop {
@@ -118,14 +119,14 @@ impl Served {
         }
     }
 
-/// Waits for the first attempt to open it.
+    /// Waits for the first attempt to open it.
     pub(crate) async fn tried(&self) {
         if self.store().is_none() {
             self.tried.notified().await;
         }
     }
 
-/// Whether it replies.
+    /// Whether it replies.
     pub(crate) async fn is_reachable(&self) -> bool {
         let Some(store) = self.store() else {
             return false;
@@ -137,12 +138,12 @@ impl Served {
         let key = Keyspace::new(scope.clone(), scope).key(name);
         match store.inspect(&key).await {
             Ok(_) => true,
-// A permission error is a reply, too: the node may have no access to this key.
+            // A permission error is a reply, too: the node may have no access to this key.
             Err(error) => error.kind() != ErrorKind::Unreachable,
         }
     }
 
-/// Logs when a store begins to fail and when it works again. Rate limited, because one shard may fail while the
+    /// Logs when a store begins to fail and when it works again. Rate limited, because one shard may fail while the
     /// others work.
     pub(crate) fn answered(&self, error: Option<&leasehold::Error>) {
         let kind = error.map(leasehold::Error::kind);

@@ -20,7 +20,7 @@ pub(super) struct Member {
     process: Arc<Process>,
     gone: bool,
     watch: Option<AbortHandle>,
-/// The number under which the service manager keeps its descriptor.
+    /// The number under which the service manager keeps its descriptor.
     pub(super) place: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Members {
             .any(|member| member.process.identity() == identity)
     }
 
-/// Makes room for one more by removing ended ones. Returns the numbers under which those were kept.
+    /// Makes room for one more by removing ended ones. Returns the numbers under which those were kept.
     pub(super) fn make_room(&mut self) -> Result<Vec<u64>, Refusal> {
         let mut left = Vec::new();
         if self.0.len() >= MEMBERS_MAX {
@@ -57,7 +57,7 @@ impl Members {
         });
     }
 
-/// Adds the task that watches a process. It is aborted when that process is removed.
+    /// Adds the task that watches a process. It is aborted when that process is removed.
     pub(super) fn watched_by(&mut self, identity: Identity, watch: AbortHandle) {
         match self.find(identity) {
             Some(member) => member.watch = Some(watch),
@@ -65,7 +65,7 @@ impl Members {
         }
     }
 
-/// Handles the end of a process. Returns whether all have ended.
+    /// Handles the end of a process. Returns whether all have ended.
     pub(super) fn gone(&mut self, identity: Identity) -> bool {
         if let Some(member) = self.find(identity) {
             member.gone = true;
@@ -73,18 +73,18 @@ impl Members {
         !self.0.is_empty() && self.0.iter().all(|member| member.gone)
     }
 
-/// The number of processes that have not ended.
+    /// The number of processes that have not ended.
     pub(super) fn alive(&self) -> usize {
         self.0.iter().filter(|member| !member.gone).count()
     }
 
-/// The likely reason for the silence of the first process, for people.
+    /// The likely reason for the silence of the first process, for people.
     pub(super) fn why(&self) -> String {
         let first = self.0.first();
         first.map_or_else(String::new, |member| member.process.why())
     }
 
-/// The numbers under which the service manager keeps them.
+    /// The numbers under which the service manager keeps them.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         self.0.iter().filter_map(|member| member.place)
     }

@@ -19,12 +19,12 @@ use crate::monitors::Tally;
 pub(crate) struct State {
     pub(crate) charge: ClientMonitor<Name>,
     pub(super) members: Members,
-/// The program that sent the last hello.
+    /// The program that sent the last hello.
     pub(super) program: Program,
-/// The active connection, which is notified when another replaces it.
+    /// The active connection, which is notified when another replaces it.
     pub(super) speaker: Option<Arc<Notify>>,
     pub(super) tallies: Vec<Arc<Tally>>,
-/// The liveness that was logged last.
+    /// The liveness that was logged last.
     pub(super) noted: Liveness,
 }
 
@@ -59,31 +59,31 @@ impl Drop for Lock<'_> {
 }
 
 impl State {
-/// Whether this connection is the active one.
+    /// Whether this connection is the active one.
     pub(crate) fn speaks(&self, connection: &Arc<Notify>) -> bool {
         let speaker = self.speaker.as_ref();
         speaker.is_some_and(|speaker| Arc::ptr_eq(speaker, connection))
     }
 
-/// The number of processes that must end before it is dead.
+    /// The number of processes that must end before it is dead.
     pub(crate) fn processes(&self) -> usize {
         self.members.alive()
     }
 
-/// The likely reason for its silence, for people.
+    /// The likely reason for its silence, for people.
     pub(crate) fn why(&self) -> String {
         self.members.why()
     }
 }
 
 impl Lock<'_> {
-/// Handles a sign of life.
+    /// Handles a sign of life.
     pub(super) fn heard(&mut self, now: Instant) {
         self.charge.heard(now);
         self.note(now);
     }
 
-/// Logs a change of its liveness.
+    /// Logs a change of its liveness.
     pub(crate) fn note(&mut self, now: Instant) {
         let condition = self.charge.condition(now);
         let before = std::mem::replace(&mut self.noted, condition);
@@ -136,7 +136,7 @@ impl Lock<'_> {
             Some(_) => {}
             None => {
                 let leases = self.charge.len();
-// The registrations of this batch are not counted yet.
+                // The registrations of this batch are not counted yet.
                 let full = |tally: &Arc<Tally>| !tally.has_room(self.leases_before, leases);
                 if leases >= leases_max || self.tallies.iter().any(full) {
                     return Err(Refusal::Leases);

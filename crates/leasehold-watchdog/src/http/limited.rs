@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Limited {
     listener: TcpListener,
     free: Arc<Semaphore>,
-/// The open connections, the oldest first. A connection ends when its sender is dropped.
+    /// The open connections, the oldest first. A connection ends when its sender is dropped.
     open: VecDeque<oneshot::Sender<()>>,
 }
 
@@ -43,13 +43,13 @@ impl Limited {
         }
     }
 
-/// Waits for the permit of one more connection, after ending the oldest if there are too many.
+    /// Waits for the permit of one more connection, after ending the oldest if there are too many.
     async fn room(&mut self) -> Option<OwnedSemaphorePermit> {
         self.open.retain(|connection| !connection.is_closed());
         if self.open.len() >= CONNECTIONS_MAX {
             self.open.pop_front();
         }
-// The semaphore is never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-/// Listens at an address.
+    /// Listens at an address.
     pub(crate) async fn bind(
         listen: &Listen,
         settings: &Settings,
@@ -53,7 +53,7 @@ impl Listener {
         }
     }
 
-/// Listens at a socket that the service manager has opened.
+    /// Listens at a socket that the service manager has opened.
     fn given(socket: OwnedFd, tls: Option<&Tls>) -> Result<Self, Error> {
         let socket = Socket::from(socket);
         let failed = |what: &str| Error::new(format!("cannot listen at a given socket: {what}"));
@@ -72,7 +72,7 @@ impl Listener {
         }
     }
 
-/// The address, with the port that was bound.
+    /// The address, with the port that was bound.
     pub(crate) fn address(&self) -> Listen {
         match self {
             Self::Unix(listener) => listener.address(),
@@ -80,7 +80,7 @@ impl Listener {
         }
     }
 
-/// Accepts connections as long as it is polled.
+    /// Accepts connections as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
         match self {
             Self::Unix(listener) => listener.run(shared).await,

@@ -79,7 +79,7 @@ pub(crate) struct TcpListener {
 }
 
 impl TcpListener {
-/// Listens at the first address of the host that can be bound.
+    /// Listens at the first address of the host that can be bound.
     pub(crate) async fn bind(host: &str, port: u16, tls: &Tls) -> Result<Self, Error> {
         let listen = Listen::Tcp {
             host: host.to_owned(),
@@ -111,7 +111,7 @@ impl TcpListener {
         Err(error)
     }
 
-/// Listens at a socket that the service manager has opened.
+    /// Listens at a socket that the service manager has opened.
     pub(super) fn given(socket: Socket, tls: &Tls) -> Result<Self, Error> {
         let failed = |error: io::Error| {
             Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
@@ -162,10 +162,10 @@ async fn serve(
         return;
     }
     let accepted = tokio::select! {
-        accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
-// Another connection needs the permit.
-        () = seat.ended() => return,
-    };
+            accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
+    // Another connection needs the permit.
+            () = seat.ended() => return,
+        };
     match accepted {
         Ok(Ok(stream)) => {
             let link = TlsLink(Box::new(stream));

@@ -42,12 +42,12 @@ pub(crate) struct UnixListener {
 /// The file of a socket. It is removed when this is dropped, unless another process has replaced it.
 struct File {
     path: PathBuf,
-/// Device and inode. `None`: the service manager owns the file.
+    /// Device and inode. `None`: the service manager owns the file.
     own: Option<(u64, u64)>,
 }
 
 impl UnixListener {
-/// Listens at a path. Replaces a socket without a listener.
+    /// Listens at a path. Replaces a socket without a listener.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, Error> {
         let failed = |what: &str, error: io::Error| {
             let message = format!("cannot listen at unix:{}: {what}", path.display());
@@ -55,7 +55,7 @@ impl UnixListener {
         };
         make_folder(path).map_err(|error| failed("its folder cannot be made", error))?;
         look_for_others(path)?;
-// Renamed into place when its mode is set: it is never open to others, and the path is never without a socket.
+        // Renamed into place when its mode is set: it is never open to others, and the path is never without a socket.
         let new = beside(path);
         let _ = fs::remove_file(&new);
         let socket = open(&new).map_err(|error| failed(&reason(&error), error))?;
@@ -77,7 +77,7 @@ impl UnixListener {
         Ok(Self { socket, file })
     }
 
-/// Listens at a socket that the service manager has opened, and leaves its file alone.
+    /// Listens at a socket that the service manager has opened, and leaves its file alone.
     pub(super) fn given(socket: Socket) -> Result<Self, Error> {
         let failed = |error: io::Error| {
             Error::new("cannot listen at a given socket: it cannot be used").with_source(error)

@@ -12,14 +12,14 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 pub(super) fn pid_of(pidfd: &OwnedFd) -> io::Result<u32> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let pid = line(&about, "Pid:").ok_or_else(|| invalid("the descriptor is not a pidfd"))?;
-// -1: it has ended and was reaped.
+    // -1: it has ended and was reaped.
     Ok(pid.parse().unwrap_or(0))
 }
 
 /// Its start time, in ticks since the machine was started.
 pub(super) fn started(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-// The name of its program may contain parentheses.
+    // The name of its program may contain parentheses.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest);
     let started = fields.and_then(|fields| fields.split_whitespace().nth(19));
     let started = started.and_then(|started| started.parse().ok());

@@ -18,11 +18,11 @@ const MAX: i32 = 1 << 20;
 /// Descriptors that this process has inherited.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
-/// Listening sockets.
+    /// Listening sockets.
     pub(crate) sockets: Vec<OwnedFd>,
-/// Pidfds, by the numbers in their names.
+    /// Pidfds, by the numbers in their names.
     pub(crate) processes: BTreeMap<u64, OwnedFd>,
-/// Journals, by generation.
+    /// Journals, by generation.
     pub(crate) journals: BTreeMap<u64, OwnedFd>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn journal_name(generation: u64) -> String {
 }
 
 impl Given {
-/// The descriptors that the environment announces, duplicated.
+    /// The descriptors that the environment announces, duplicated.
     pub(crate) fn here() -> std::io::Result<Self> {
         let number = |name| env::var(name).ok()?.parse::<i32>().ok();
         let mut given = Self::default();
@@ -45,7 +45,7 @@ impl Given {
         let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MAX);
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
-// The environment only has their numbers. Duplicating them by way of this process's own pidfd is safe even if
+        // The environment only has their numbers. Duplicating them by way of this process's own pidfd is safe even if
         // a number is wrong.
         let here = pidfd_open(getpid(), PidfdFlags::empty())?;
         for number in FIRST..FIRST + count {

@@ -20,13 +20,13 @@ use crate::process::Process;
 /// A notification to the service manager.
 #[derive(Debug)]
 pub(super) enum News {
-/// Assignments, one per line.
+    /// Assignments, one per line.
     Facts(String),
     /// A process to keep.
     Process(u64, Arc<Process>),
     /// A journal to keep, under a name.
     Journal(String, OwnedFd),
-/// Completes when all earlier notifications were sent.
+    /// Completes when all earlier notifications were sent.
     Flush(oneshot::Sender<()>),
 }
 
@@ -55,7 +55,7 @@ impl Telling {
             .ok()
     }
 
-/// Sends the notifications in their order.
+    /// Sends the notifications in their order.
     pub(super) async fn run(self, mut news: mpsc::Receiver<News>) {
         while let Some(news) = news.recv().await {
             let told = match news {
@@ -66,7 +66,7 @@ impl Telling {
                 }
                 News::Journal(name, file) => self.tell(&keep(&name), Some(file.as_fd())).await,
                 News::Flush(told) => {
-// The receiver may have been dropped.
+                    // The receiver may have been dropped.
                     let _ = told.send(());
                     Ok(())
                 }

@@ -26,13 +26,13 @@ const IDLE_MAX: usize = 1_024;
 /// An invalid frame. The rest of the stream cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-/// An empty frame.
+    /// An empty frame.
     Empty,
-/// A frame of so many bytes, more than [`FRAME_MAX`].
+    /// A frame of so many bytes, more than [`FRAME_MAX`].
     TooLong(usize),
     /// A frame of another version.
     Version(u8),
-/// Not exactly one message of the expected type.
+    /// Not exactly one message of the expected type.
     Word,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for FrameError {
                      use the same release of leasehold on both"
                 )
             }
-Self::Word => f.write_str("a frame without a valid message"),
+            Self::Word => f.write_str("a frame without a valid message"),
         }
     }
 }
@@ -78,12 +78,12 @@ pub fn encode(word: &impl Serialize) -> Result<Vec<u8>, FrameError> {
 #[derive(Debug, Default)]
 pub struct Decoder {
     read: Vec<u8>,
-/// The number of bytes that were decoded.
+    /// The number of bytes that were decoded.
     done: usize,
 }
 
 impl Decoder {
-/// Adds bytes that were read.
+    /// Adds bytes that were read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.read.drain(..self.done);
         self.done = 0;
@@ -93,11 +93,11 @@ impl Decoder {
         self.read.extend_from_slice(bytes);
     }
 
-/// The next message. `None`: it is not complete yet. After an error, nothing more can be decoded.
+    /// The next message. `None`: it is not complete yet. After an error, nothing more can be decoded.
     ///
     /// # Errors
     ///
-/// [`FrameError`] if the next frame is invalid.
+    /// [`FrameError`] if the next frame is invalid.
     pub fn word<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = self.read.get(self.done..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else {
@@ -122,7 +122,7 @@ impl Decoder {
         Ok(Some(word))
     }
 
-/// Whether bytes are left that were not decoded.
+    /// Whether bytes are left that were not decoded.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.done < self.read.len()
@@ -173,7 +173,7 @@ mod tests {
             refused(b"GET / HTTP/1.1"),
             Err(FrameError::TooLong(0x4745_5420))
         );
-// A text of five bytes with only one of them, and a text with a byte too many.
+        // A text of five bytes with only one of them, and a text with a byte too many.
         assert_eq!(
             refused(&[0, 0, 0, 3, VERSION, 5, b'a']),
             Err(FrameError::Word)

@@ -63,7 +63,7 @@ impl Watchdog {
     ///
     /// # Errors
     ///
-/// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for an invalid address.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for an invalid address.
     pub fn at(address: &str) -> Result<Self> {
         address.parse().map(Self::of)
     }
@@ -78,7 +78,7 @@ impl Watchdog {
         }
     }
 
-/// Adds a node. All leases are registered with each node, so one reachable node is enough.
+    /// Adds a node. All leases are registered with each node, so one reachable node is enough.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Watchdog {
         Ok(self.with(address.parse()?))
     }
 
-/// Adds the node on this machine.
+    /// Adds the node on this machine.
     #[must_use]
     pub fn and_local(self) -> Self {
         self.with(Address::Unix(default_socket()))
@@ -100,7 +100,7 @@ impl Watchdog {
         self
     }
 
-/// Requires a registration before a lock counts as acquired: an acquisition waits for a node, and fails without
+    /// Requires a registration before a lock counts as acquired: an acquisition waits for a node, and fails without
     /// one. Otherwise acquisitions do not wait for the watchdog.
     #[must_use]
     pub fn required(mut self) -> Self {
@@ -108,14 +108,14 @@ impl Watchdog {
         self
     }
 
-/// The token for nodes on other machines.
+    /// The token for nodes on other machines.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Secret::new(token));
         self
     }
 
-/// A PEM file with the certificate authorities of nodes on other machines. By default those that the system
+    /// A PEM file with the certificate authorities of nodes on other machines. By default those that the system
     /// trusts.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
@@ -123,7 +123,7 @@ impl Watchdog {
         self
     }
 
-/// The name of the store at the nodes. By default its URL without a password.
+    /// The name of the store at the nodes. By default its URL without a password.
     #[must_use]
     pub fn store_name(mut self, name: impl Into<String>) -> Self {
         self.store = Some(name.into());

@@ -27,7 +27,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-/// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the connection, and
+    /// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the connection, and
     /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
@@ -51,12 +51,12 @@ impl Observer {
         &self.node
     }
 
-/// The end of a lease as the node last renewed it, on the boot clock of this machine. `None`: the node has not
+    /// The end of a lease as the node last renewed it, on the boot clock of this machine. `None`: the node has not
     /// renewed it.
     ///
     /// # Errors
     ///
-/// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the request, and
+    /// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the request, and
     /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
     pub fn kept_until(&mut self, lease: LeaseId) -> io::Result<Option<Instant>> {
         let query = ToNode::LeaseQuery {
@@ -69,7 +69,7 @@ impl Observer {
         }
     }
 
-/// The clients that the node monitors.
+    /// The clients that the node monitors.
     ///
     /// # Errors
     ///

@@ -13,15 +13,15 @@ pub use crate::secret::Secret;
 /// A message to a node. The first is a [`ToNode::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
-/// The token and the role of the peer.
+    /// The token and the role of the peer.
     Hello(Hello),
-/// Changes of the registered leases of a client.
+    /// Changes of the registered leases of a client.
     Changes(Changes),
-/// The client is alive and renews its leases.
+    /// The client is alive and renews its leases.
     Heartbeat,
-/// A further process that must end before the client is dead. Its pidfd is sent with the message.
+    /// A further process that must end before the client is dead. Its pidfd is sent with the message.
     Process,
-/// The client disconnects in good order. The node forgets its leases without releasing them.
+    /// The client disconnects in good order. The node forgets its leases without releasing them.
     Disconnect,
     /// A query until when the node has renewed a lease.
     LeaseQuery {
@@ -30,32 +30,32 @@ pub enum ToNode {
         /// Its number.
         number: u64,
     },
-/// A query of all clients.
+    /// A query of all clients.
     Status,
 }
 
 /// The first message to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-/// The token, required over TCP.
+    /// The token, required over TCP.
     pub token: Option<Secret>,
-/// The role of the peer.
+    /// The role of the peer.
     pub role: Role,
 }
 
 /// The role of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-/// A client to monitor. The secret proves its id.
+    /// A client to monitor. The secret proves its id.
     Client(ClientSecret, Introduction),
-/// An observer, which only sends queries.
+    /// An observer, which only sends queries.
     Observer,
 }
 
 /// The client info of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
-/// A random number that each program draws when it starts. Another one in the same process means an exec.
+    /// A random number that each program draws when it starts. Another one in the same process means an exec.
     pub process_nonce: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
     pub store: String,
@@ -78,9 +78,9 @@ pub struct Introduction {
 pub struct Changes {
     /// The number of this batch on this connection.
     pub batch: u64,
-/// Leases to register, or registered ones with other terms.
+    /// Leases to register, or registered ones with other terms.
     pub register: Vec<Registration>,
-/// The numbers of leases to unregister.
+    /// The numbers of leases to unregister.
     pub unregister: Vec<u64>,
 }
 
@@ -93,67 +93,67 @@ pub struct Registration {
     pub name: String,
     /// The ttl of its renewals.
     pub ttl_ms: u32,
-/// The silence timeout in milliseconds, after which the node renews the lease.
+    /// The silence timeout in milliseconds, after which the node renews the lease.
     pub patience_ms: u32,
-/// How long the node may renew it, in milliseconds. `None`: without end. Zero: never, for a fixed lease.
+    /// How long the node may renew it, in milliseconds. `None`: without end. Zero: never, for a fixed lease.
     pub keep_ms: Option<u64>,
 }
 
 /// A message from a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-/// The hello was accepted.
+    /// The hello was accepted.
     Welcome {
         /// The name of the node.
         node: String,
-/// How long the leases of a silent client are renewed.
+        /// How long the leases of a silent client are renewed.
         max_pause_ms: u64,
     },
-/// The hello or a later message was refused. The connection ends.
+    /// The hello or a later message was refused. The connection ends.
     Refused(Refusal),
-/// A batch of changes was applied.
+    /// A batch of changes was applied.
     Acknowledged {
         /// Its number.
         batch: u64,
-/// The refused registrations, by the number of the lease.
+        /// The refused registrations, by the number of the lease.
         refused: Vec<(u64, Refusal)>,
     },
-/// A further process is watched. If it cannot be watched, the message is [refused](ToClient::Refused), and the
+    /// A further process is watched. If it cannot be watched, the message is [refused](ToClient::Refused), and the
     /// node has forgotten the client.
     Joined,
-/// Until when the node has renewed a lease, in nanoseconds on the boot clock of this machine.
+    /// Until when the node has renewed a lease, in nanoseconds on the boot clock of this machine.
     LeaseStatus(Option<u64>),
-/// A page of the status.
+    /// A page of the status.
     Status {
-/// The clients on this page.
+        /// The clients on this page.
         clients: Vec<ClientStatus>,
-/// Whether another page follows.
+        /// Whether another page follows.
         more: bool,
     },
-/// The node is about to stop. It has renewed the leases of silent clients.
+    /// The node is about to stop. It has renewed the leases of silent clients.
     Closing,
 }
 
 /// Why a node refuses something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
-/// The token is unknown or missing.
+    /// The token is unknown or missing.
     Token,
-/// The node does not serve the store.
+    /// The node does not serve the store.
     Store,
-/// The client belongs to another process, or has a newer connection.
+    /// The client belongs to another process, or has a newer connection.
     Foreign,
-/// Not a pidfd.
+    /// Not a pidfd.
     Process,
     /// There are too many clients.
     Clients,
     /// The client has too many leases.
     Leases,
-/// An invalid name, ttl or other value.
+    /// An invalid name, ttl or other value.
     Value,
-/// An unexpected message, or an invalid frame.
+    /// An unexpected message, or an invalid frame.
     Word,
-/// The peer reads too slowly.
+    /// The peer reads too slowly.
     Slow,
     /// This user or token may not register locks of this namespace.
     Namespace,
@@ -169,10 +169,10 @@ impl fmt::Display for Refusal {
             Self::Foreign => "the client or lease belongs to another process",
             Self::Process => "not a process that can be watched",
             Self::Clients => "it has as many clients as it may",
-Self::Leases => "it has as many leases as it may",
-Self::Value => "a value is out of range",
-Self::Word => "an unexpected message",
-Self::Slow => "replies were not read in time",
+            Self::Leases => "it has as many leases as it may",
+            Self::Value => "a value is out of range",
+            Self::Word => "an unexpected message",
+            Self::Slow => "replies were not read in time",
             Self::Namespace => "this user or token may not register locks of this namespace",
             Self::Processes => "it watches as many processes as it may",
         })
@@ -196,17 +196,17 @@ pub struct ClientStatus {
     pub store: String,
     /// How many leases it has.
     pub leases: u32,
-/// How many of its processes must still end before it is dead. Zero: it is on another machine, or dead.
+    /// How many of its processes must still end before it is dead. Zero: it is on another machine, or dead.
     pub processes: u32,
     /// Whether it is connected.
     pub connected: bool,
-/// The time since its first hello, in milliseconds.
+    /// The time since its first hello, in milliseconds.
     pub known_ms: u64,
-/// The time since its last sign of life, in milliseconds.
+    /// The time since its last sign of life, in milliseconds.
     pub silent_ms: u64,
-/// Its liveness.
+    /// Its liveness.
     pub condition: Liveness,
-/// The likely reason for its silence. Empty if it is alive.
+    /// The likely reason for its silence. Empty if it is alive.
     pub why: String,
     /// The names of some locks that are kept alive for it.
     pub kept: Vec<String>,
@@ -219,11 +219,11 @@ pub enum Liveness {
     Alive,
     /// It is silent and alive: the node renews its leases.
     Silent,
-/// It is silent for too long: its leases expire.
+    /// It is silent for too long: its leases expire.
     Abandoned,
-/// It is not connected, and whether it is alive cannot be found out.
+    /// It is not connected, and whether it is alive cannot be found out.
     Unknown,
-/// It is dead: its leases are released.
+    /// It is dead: its leases are released.
     Dead,
 }
 
@@ -235,7 +235,7 @@ pub enum Liveness {
 pub struct ClientSecret([u8; 32]);
 
 impl ClientSecret {
-/// A secret from random bytes.
+    /// A secret from random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -245,7 +245,7 @@ impl ClientSecret {
     #[must_use]
     pub fn client_id(&self) -> ClientId {
         let mut context = digest::Context::new(&digest::SHA256);
-// Separates this use of the hash from any other.
+        // Separates this use of the hash from any other.
         context.update(b"leasehold client id\0");
         context.update(&self.0);
         let mut id = [0; 16];
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn an_id_proves_its_secret_and_does_not_show_it() {
         let secret = ClientSecret::from_random([7; 32]);
-// Part of the protocol: other implementations must derive the same id.
+        // Part of the protocol: other implementations must derive the same id.
         let id = secret.client_id().to_string();
         assert_eq!(id, "7d700332e3d7262169cd1e1dcfc2836b");
         let mut other = [7; 32];
