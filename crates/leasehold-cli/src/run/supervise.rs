@@ -212,8 +212,8 @@ impl Supervisor<'_> {
         self.report(&sent);
     }
 
-    /// Continues the command, unless the lock is lost: then the command is about to be ended. A watchdog may have renewed
-    /// the lock, so the store is queried first.
+    /// Continues the command, unless the lock is lost: then the command is about to be ended. A watchdog may have
+    /// renewed the lock, so the store is queried first.
     async fn resume(&mut self) {
         let mut states = self.guard.states();
         while let Some(state) = states.next().await {

@@ -162,10 +162,10 @@ async fn serve(
         return;
     }
     let accepted = tokio::select! {
-            accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
-    // Another connection needs the permit.
-            () = seat.ended() => return,
-        };
+        accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
+        // Another connection needs the permit.
+        () = seat.ended() => return,
+    };
     match accepted {
         Ok(Ok(stream)) => {
             let link = TlsLink(Box::new(stream));
