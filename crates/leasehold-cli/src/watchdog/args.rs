@@ -8,10 +8,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::duration;
 
-/// Keep the locks of paused processes, and free those of dead ones at once.
+/// Renew the locks of paused processes, and release those of dead ones at once.
 ///
-/// Runs until it is told to end. Clients on this machine come to its socket; those on others over TLS, with
-/// a token. It connects only to the stores that are named here.
+/// Runs until TERM or INT. Clients on this machine connect to its socket, clients on other machines over TLS with a
+/// token. It connects only to the stores that are named here.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = WATCHDOG)]
 pub(crate) struct WatchdogArgs {
@@ -30,7 +30,7 @@ pub(crate) enum WatchdogCommand {
 pub(crate) struct ServeArgs {
     /// Where to listen: unix:PATH, tcp://HOST:PORT (TLS), or systemd: for the sockets it opened
     ///
-    /// Without it, at the place where clients on this machine look.
+    /// Without it, at the default socket of clients on this machine.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -38,28 +38,28 @@ pub(crate) struct ServeArgs {
         env = "LEASEHOLD_WATCHDOG_LISTEN"
     )]
     pub(crate) listen: Vec<String>,
-    /// Serve this store beside --store; clients may call it by the name
+    /// Serve this store beside --store; clients may use the name instead of its URL
     ///
     /// Its password is read from LEASEHOLD_PASSWORD_NAME, the name in capitals.
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) serve: Vec<String>,
-    /// For how long a client that is paused is kept
+    /// How long the leases of a silent client are renewed
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
     pub(crate) max_pause: Duration,
-    /// The name of this node; that of the machine if not set
+    /// The name of this node; the host name if not set
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// Who may come to its sockets, as the mode of their files
+    /// The file mode of its sockets
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     pub(crate) socket_mode: u32,
 
     /// Which user or group may register locks of which namespaces: user:NAME=NAMESPACE,... or group:NAME=...
     ///
-    /// * stands for all namespaces. May be given several times. Without it, everybody may who may connect.
+    /// * stands for all namespaces. May be given several times. Without it, every user who can connect may.
     #[arg(long, value_name = "WHO=NAMESPACE,...")]
     pub(crate) allow: Vec<String>,
 
-    /// The certificate for tcp://, and those above it, in PEM
+    /// The certificate for tcp:// and the intermediate ones, in PEM
     #[arg(
         long,
         value_name = "FILE",
@@ -75,42 +75,42 @@ pub(crate) struct ServeArgs {
         help_heading = "Other machines"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Who may come over tcp://: one token in a line, behind it clients=N leases=N name=TEXT namespaces=A,B if wanted
+    /// A file of tokens for tcp://, one per line, each with optional clients=N leases=N name=TEXT namespaces=A,B
     #[arg(long, value_name = "FILE", help_heading = "Other machines")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// How many clients it takes
+    /// The maximum number of clients
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_clients: Option<usize>,
-    /// How many leases it takes
+    /// The maximum number of leases
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_leases: Option<usize>,
-    /// How many leases it takes of one client
+    /// The maximum number of leases of one client
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) max_leases_per_client: Option<usize>,
 
-    /// Tell figures at http://HOST:PORT/metrics, and how it is at /readyz and /healthz
+    /// Serve metrics at http://HOST:PORT/metrics, and health checks at /readyz and /healthz
     #[arg(long, value_name = "HOST:PORT", help_heading = "Seeing it")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// How to log on stderr
+    /// The log format on stderr
     #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Text, help_heading = "Seeing it")]
     pub(crate) log: LogForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
-    /// A line for people
+    /// Lines of text
     Text,
-    /// An object for programs
+    /// JSON objects
     Json,
 }
 
 /// Show the clients of the watchdog on this machine.
 ///
-/// Exits with 0 if it answers, with 1 if there is none.
+/// Exits with 0 if it replies, with 1 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Its socket; where clients on this machine look if not set
+    /// Its socket; the default one if not set
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// One JSON object instead of a table
@@ -127,11 +127,11 @@ fn mode(text: &str) -> Result<u32, String> {
 
 const WATCHDOG: &str = "\
 WHAT IT DOES
-  A client renews its leases itself. When one on this machine falls silent and its processes are alive,
-  the watchdog renews them, up to --max-pause. When all its processes are gone, it releases them at
-  once. A client on another machine is kept as long as its connection stands; nothing of it is ever
-  released, for a lost connection proves no death.
-  TERM and INT end it; what it keeps alive is renewed once more before.
+  A client renews its leases itself. When a client on this machine falls silent but its processes are
+  alive, the watchdog renews the leases, up to --max-pause. When all its processes have ended, the
+  watchdog releases them at once. The leases of a client on another machine are renewed as long as its
+  connection is open, and never released: a lost connection does not prove that the client is dead.
+  TERM and INT end the watchdog. It renews the leases of silent clients once more before.
 
 EXAMPLES
   leasehold watchdog &
