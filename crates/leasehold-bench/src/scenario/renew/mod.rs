@@ -73,7 +73,7 @@ struct Usage {
     batches: u64,
 }
 
-/// Another lock, which nobody else wants, taken and released over and over by one task.
+/// Another, uncontended lock, acquired and released over and over by one task.
 #[derive(Debug)]
 struct Pairs {
     busy: Duration,
