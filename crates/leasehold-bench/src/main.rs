@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-    // A reader may close the pipe early.
+            // A reader may close the pipe early.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
         }

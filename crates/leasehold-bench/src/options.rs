@@ -115,9 +115,9 @@ pub(crate) struct Options {
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Scenario {
-/// One task takes one lock, over and over: the cost of an uncontended lock
+    /// One task takes one lock, over and over: the cost of an uncontended lock
     Uncontended,
-/// Many tasks with a lock each: the throughput of one process
+    /// Many tasks with a lock each: the throughput of one process
     Independent,
     /// Many tasks in one process or several want the same lock: how often it changes hands, and how
     /// fairly

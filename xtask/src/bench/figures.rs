@@ -25,7 +25,7 @@ pub(super) struct Figures {
     pub(super) wait_p50_us: f64,
     pub(super) wait_p99_us: f64,
     pub(super) wait_max_us: f64,
-/// The largest deviation of a process from an equal share: 0.05 is 5 %.
+    /// The largest deviation of a process from an equal share: 0.05 is 5 %.
     pub(super) off_equal_share: f64,
     pub(super) scripts_each: f64,
     pub(super) commands_each: f64,

@@ -32,7 +32,7 @@ impl Servers {
         })
     }
 
-/// The single server, or the masters.
+    /// The single server, or the masters.
     pub(super) fn of(&self, many: bool) -> &[Server] {
         match many {
             true => &self.masters,

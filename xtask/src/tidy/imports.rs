@@ -161,7 +161,7 @@ fn definition<T>(
     exports: &BTreeMap<Module, Module>,
     modules: &BTreeMap<&Module, T>,
 ) -> Module {
-// More re-exports than this form a cycle.
+    // More re-exports than this form a cycle.
     for _ in 0..10 {
         let len = (0..=path.len())
             .rev()

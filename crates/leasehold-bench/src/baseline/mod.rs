@@ -103,7 +103,7 @@ impl Baseline {
         }
     }
 
-/// Renews leases, each in a call of its own, all sent before the first reply, as a program does without
+    /// Renews leases, each in a call of its own, all sent before the first reply, as a program does without
     /// batches. Returns the number of renewals.
     pub(crate) async fn renew_each(&self, leases: &[(Key, LeaseId)], ttl: Duration) -> Result<u64> {
         let Some(server) = self.server().await? else {
