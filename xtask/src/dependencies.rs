@@ -1,4 +1,4 @@
-//! What the shipped crates are built from.
+//! The dependencies of the shipped crates.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::tools::{cargo_line, find, output, root, run};
 
-/// The crates that users get. They are built from no other crate of this workspace.
+/// The published crates. They depend on no other crate of this workspace.
 const SHIPPED: [&str; 4] = [
     "leasehold-core",
     "leasehold",

@@ -6,11 +6,11 @@ use crate::tools::{cargo, root};
 
 const DOCUMENT: &str = "docs/model.md";
 
-/// What stands around the table.
+/// The lines around the table.
 const BEGIN: &str = "<!-- model: begin, written by cargo xtask model -->\n";
 const END: &str = "<!-- model: end -->\n";
 
-/// Explores as it is asked to. All rows of the full extent are written down.
+/// Explores the models with these options. The complete run writes the table.
 pub(crate) fn explore(args: &[&str]) -> Result<(), String> {
     let package = ["run", "--quiet", "--release", "--package", "leasehold-sim"];
     let mut program = cargo();

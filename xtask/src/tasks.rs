@@ -1,4 +1,4 @@
-//! What each task consists of.
+//! The steps of each task.
 //!
 //! Cargo chooses the features of dependencies for all selected packages together, and those that tests need only if the
 //! command selects tests or examples. All commands here select the workspace with one of them, so that no dependency is

@@ -79,7 +79,7 @@ impl ExclusionCheck {
     }
 
     fn extend_runs(&self, token: u64, begin: Moment, end: Moment) {
-        // Only holders come here, so nobody ever waits.
+        // Only the holder locks this mutex, so it is never contended.
         let mut runs = lock(&self.runs);
         if let Some(run) = runs.last_mut()
             && run.tokens.1 + 1 == token

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 
-/// Rounds to three places: more than most figures are sure of.
+/// Rounds to three places: more than most figures are accurate to.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-            // A closed pipe is the reader's choice.
+            // A reader may close the pipe early.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
         }
@@ -81,7 +81,7 @@ fn runtime(threads: u16) -> Result<tokio::runtime::Runtime> {
     runtime.map_err(failed("the runtime could not be started"))
 }
 
-/// Puts before an error what could not be done.
+/// Prefixes an error with the operation that failed.
 fn failed<E: Display>(what: &'static str) -> impl Fn(E) -> Failure {
     move |error| format!("{what}: {error}").into()
 }

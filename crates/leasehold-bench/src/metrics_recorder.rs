@@ -32,7 +32,7 @@ static RENEWAL_LAGS: LazyLock<Arc<Lags>> = LazyLock::new(Arc::default);
 
 /// Records from now on. Other metrics stay as free as they are without a recorder.
 pub(crate) fn install() {
-    // Set already by an earlier run in this process, and by nobody else.
+    // Fails only if an earlier run in this process has set it.
     let _ = metrics::set_global_recorder(LibraryRecorder);
 }
 

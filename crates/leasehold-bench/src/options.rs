@@ -36,10 +36,10 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 
 /// Measure what a lock costs at a store.
 ///
-/// Takes locks under names of its own only. Where nobody else wants the lock, it takes turns with
-/// bare calls that do the same to the store without leasehold around them: in the same process and
-/// in short slices, so that whatever else the machine does hits both. Where many want it, it also
-/// checks mutual exclusion, and where very many are held, that no lease is lost.
+/// Acquires only locks under its own names. Uncontended scenarios alternate with bare calls that do the
+/// same to the store without leasehold: in the same process and in short slices, so that other load on
+/// the machine affects both. Contended scenarios also check mutual exclusion, and renew checks that no
+/// lease is lost.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-bench", version, max_term_width = 100, after_long_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -115,9 +115,9 @@ pub(crate) struct Options {
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Scenario {
-    /// One task takes one lock, over and over: the cost of a lock that nobody else wants
+    /// One task takes one lock, over and over: the cost of an uncontended lock
     Uncontended,
-    /// Many tasks with a lock each: what one process gets out of the store
+    /// Many tasks with a lock each: the throughput of one process
     Independent,
     /// Many tasks in one process or several want the same lock: how often it changes hands, and how
     /// fairly

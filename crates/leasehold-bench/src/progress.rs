@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// The interval of redrawing: long enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// What is done and for how long already. Gone when it is dropped; hidden where stderr is not a
+/// A line with the present step and its duration. Removed when it is dropped; hidden where stderr is not a
 /// terminal.
 pub(crate) struct Progress(ProgressBar);
 

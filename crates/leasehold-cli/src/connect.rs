@@ -1,4 +1,4 @@
-//! Which store, and how to get in.
+//! The store to connect to, and its credentials.
 
 use std::env;
 use std::fs;
@@ -46,7 +46,7 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
     }
 }
 
-/// The store's password, if it does not stand in its URL.
+/// The store's password, if it is not in its URL.
 pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
     match &args.password_file {
         Some(file) => first_line(file).map(Some),
@@ -114,14 +114,14 @@ fn default_store() -> Result<String, Failure> {
         .filter(|folder| folder.is_absolute());
     let Some(state) = state else {
         return Err(Failure::usage(
-            "there is no home folder for the locks; set XDG_STATE_HOME, or --store",
+            "there is no home directory for the locks; set XDG_STATE_HOME, or --store",
         ));
     };
     let file = state.join("leasehold/locks.db");
     match file.to_str() {
         Some(file) => Ok(format!("sqlite:{file}")),
         None => Err(Failure::usage(
-            "the path of the state folder is not UTF-8; set XDG_STATE_HOME, or --store",
+            "the path of the state directory is not UTF-8; set XDG_STATE_HOME, or --store",
         )),
     }
 }

@@ -8,7 +8,7 @@ use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, output};
 
-/// What goes with each severity.
+/// The label of each severity.
 const WARNINGS: u8 = 1;
 const DANGERS: u8 = 2;
 
@@ -42,7 +42,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
     })
 }
 
-/// A report for programs. Field names stay as they are.
+/// The report in JSON. Its field names are stable.
 #[derive(Debug, Serialize)]
 struct Json<'a> {
     store: &'a str,
@@ -87,7 +87,7 @@ fn text(report: &Report) -> String {
     }
     if let Some(acl) = &report.acl {
         lines.push(String::new());
-        lines.push("A Redis user who may do what locks need, and no more:".to_owned());
+        lines.push("A Redis user with the permissions that locks need, and no more:".to_owned());
         lines.push(format!("  {acl}"));
     }
     lines.push(String::new());
@@ -95,7 +95,7 @@ fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// What was seen, and below it what follows and what helps.
+/// A finding, and below it its consequence and its fix.
 fn block(finding: &Finding) -> Vec<String> {
     let Finding {
         severity, check, ..
@@ -107,7 +107,7 @@ fn block(finding: &Finding) -> Vec<String> {
     lines.extend(finding.consequence.iter().flat_map(|text| wrapped(text)));
     if let Some(fix) = &finding.fix {
         let fix = format!("fix: {fix}");
-        // A line to paste stays one.
+        // A command to paste stays on one line.
         let pasted = fix.contains("ACL SETUSER");
         lines.extend(if pasted { vec![fix] } else { wrapped(&fix) });
     }
@@ -118,7 +118,7 @@ fn block(finding: &Finding) -> Vec<String> {
         .collect()
 }
 
-/// In lines that fit beside the columns, broken between words.
+/// Wraps a text to the width beside the columns.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! Durations as people write them: `90`, `0.5`, `500ms`, `2m`, `1h30m`.
+//! Durations in text form: `90`, `0.5`, `500ms`, `2m`, `1h30m`.
 
 use std::time::Duration;
 

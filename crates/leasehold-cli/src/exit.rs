@@ -1,4 +1,4 @@
-//! How the program ends.
+//! Exit codes and failures.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) const LOST: u8 = 122;
 /// The wait for the lock timed out.
 pub(crate) const TIMED_OUT: u8 = 124;
-/// We failed ourselves, or were called in a wrong way.
+/// This program failed, or its arguments are invalid.
 pub(crate) const FAILED: u8 = 125;
 /// The command could not be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -16,12 +16,12 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Held elsewhere, and the caller does not want to wait.
 pub(crate) const REFUSED: u8 = 75;
 
-/// The exit code of what a signal ended.
+/// The exit code for a signal.
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| 128_u8.saturating_add(signal))
 }
 
-/// Why the program could not do what it was asked to.
+/// A failure of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -54,7 +54,7 @@ impl Failure {
         self
     }
 
-    /// Whether the store answered that it refuses for a while.
+    /// Whether the store refuses requests for a while.
     pub(crate) fn is_transient_refusal(&self) -> bool {
         let source = self.source.as_ref();
         let error = source.and_then(|source| source.downcast_ref::<leasehold::Error>());
@@ -65,13 +65,13 @@ impl Failure {
         self.code
     }
 
-    /// Says it on stderr.
+    /// Prints it to stderr.
     pub(crate) fn report(&self) {
         note!("leasehold: {self}");
     }
 }
 
-/// With all its causes.
+/// The message of an error with all its causes.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.message.clone();

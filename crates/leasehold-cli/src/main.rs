@@ -1,6 +1,6 @@
 //! `leasehold`: run a command under a lock that knows when it is lost.
 
-/// Says something on stderr. That it is closed must not end a run.
+/// Prints a line to stderr. A closed stderr must not end a run.
 macro_rules! note {
     ($($text:tt)*) => { crate::output::to_stderr(format_args!($($text)*)) };
 }
@@ -29,19 +29,19 @@ use self::args::{Cli, Command};
 use self::exit::Failure;
 
 fn main() -> ExitCode {
-    // Before anything is read from the environment: a guardian is started by `run`, not by people.
+    // Before the environment is parsed for arguments: a guardian is started by `run`, not by a user.
     if let Some(code) = run::guard() {
         return ExitCode::from(code);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe is the reader's choice.
+            // A reader may close the pipe early.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { exit::FAILED } else { 0 });
         }
     };
-    // A service logs in a way of its own.
+    // The watchdog sets up its own logging.
     if !matches!(cli.command, Command::Watchdog(_)) {
         log_to_stderr();
     }
@@ -67,8 +67,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     }
 }
 
-/// Runs on this one thread: the parent-death signal of a child fires when the thread dies that
-/// started it, so that must be the one that lives as long as the process.
+/// Runs on this thread only: the parent-death signal of a child fires when the thread that started it ends, so that
+/// must be the main thread.
 fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -81,8 +81,8 @@ fn log_to_stderr() {
     let Ok(filter) = EnvFilter::try_from_env("LEASEHOLD_LOG") else {
         return;
     };
-    // Only one subscriber can be set, and nobody else sets one. An error of writing would be written to the
-    // same place, and that panics.
+    // Cannot fail: this is the only subscriber. An error of writing is not logged, because logging it would fail,
+    // too, and panic.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .log_internal_errors(false)

@@ -21,7 +21,7 @@ pub(crate) fn print(args: &ManArgs) -> Result<u8, Failure> {
                 write_page(folder, &name, &page)?;
             }
         }
-        // One stream: the page of the program, then those of its commands.
+        // The page of the program, then those of its commands.
         None => {
             for (_, page) in pages(&command)? {
                 output::write(&page)?;

@@ -1,4 +1,4 @@
-//! What people and programs read.
+//! The output for people and for programs.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::duration;
 use crate::exit::Failure;
 
-/// A held lock for programs. Field names and units stay as they are.
+/// A held lock in JSON. Its field names and units are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lock {
     name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Lock {
     holder: Option<Holder>,
 }
 
-/// Who holds it.
+/// The holder of a lock in JSON.
 #[derive(Debug, Serialize)]
 struct Holder {
     host: String,
@@ -54,7 +54,7 @@ impl From<&LockInfo> for Lock {
     }
 }
 
-/// Who holds a lock, in a few words.
+/// The holder of a lock in one line.
 pub(crate) fn holder(info: &LockInfo) -> String {
     match &info.client {
         Some(client) => {
@@ -64,7 +64,7 @@ pub(crate) fn holder(info: &LockInfo) -> String {
             }
             printable(&text)
         }
-        None => "a client that did not say who it is".to_owned(),
+        None => "a client without client info".to_owned(),
     }
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn token(info: &LockInfo) -> String {
         .map_or_else(|| "-".to_owned(), |token| token.to_string())
 }
 
-/// A text that others wrote, with its invisible characters escaped as `\u{202e}`: what steers a terminal, turns
-/// the direction of text or has no width would make one lock look like another.
+/// A text from others with its invisible characters escaped as `\u{202e}`: control characters, changes of direction
+/// and characters without width could make one lock look like another.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -107,7 +107,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| Failure::own("the answer cannot be written as JSON", error))?;
+        .map_err(|error| Failure::own("the output cannot be written as JSON", error))?;
     text.push(b'\n');
     write(&text)
 }
@@ -135,7 +135,7 @@ impl Write for LogWriter {
     }
 }
 
-/// Writes to stdout. A reader who has left does not make the command fail.
+/// Writes to stdout. A closed pipe is not an error.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Which watchdog looks after a run.
+//! The watchdog options of a run.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use leasehold::watchdog::Watchdog;
 use crate::connect::first_line;
 use crate::exit::Failure;
 
-/// The node of this machine, where it listens if nothing else is said.
+/// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
 
-/// Who keeps the lock while this run cannot.
+/// The watchdog that renews the lock while this run cannot.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watchdog")]
 pub(crate) struct WatchArgs {
-    /// A watchdog keeps the lock while this run is stopped, and frees it when the run is dead: the one on
+    /// Let a watchdog renew the lock while this run is stopped, and release it when the run is dead: the one on
     /// this machine, or those at unix:PATH or tcp://HOST:PORT
     #[arg(
         long,
@@ -27,22 +27,22 @@ pub(crate) struct WatchArgs {
         env = "LEASEHOLD_WATCHDOG"
     )]
     watchdog: Vec<String>,
-    /// Do not run the command before a watchdog looks after the lock
+    /// Run the command only after a watchdog has registered the lock
     #[arg(long, requires = "watchdog")]
     watchdog_required: bool,
-    /// What the watchdog calls the store, if not by its URL
+    /// The name of the store at the watchdog, instead of its URL
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_WATCHDOG_STORE")]
     watchdog_store: Option<String>,
-    /// A file whose first line lets us in at watchdogs on other machines
+    /// A file whose first line is the token for watchdogs on other machines
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_TOKEN_FILE")]
     watchdog_token_file: Option<PathBuf>,
-    /// The certificates that watchdogs on other machines are signed with; the system's if not set
+    /// The certificate authorities of watchdogs on other machines; the system's if not set
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_CA_FILE")]
     watchdog_ca_file: Option<PathBuf>,
 }
 
 impl WatchArgs {
-    /// The watchdog, if there is to be one.
+    /// The watchdog of these options. `None`: there is no address.
     pub(crate) fn settings(&self) -> Result<Option<Watchdog>, Failure> {
         let mut watchdog: Option<Watchdog> = None;
         for address in &self.watchdog {

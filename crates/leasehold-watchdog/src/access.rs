@@ -5,12 +5,12 @@ use nix::unistd::{Group, User};
 
 use crate::Error;
 
-/// Namespaces that are allowed to somebody.
+/// The namespaces that a permission or a token allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// `*`: all of them.
+    /// `*`: all namespaces.
     All,
-    /// These.
+    /// The namespaces in this list.
     Listed(Vec<ScopeName>),
 }
 
@@ -51,11 +51,11 @@ impl Permission {
     ///
     /// # Errors
     ///
-    /// If it is neither, or this machine does not know the name.
+    /// If the text has neither form, or if this machine has no such user or group.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(
-                "the permission {text:?} is none of user:NAME=NAMESPACE,... and group:NAME=NAMESPACE,..."
+                "the permission {text:?} is neither user:NAME=NAMESPACE,... nor group:NAME=NAMESPACE,..."
             ))
         };
         let (subject, namespaces) = text.split_once('=').ok_or_else(wrong)?;
@@ -82,7 +82,7 @@ impl Permission {
 }
 
 /// Whether a process of a user, in these groups, may register locks of a namespace. Without any permission in
-/// the settings everybody may who may connect.
+/// the settings, every user who can connect may register.
 pub(crate) fn is_allowed(
     permissions: &[Permission],
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Deeds that travel together.
+//! Batches of actions for one store and shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct PendingAction {
     pub(crate) action: WatchdogAction,
 }
 
-/// Deeds for leases of one store and shard. Dropped at any point, those without an answer have failed, and
+/// Actions for leases of one store and shard. If it is dropped, the actions without a reply count as failed and
 /// are tried again.
 struct Batch {
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Batch {
     pending_actions: Vec<PendingAction>,
 }
 
-/// Sends what waits on a limiter, in batches, until nothing does.
+/// Sends the queue of a limiter in batches, until it is empty.
 pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, limiter: Arc<ShardLimiter>) {
     loop {
         let turn = limiter.turn().await;
@@ -49,7 +49,7 @@ pub(crate) async fn send_all(shared: Arc<Shared>, store: Arc<Served>, limiter: A
 }
 
 impl Batch {
-    /// Does what is still wanted.
+    /// Sends the actions that are still wanted, and handles the replies.
     async fn run(mut self, limiter: &ShardLimiter, turn: Option<SemaphorePermit<'_>>) {
         let (requests, longest) = self.begin();
         let served = Arc::clone(&self.store);
@@ -61,7 +61,7 @@ impl Batch {
         }
         let sent = BootClock.now();
         let count = requests.len();
-        // A store that never answers must not keep its limiter.
+        // A store that never replies must not keep its limiter.
         let replies = tokio::time::timeout(longest, store.apply(requests)).await;
         let replies = replies.unwrap_or_default();
         let now = BootClock.now();
@@ -70,7 +70,7 @@ impl Batch {
         self.answered(&replies, sent, now);
     }
 
-    /// The requests, without those that are not wanted any more, and how long an answer is of use.
+    /// The requests that are still wanted, and the longest time for which a reply is of use.
     fn begin(&mut self) -> (Vec<Request>, Duration) {
         let now = BootClock.now();
         let (wanted, unwanted) = std::mem::take(&mut self.pending_actions)
@@ -119,7 +119,7 @@ impl Batch {
         clients.look_again(&self.shared, now);
     }
 
-    /// These were not done.
+    /// Reports these actions as failed.
     fn fail(&self, pending_actions: Vec<PendingAction>, now: Instant) {
         let mut clients = Clients::default();
         for pending_action in pending_actions {
@@ -133,7 +133,7 @@ impl Batch {
     }
 }
 
-/// Whose leases were in a batch. Those of one come together.
+/// The clients whose leases were in a batch. The leases of one client are adjacent.
 #[derive(Default)]
 struct Clients(Vec<Arc<Client>>);
 
@@ -174,7 +174,7 @@ impl PendingAction {
     }
 }
 
-/// What a store's answer means for a lease.
+/// The result of an action, from the store's reply.
 fn end(outcome: &Outcome) -> ActionResult {
     match outcome {
         Outcome::Renewed => ActionResult::Renewed,

@@ -1,4 +1,4 @@
-//! A client in the charge of a node.
+//! A client that a node monitors.
 
 mod members;
 mod state;
@@ -22,14 +22,14 @@ use crate::monitors::Tally;
 use crate::process::{Identity, Process};
 use crate::stores::Served;
 
-/// What is kept of a text that is for people only, in bytes.
+/// The length to which a text for people is cut, in bytes.
 const TEXT_MAX: usize = 128;
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
-    /// Which it is of all that this node ever had.
+    /// A number that no other client of this node ever had.
     pub(crate) serial: u64,
     pub(crate) origin: Origin,
     pub(crate) about: About,
@@ -38,16 +38,16 @@ pub(crate) struct Client {
     pub(crate) known_since: Instant,
     memory: Option<Arc<Handover>>,
     state: Mutex<State>,
-    /// When the scheduler looks at it, in nanoseconds. 0: never.
+    /// When the scheduler polls it next, in nanoseconds. 0: never.
     pub(crate) scheduled: AtomicU64,
 }
 
-/// Where a client came from first. Nobody else may speak for it.
+/// Where a client connected from first. Connections from elsewhere are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A process of this machine.
     Local(Identity),
-    /// A program elsewhere, let in by a token.
+    /// A program on another machine, admitted by a token.
     Remote {
         token: usize,
         process_nonce: [u8; 16],
@@ -63,7 +63,7 @@ impl Origin {
     }
 }
 
-/// Who a client is, for people.
+/// The client info that logs and the status show.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) host: String,
@@ -72,19 +72,19 @@ pub(crate) struct About {
     pub(crate) label: String,
 }
 
-/// A program in a process.
+/// A program that a process executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
-    /// What it drew when it began.
+    /// The random number that the program drew when it started.
     pub(crate) process_nonce: [u8; 16],
-    /// What the kernel drew for it, if that can be seen.
+    /// A hash of the addresses that the kernel drew for it. `None`: they are not readable.
     pub(crate) drawn: Option<u64>,
-    /// When it said hello.
+    /// When it sent its hello.
     pub(crate) since: Instant,
 }
 
 impl Program {
-    /// Whether it was executed in the place of another.
+    /// Whether it replaced another program by exec.
     fn has_replaced(&self, before: &Self) -> bool {
         let drawn = match (self.drawn, before.drawn) {
             (Some(drawn), Some(before)) => drawn != before,
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// What a client is made of.
+/// The parameters of [`Client::new`].
 pub(crate) struct Making {
     pub(crate) id: ClientId,
     pub(crate) serial: u64,
@@ -133,7 +133,7 @@ impl Client {
             space,
             store: making.store,
             known_since: program.since,
-            // Nobody but its connection tells of a remote one.
+            // A remote client is known by its connection only, which the next node does not have.
             memory: making.memory.filter(|_| matches!(origin, Origin::Local(_))),
             state: Mutex::new(State {
                 charge: making.charge,
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// The id of one of its leases.
+    /// The id of its lease with this number.
     pub(crate) fn lease(&self, number: u64) -> LeaseId {
         LeaseId {
             client: self.id,
@@ -178,7 +178,7 @@ impl Client {
         self.space.key(name.clone())
     }
 
-    /// Whether somebody who says that he is this client may be.
+    /// Checks that a hello with the id of this client has its origin, store and keyspace.
     pub(crate) fn is_again(
         &self,
         introduction: &Introduction,
@@ -197,8 +197,8 @@ impl Client {
         }
     }
 
-    /// A connection speaks for it from now on. It is told when another does. What it had registered before
-    /// stays until it says otherwise: it may be paused before it can say anything.
+    /// Makes a connection the active one of the client. The previous one is notified, and so is this one when another
+    /// replaces it. The registrations stay: the client may be paused before it can send them again.
     pub(crate) fn connected(&self, program: Program) -> Arc<Notify> {
         let mut state = self.lock();
         let speaker = Arc::new(Notify::new());
@@ -211,7 +211,7 @@ impl Client {
         speaker
     }
 
-    /// A connection ended. It counts if no other speaks for the client.
+    /// Handles the end of a connection. It counts only if the connection is still the active one.
     pub(crate) fn disconnected(&self, speaker: &Arc<Notify>) {
         let mut state = self.lock();
         if state.speaks(speaker) {
@@ -220,12 +220,12 @@ impl Client {
         }
     }
 
-    /// Takes in a sign of life.
+    /// Handles a heartbeat.
     pub(crate) fn beat(&self, now: Instant) {
         self.lock().heard(now);
     }
 
-    /// Takes in news of its leases, and answers what was refused of them.
+    /// Applies changes of its leases. Returns the refused ones.
     pub(crate) fn change(
         &self,
         changes: &Changes,
@@ -246,8 +246,8 @@ impl Client {
         refused
     }
 
-    /// Adds a process that must be gone before the client is dead. Answers whether it is to be watched:
-    /// it was not one before.
+    /// Adds a process that must end before the client is dead. Returns whether it is a new one, which the
+    /// caller has to watch.
     pub(crate) fn join(&self, process: &Arc<Process>) -> Result<bool, Refusal> {
         let mut state = self.lock();
         if state.members.has(process.identity()) {
@@ -265,12 +265,12 @@ impl Client {
         Ok(true)
     }
 
-    /// Whether a process is one of its own already.
+    /// Whether a process belongs to the client already.
     pub(crate) fn has_process(&self, identity: Identity) -> bool {
         self.lock().members.has(identity)
     }
 
-    /// Adds a process that is kept already.
+    /// Adds a process whose descriptor the service manager keeps already.
     pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
         let mut state = self.lock();
         state.members.push(Arc::clone(process), Some(place));
@@ -289,12 +289,12 @@ impl Client {
         state.charge.disconnected();
     }
 
-    /// Who watches one of its processes, and is to stop when the client ends.
+    /// Adds the task that watches one of its processes. It is aborted when the client is forgotten.
     pub(crate) fn watched_by(&self, identity: Identity, watch: AbortHandle) {
         self.lock().members.watched_by(identity, watch);
     }
 
-    /// A process has ended. If it was the last, the client is dead.
+    /// Handles the end of a process. After the last one the client is dead.
     pub(crate) fn process_gone(&self, identity: Identity, now: Instant) {
         let mut state = self.lock();
         if state.members.gone(identity) {
@@ -302,9 +302,8 @@ impl Client {
         }
     }
 
-    /// Whether its process runs that other program in the place of its own, which is no more then: nothing
-    /// of a program outlives that another is executed in its place. As long as a connection speaks for it,
-    /// it is not so.
+    /// Whether its process has executed that other program instead of its own. Then the client is dead: nothing of a
+    /// program outlives an exec. Never while the client has a connection.
     pub(crate) fn is_replaced_by(&self, other: &Program) -> bool {
         let state = self.lock();
         state.speaker.is_none() && other.has_replaced(&state.program)
@@ -314,12 +313,12 @@ impl Client {
         self.lock().program
     }
 
-    /// Whether a action is still wanted.
+    /// Whether an action is still wanted.
     pub(crate) fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
         self.lock().charge.is_wanted(number, action, now)
     }
 
-    /// What became of a action.
+    /// Handles the result of an action.
     pub(crate) fn done(
         &self,
         number: u64,
@@ -335,7 +334,7 @@ impl Client {
         state.charge.done(number, action, end, sent, now);
     }
 
-    /// Ends it if there is nothing to do for it any more.
+    /// Ends it if nothing is left to do for it. Returns whether it has ended.
     pub(crate) fn end_if_over(&self, now: Instant) -> bool {
         let over = self.lock().charge.is_over(now);
         if over {
@@ -344,7 +343,7 @@ impl Client {
         over
     }
 
-    /// Nothing is done for it any more.
+    /// Removes its leases and processes, and writes to the journal that it has ended.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         self.write(Entry::Over);
@@ -358,12 +357,12 @@ impl Client {
         }
     }
 
-    /// Whether the scheduler has it in mind.
+    /// Whether it is in the scheduler.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.scheduled.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes down all that is known of it.
+    /// Writes its whole state to the journal.
     pub(crate) fn write_all(&self) {
         if self.memory.is_none() {
             return;
@@ -402,7 +401,7 @@ impl Client {
         }
     }
 
-    /// Writes down a fact, if anybody keeps it.
+    /// Writes an entry to the journal, if the node has one.
     fn write(&self, entry: impl FnOnce(Id) -> Entry) {
         if let Some(memory) = &self.memory {
             memory.write(&entry(self.id.to_bytes()));
@@ -416,7 +415,7 @@ impl Client {
     }
 }
 
-/// The beginning of a text, without what would disturb a terminal.
+/// The beginning of a text, without control characters, which would disturb a terminal.
 fn shortened(text: &str) -> String {
     let mut short = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {

@@ -1,7 +1,7 @@
-//! A connection: words in, words out.
+//! A connection: it decodes messages for a session, and sends the replies.
 //!
-//! What is to be said is bounded: as long as much of it was not read, nothing more is heard, and a peer
-//! that reads nothing for too long although it talks is sent away. One that is paused only stands still.
+//! The send buffer is bounded. While it is full, no further message is read. A peer that sends but does not
+//! read for too long is disconnected; a paused peer sends nothing and keeps its connection.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -23,24 +23,24 @@ use crate::session::{Peer, Session, Step};
 use crate::shared::{ConnectionPermit, Shared};
 use crate::status::Pages;
 
-/// How much is read at once.
+/// The size of the read buffer, in bytes.
 const READ_MAX: usize = 16 * 1024;
 
-/// How much may wait to be read by the peer before nothing more is heard from it.
+/// The length of the send buffer from which on no further message is read, in bytes.
 const OUT_MAX: usize = 128 * 1024;
 
-/// How long a peer that was let in has to say hello.
+/// The time in which a peer must send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a peer that is owed too much may read nothing of it.
+/// How long a peer may read nothing while the send buffer is full.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a last word waits to be read.
+/// The time in which a peer must read the last message.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// A stream of bytes, with descriptors sent along.
+/// A stream of bytes that also carries descriptors.
 pub(crate) trait Link: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The next descriptor that came along.
+    /// The next descriptor that was received.
     fn take_descriptor(&mut self) -> Option<OwnedFd>;
 }
 
@@ -51,37 +51,37 @@ pub(crate) struct Connection<L> {
     session: Session,
     out: Out,
     pages: Option<Pages>,
-    /// Why it ends, as soon as the last word was read.
+    /// Why it ends, once the peer has read the last message.
     ending: Option<Ending>,
-    /// By when something must have happened.
+    /// The deadline for the hello, for a read, or for the end.
     until: Option<Instant>,
 }
 
-/// What is to be said.
+/// The send buffer.
 #[derive(Default)]
 struct Out {
     bytes: Vec<u8>,
     sent: usize,
     flushed: bool,
-    /// Nobody listens.
+    /// The peer does not read any more.
     broken: bool,
 }
 
 /// Why a connection ends.
 enum Ending {
-    /// Its peer has closed it.
+    /// The peer has closed it.
     Closed,
     /// It broke.
     Broken(io::Error),
-    /// There is no sense in what was said.
+    /// The peer sent an invalid frame.
     Nonsense(FrameError),
-    /// What was said is refused.
+    /// The node refused a message.
     Refused(Refusal),
-    /// The client speaks by another connection.
+    /// The client has a newer connection.
     Replaced,
-    /// It is no client's, and another needs its place.
+    /// It has no client, and another connection needs its permit.
     Displaced,
-    /// The client has disconnected in good order.
+    /// The client has sent a disconnect.
     Disconnect,
     /// The node is about to stop.
     Closing,
@@ -100,7 +100,7 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Listens and answers until it ends.
+    /// Handles messages until the connection ends.
     pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: ConnectionPermit) {
         let mut closing = shared.closing.subscribe();
         let nobody = Arc::new(Notify::new());
@@ -147,17 +147,17 @@ impl<L: Link> Connection<L> {
         self.tell();
     }
 
-    /// Whether there is nothing more to say or to hear.
+    /// Whether the connection can be dropped.
     fn is_over(&self) -> bool {
         match &self.ending {
-            // The peer closes it when it has read its last word, or the time is over.
+            // The peer closes it after the last message, or the deadline passes.
             Some(Ending::Refused(_) | Ending::Nonsense(_) | Ending::Closing) => false,
             Some(_) => true,
             None => false,
         }
     }
 
-    /// Sends what it can, and reads what is wanted.
+    /// Sends what the peer takes, and reads if there is room for the replies.
     fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
         let sent = self
             .out
@@ -172,8 +172,8 @@ impl<L: Link> Connection<L> {
                     return Poll::Ready(Ok(Exchanged::Closed));
                 }
                 Poll::Ready(Ok(())) => {
-                    // After its last word nothing counts any more. It is read so that the peer can read
-                    // that word.
+                    // After the last message, input is read and ignored: closing a socket with unread input
+                    // would discard that message.
                     if self.ending.is_none() {
                         self.decoder.push(buffer.filled());
                     }
@@ -192,11 +192,11 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Takes in what was read, as long as the answers are read.
+    /// Handles the messages that were read, as long as there is room for the replies.
     fn hear(&mut self) {
         while self.ending.is_none() && self.out.len() < OUT_MAX {
             if let Some(pages) = &mut self.pages {
-                // The next page when the one before was read.
+                // The next page follows when the one before was sent.
                 if self.out.len() > 0 {
                     break;
                 }
@@ -249,12 +249,12 @@ impl<L: Link> Connection<L> {
     fn say(&mut self, word: &ToClient) {
         match encode(word) {
             Ok(frame) => self.out.push(&frame),
-            // No answer is so long: the longest are cut into pages.
-            Err(error) => tracing::error!(%error, "an answer does not fit into a frame"),
+            // Cannot happen: long replies are cut into pages.
+            Err(error) => tracing::error!(%error, "a reply does not fit into a frame"),
         }
     }
 
-    /// Tells why it has ended, if somebody should know.
+    /// Logs why it has ended.
     fn tell(&self) {
         let Some(ending) = &self.ending else {
             return;
@@ -265,18 +265,18 @@ impl<L: Link> Connection<L> {
         match ending {
             Ending::Refused(_) | Ending::Nonsense(_) => {
                 metrics::counter!("leasehold_watchdog_refused_total").increment(1);
-                tracing::warn!(peer, client, why = %ending, "sent somebody away");
+                tracing::warn!(peer, client, why = %ending, "refused a connection");
             }
             ending => tracing::debug!(peer, client, why = %ending, "a connection has ended"),
         }
     }
 }
 
-/// What came of trying to send and to read.
+/// The result of sending and reading.
 enum Exchanged {
     /// Something was sent or read.
     Some,
-    /// The peer says nothing any more.
+    /// The peer has closed its side.
     Closed,
 }
 
@@ -295,10 +295,10 @@ impl Out {
         self.flushed = false;
     }
 
-    /// Sends what it can. Answers whether that was anything.
+    /// Sends what the peer takes. Returns whether that was anything.
     ///
-    /// That nobody listens any more is no reason not to hear: a process that was killed may have
-    /// registered a lease just before.
+    /// After an error of sending, reading goes on: a process that was killed may have registered a lease
+    /// just before.
     fn poll_send(
         &mut self,
         link: &mut (impl Link + ?Sized),
@@ -326,7 +326,7 @@ impl Out {
             }
         }
         if last && !self.broken && Pin::new(&mut *link).poll_shutdown(context).is_ready() {
-            // What follows is the peer's turn: it reads, and closes.
+            // Now the peer reads the rest and closes.
             self.end();
         }
         progress
@@ -346,9 +346,9 @@ impl fmt::Display for Ending {
             Self::Broken(error) => error.fmt(f),
             Self::Nonsense(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Replaced => f.write_str("the client speaks by another connection"),
-            Self::Displaced => f.write_str("another needs its place"),
-            Self::Disconnect => f.write_str("the client ends"),
+            Self::Replaced => f.write_str("the client has a newer connection"),
+            Self::Displaced => f.write_str("another connection needs its permit"),
+            Self::Disconnect => f.write_str("the client has disconnected"),
             Self::Closing => f.write_str("the node is about to stop"),
         }
     }

@@ -1,10 +1,10 @@
-//! Why a node does not start.
+//! The error of a node that cannot start.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a node does not start: one sentence in lower case without a full stop, and what caused it.
+/// The reason why a node cannot start: one sentence in lower case without a full stop, and its cause as the source.
 #[derive(Clone, Debug)]
 pub struct Error {
     message: String,

@@ -1,4 +1,4 @@
-//! The open files of a node that its peers cause.
+//! The number of files that a node has open for its peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Files(AtomicUsize);
 
-/// Some of them, counted as long as this exists.
+/// Some open files, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     files: Arc<Files>,
@@ -15,7 +15,7 @@ pub(crate) struct Counted {
 }
 
 impl Files {
-    /// Counts some more.
+    /// Counts `count` more open files.
     pub(crate) fn count(self: &Arc<Self>, count: usize) -> Counted {
         self.0.fetch_add(count, Ordering::Relaxed);
         Counted {
@@ -24,14 +24,14 @@ impl Files {
         }
     }
 
-    /// How many there are.
+    /// The number of open files.
     pub(crate) fn open(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Counted {
-    /// Separates one of them, which may outlive the others.
+    /// Splits off the count of one file, which may stay open longer than the others.
     pub(crate) fn split_one(&mut self) -> Self {
         let count = self.count.min(1);
         self.count -= count;

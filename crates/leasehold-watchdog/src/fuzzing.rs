@@ -1,5 +1,5 @@
-//! What must survive any input. `cargo fuzz` runs this on inputs that it searches for, the tests on inputs
-//! that they make up.
+//! The session under any input. `cargo fuzz` runs it with inputs that it finds, the tests with inputs that they
+//! generate.
 
 use std::sync::Arc;
 
@@ -13,22 +13,26 @@ use crate::session::{Peer, Session, Step};
 use crate::settings::{Settings, StoreSettings, Token};
 use crate::shared::Shared;
 
-/// The store that clients may name.
+/// The name of the only store.
 pub const STORE: &str = "main";
 
-/// What lets them in.
+/// The token that admits a client.
 pub const TOKEN: &str = "0123456789abcdef";
 
 const CLIENTS_MAX: usize = 3;
 const LEASES_MAX: usize = 8;
 
-/// Bytes as what is said to a node, by several connections in turn: the first byte of each part says by which,
-/// the second how long it is.
+/// Feeds bytes to a node through several connections in turn. The first byte of each part selects the connection,
+/// the second is the length of the part.
+///
+/// # Panics
+///
+/// If a limit is exceeded, a lease is left behind, or a reply does not fit into a frame.
 pub fn node(data: &[u8]) {
     listen(data);
 }
 
-/// Answers how many leases there were at most.
+/// Returns the largest number of leases.
 fn listen(data: &[u8]) -> usize {
     let mut most = 0;
     let shared = shared();
@@ -40,7 +44,7 @@ fn listen(data: &[u8]) -> usize {
         rest = after;
         now += 1_000_000;
         let connection = &mut connections[usize::from(*which % 4)];
-        // One that was sent away may come again.
+        // A refused connection may be opened again.
         let heard = connection.get_or_insert_with(|| Heard::new(&shared));
         if !heard.hear(part, Instant::from_nanos(now)) {
             *connection = None;
@@ -56,7 +60,7 @@ fn listen(data: &[u8]) -> usize {
         most = most.max(leases);
     }
     drop(connections);
-    // All came from afar, and have gone.
+    // All clients were remote, and are disconnected.
     assert!(shared.clients.all().is_empty());
     assert_eq!(shared.clients.leases(), 0);
     most
@@ -76,7 +80,7 @@ impl Heard {
         }
     }
 
-    /// Answers whether the connection goes on.
+    /// Returns whether the connection stays open.
     fn hear(&mut self, bytes: &[u8], now: Instant) -> bool {
         self.decoder.push(bytes);
         loop {

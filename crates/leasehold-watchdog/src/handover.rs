@@ -1,5 +1,5 @@
-//! What outlives a node: its journal, and the descriptors of the processes that it watches. The service
-//! manager keeps them.
+//! The handover to the next node: the journal and the descriptors of the watched processes. The service manager
+//! keeps them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::service_manager::{Given, ServiceManager};
 use crate::shared::Shared;
 
-/// What outlives a node.
+/// The journal of a node and the descriptors that the service manager keeps for the next one.
 #[derive(Debug)]
 pub(crate) struct Handover {
     manager: Arc<ServiceManager>,
@@ -20,7 +20,7 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// An empty one, beside those of earlier nodes.
+    /// A handover with an empty journal of the next generation.
     pub(crate) fn new(manager: &Arc<ServiceManager>, given: &Given) -> std::io::Result<Self> {
         let last = given.journals.last_key_value();
         let generation = last.map_or(0, |(last, _)| last.saturating_add(1));
@@ -37,7 +37,7 @@ impl Handover {
         self.journal.write(entry);
     }
 
-    /// Keeps a process. Answers where it is found again.
+    /// Has the service manager keep the descriptor of a process. Returns its number there.
     pub(crate) fn keep(&self, process: &Arc<Process>) -> u64 {
         self.manager.keep_process(process)
     }
@@ -46,7 +46,8 @@ impl Handover {
         self.manager.forget_process(place);
     }
 
-    /// Takes over what an earlier node knew, and has it forgotten where it was.
+    /// Restores the clients of an earlier node, and has the service manager forget that node's journal and unused
+    /// descriptors.
     pub(crate) fn take_over(&self, shared: &Arc<Shared>, given: Given, now: Instant) {
         let Given {
             mut processes,
@@ -65,13 +66,13 @@ impl Handover {
                     Some((place, Arc::new(process)))
                 });
                 let found: Option<Vec<_>> = found.collect();
-                // Without one of its processes nobody can tell when it is dead.
+                // Without the descriptors of all its processes, its death could not be noticed.
                 let client = found
                     .filter(|_| whole)
                     .and_then(|found| shared.restore(id, saved, found, now));
                 match client {
                     Some(client) => tracing::info!(client = %client.id, "took over a client"),
-                    None => tracing::warn!("could not take over a client, it has to come again"),
+                    None => tracing::warn!("could not take over a client, it has to connect again"),
                 }
             }
         }
@@ -84,7 +85,7 @@ impl Handover {
         }
     }
 
-    /// Writes the journal anew if most of it does not count any more.
+    /// Rewrites the journal if most of its entries are obsolete.
     pub(crate) fn tidy_up(&self, shared: &Shared) {
         if !self.journal.is_long() {
             return;
@@ -104,8 +105,8 @@ impl Handover {
 }
 
 impl Shared {
-    /// A client that an earlier node knew. Nobody is connected, and its leases are renewed at once: nobody
-    /// knows when that was done last.
+    /// Restores a client of an earlier node. It has no connection, and its leases are renewed at once, because the
+    /// time of their last renewal is unknown.
     fn restore(
         self: &Arc<Self>,
         id: journal::Id,

@@ -1,4 +1,4 @@
-//! What a node tells over HTTP: its figures, and how it is.
+//! The HTTP endpoints of a node: `/metrics`, `/healthz` and `/readyz`.
 
 mod limited;
 
@@ -20,13 +20,13 @@ use crate::Error;
 use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 
-/// How long an answer about the stores is good for: they are not to be asked by each who wants to know.
+/// How long the result of a readiness check is reused, so that frequent checks do not load the stores.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a store has to answer.
+/// The time in which a store must reply to a readiness check.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where it is told.
+/// The HTTP listener.
 pub(crate) struct Http {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
@@ -36,7 +36,7 @@ pub(crate) struct Http {
 struct Told {
     shared: Arc<Shared>,
     figures: MetricsRecorder,
-    /// Whether a store was reachable, and when.
+    /// The last readiness check: its time, and whether a store was reachable.
     reachable: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -66,7 +66,7 @@ impl Http {
         self.address
     }
 
-    /// Answers as long as it is polled.
+    /// Serves requests as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
         let told = Arc::new(Told {
             shared,
@@ -80,7 +80,7 @@ impl Http {
             .layer(map_response(last))
             .with_state(told);
         if let Err(error) = axum::serve(Limited::new(self.listener), router).await {
-            tracing::error!(%error, "the figures are not told any more");
+            tracing::error!(%error, "the HTTP server has stopped");
         }
     }
 }
@@ -97,7 +97,7 @@ async fn metrics(State(told): State<Arc<Told>>) -> impl IntoResponse {
     (kind, told.figures.render(&told.shared))
 }
 
-/// Whether it can do what it is there for: it listens, and a store can be reached.
+/// Whether the node is not about to stop and reaches at least one store.
 async fn readiness(State(told): State<Arc<Told>>) -> (StatusCode, &'static str) {
     if *told.shared.closing.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "about to stop\n");

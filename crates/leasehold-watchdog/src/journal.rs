@@ -1,8 +1,8 @@
-//! What a node must not forget when it is replaced: written down as it happens, in memory that the service
-//! manager keeps.
+//! The journal: the state that a node hands over to its successor, appended as it changes, in a memfd that the
+//! service manager keeps.
 //!
-//! Each entry is a frame, as on a connection. One that is cut off is the last: its node was killed while it
-//! wrote it.
+//! Each entry is a frame, as on a connection. Only the last entry may be incomplete: its node was killed while
+//! writing it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,35 +15,36 @@ use leasehold::watchdog::frame::{Decoder, encode};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-/// Below this length it is not worth while to write it anew.
+/// The length below which a journal is not rewritten, in bytes.
 const LENGTH_MIN: u64 = 1024 * 1024;
 
-/// It is written anew when it is so many times as long as it was.
+/// A journal is rewritten when it is this many times as long as after the last rewrite.
 const GROWTH_MAX: u64 = 4;
 
-/// One fact. Instants are nanoseconds of this machine's clock since it was started.
+/// A change of state. Instants are nanoseconds on the clock of this machine since its boot. The order of the
+/// variants is part of the format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Entry {
-    /// There is a client; nothing that was written of it before counts.
+    /// A client was added. Its earlier entries are obsolete.
     Client(Id, Box<Known>),
-    /// A process of it is kept at a place.
+    /// The descriptor of a process of it is kept under this number.
     Process(Id, u64),
-    /// It has a lease, or other terms for one.
+    /// It has registered a lease, or changed the terms of one.
     Lease(Id, u64, Lease),
-    /// It has a lease no more.
+    /// It has unregistered a lease.
     Left(Id, u64),
-    /// It was last heard of at an instant.
+    /// It is silent since this instant.
     Silent(Id, u64),
-    /// It is heard of again.
+    /// It is alive again.
     Heard(Id),
-    /// It is forgotten.
+    /// It has ended.
     Over(Id),
 }
 
 /// The id of a client.
 pub(crate) type Id = [u8; 16];
 
-/// Who a client is.
+/// The client info of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) process_nonce: [u8; 16],
@@ -58,7 +59,7 @@ pub(crate) struct Known {
     pub(crate) since: u64,
 }
 
-/// A lease of it.
+/// A lease of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) name: String,
@@ -67,7 +68,7 @@ pub(crate) struct Lease {
     pub(crate) keep_until: u64,
 }
 
-/// A client as it was written down.
+/// A client as read from a journal.
 #[derive(Debug)]
 pub(crate) struct Saved {
     pub(crate) known: Known,
@@ -76,7 +77,7 @@ pub(crate) struct Saved {
     pub(crate) silent_since: Option<u64>,
 }
 
-/// The journal that is written.
+/// The journal of this node.
 #[derive(Debug)]
 pub(crate) struct Journal(Mutex<Book>);
 
@@ -85,13 +86,13 @@ struct Book {
     file: File,
     generation: u64,
     length: u64,
-    /// How long it was when it was begun, with all that was known then.
+    /// Its length after the last rewrite.
     began: u64,
     failed: bool,
 }
 
 impl Journal {
-    /// An empty one.
+    /// An empty journal.
     pub(crate) fn new(generation: u64) -> std::io::Result<Self> {
         Ok(Self(Mutex::new(Book {
             file: File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?),
@@ -106,12 +107,12 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an entry.
+    /// Appends an entry.
     pub(crate) fn write(&self, entry: &Entry) {
         self.book().write(entry);
     }
 
-    /// Begins a new one, in which everything is to be written that is known.
+    /// Begins an empty journal of the next generation, into which the caller writes the whole state.
     pub(crate) fn begin_anew(&self) -> std::io::Result<()> {
         let file = File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?);
         let mut book = self.book();
@@ -121,14 +122,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Everything is written that was known. Answers the generation, and the file, for who keeps it.
+    /// Marks the rewrite as complete. Returns the generation and the file for the service manager.
     pub(crate) fn is_whole(&self) -> std::io::Result<(u64, OwnedFd)> {
         let mut book = self.book();
         book.began = book.length;
         Ok((book.generation, OwnedFd::from(book.file.try_clone()?)))
     }
 
-    /// Whether much in it does not count any more.
+    /// Whether it has grown enough to be rewritten.
     pub(crate) fn is_long(&self) -> bool {
         let book = self.book();
         book.length > LENGTH_MIN && book.length / GROWTH_MAX > book.began
@@ -147,12 +148,12 @@ impl Book {
             && !self.failed
         {
             self.failed = true;
-            tracing::error!(%error, "cannot write the journal, the next node will not know everything");
+            tracing::error!(%error, "cannot write the journal, the next node will not take over every client");
         }
     }
 }
 
-/// What a journal says.
+/// Reads the clients from a journal.
 pub(crate) fn read(file: OwnedFd) -> BTreeMap<Id, Saved> {
     let file = File::from(file);
     let mut decoder = Decoder::default();
@@ -176,7 +177,7 @@ pub(crate) fn read(file: OwnedFd) -> BTreeMap<Id, Saved> {
                 Ok(Some(entry)) => apply(&mut clients, entry),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the journal makes no sense from some point on");
+                    tracing::warn!(%error, "the journal is damaged, the rest of it is ignored");
                     return clients;
                 }
             }

@@ -1,16 +1,16 @@
 //! One node of Leasehold's independent watchdog.
 //!
-//! A process that holds a lock renews its lease itself, as long as it runs. One that is stopped, swapped out
-//! or collects its garbage does not, and would lose the lock though it is alive; and when it is killed,
-//! others wait for the rest of the lease. A [`Node`] stands beside it and tells the two apart:
+//! A process that holds a lock renews its lease itself, as long as it runs. A process that is stopped, swapped out
+//! or in a garbage collection does not: it would lose the lock although it is alive. When a process is killed,
+//! other clients wait for the rest of its lease. A [`Node`] beside it distinguishes the two cases:
 //!
-//! * A client that is silent and lives has its leases renewed, for [`Settings::max_pause`] at most.
-//! * A client whose processes are all gone has its leases released at once. The node sees them end by
-//!   their pidfds; that a connection ends proves nothing.
-//! * For a client on another machine it only renews, as long as its connection stands.
+//! * The node renews the leases of a client that is silent but alive, for [`Settings::max_pause`] at most.
+//! * The node releases the leases of a client as soon as all its processes have ended. It learns that from
+//!   their pidfds; the end of a connection proves nothing.
+//! * The node only renews the leases of a client on another machine, as long as its connection is open.
 //!
-//! Whatever it does names one lease, whose id is never used twice. So nothing that it does too late or twice
-//! hurts anybody, nodes need not agree, and no lock depends on a node being up.
+//! Each action names one lease, whose id is never used twice. So a late or repeated action is harmless,
+//! nodes need not agree, and no lock depends on a running node.
 //!
 //! ```no_run
 //! # async fn doc() -> Result<(), leasehold_watchdog::Error> {
@@ -25,7 +25,7 @@
 //!     ..Settings::default()
 //! })
 //! .await?;
-//! // ... until somebody wants it to stop ...
+//! // ... until it is to stop ...
 //! node.stop().await;
 //! # Ok(()) }
 //! ```

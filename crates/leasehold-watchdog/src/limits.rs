@@ -1,13 +1,13 @@
-//! How much a node takes on.
+//! Limits on clients, leases and open files.
 
-/// How much a node takes on. What is beyond is refused, and whoever is refused renews its leases itself.
+/// Limits of a node. A client or lease beyond them is refused; its process still renews its leases itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many clients.
+    /// The maximum number of clients. 10,000 by default.
     pub clients: usize,
-    /// How many leases of one client.
+    /// The maximum number of leases of one client. 100,000 by default.
     pub leases_per_client: usize,
-    /// How many leases in all. Each takes about 250 bytes, and its name.
+    /// The maximum number of leases of all clients. 500,000 by default. Each takes about 250 bytes and its name.
     pub leases: usize,
 }
 
@@ -22,22 +22,22 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many may be connected who are no clients, or not yet.
+    /// The maximum number of connections without a client.
     const GUESTS: usize = 128;
 
-    /// How many files are for the stores, for what is asked over HTTP, and for the node itself.
+    /// The number of files that are reserved for the stores, for HTTP and for the node itself.
     const FILES_RESERVED: usize = 128;
 
-    /// How many files a connection takes: its socket, the process at its other end, and a descriptor that
-    /// was sent along and not taken yet.
+    /// The number of files of a connection: its socket, the pidfd of its peer, and a received descriptor that is
+    /// not handled yet.
     pub(crate) const FILES_PER_CONNECTION: usize = 3;
 
-    /// How many may be connected.
+    /// The maximum number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.clients.saturating_add(Self::GUESTS)
     }
 
-    /// How many files connections and watched processes may take, where this process may have so many open.
+    /// The maximum number of files of connections and watched processes. `open_max` is the limit of this process.
     pub(crate) fn files(open_max: Option<u64>) -> usize {
         let open_max = open_max.and_then(|open_max| usize::try_from(open_max).ok());
         let files = open_max.map(|open_max| open_max.saturating_sub(Self::FILES_RESERVED));

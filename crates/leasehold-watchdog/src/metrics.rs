@@ -1,4 +1,4 @@
-//! The figures of a node, for Prometheus.
+//! The metrics of a node, for Prometheus.
 
 use std::sync::OnceLock;
 
@@ -10,16 +10,16 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use crate::Error;
 use crate::shared::Shared;
 
-/// What is counted in this process. There is one place for that, whoever counts.
+/// The metrics recorder. A process has one, which all its nodes share.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsRecorder(PrometheusHandle);
 
 impl MetricsRecorder {
-    /// Begins to count, unless that has begun before.
+    /// Installs the recorder, unless a node has installed it before.
     ///
     /// # Errors
     ///
-    /// If this process counts elsewhere.
+    /// If this process has another recorder.
     pub(crate) fn begin() -> Result<Self, Error> {
         static BEGUN: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
         let begun = BEGUN.get_or_init(|| {
@@ -32,12 +32,12 @@ impl MetricsRecorder {
         match begun {
             Some(handle) => Ok(Self(handle.clone())),
             None => Err(Error::new(
-                "cannot tell figures: this process has another recorder of metrics",
+                "cannot serve metrics: this process has another metrics recorder",
             )),
         }
     }
 
-    /// All figures at this moment.
+    /// All metrics in the text format of Prometheus.
     pub(crate) fn render(&self, shared: &Shared) -> String {
         measure(shared);
         self.0.run_upkeep();
@@ -45,7 +45,7 @@ impl MetricsRecorder {
     }
 }
 
-/// What is looked up when somebody asks.
+/// Updates the gauges, which are measured only when they are rendered.
 fn measure(shared: &Shared) {
     let now = BootClock.now();
     let mut counts = [0_u32; 5];
@@ -71,7 +71,7 @@ fn describe() {
     use metrics::{describe_counter, describe_gauge};
     describe_gauge!(
         "leasehold_watchdog_clients",
-        "clients in charge, by condition"
+        "monitored clients, by condition"
     );
     describe_gauge!("leasehold_watchdog_leases", "registered leases");
     describe_gauge!("leasehold_watchdog_connections", "open connections");
@@ -85,6 +85,6 @@ fn describe() {
     );
     describe_counter!(
         "leasehold_watchdog_refused_total",
-        "connections that were ended because of what was said on them"
+        "connections that were ended because of a message on them"
     );
 }

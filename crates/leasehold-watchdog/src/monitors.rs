@@ -1,4 +1,4 @@
-//! Who is in the charge of a node.
+//! The clients of a node, and the limits on them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,17 +22,17 @@ pub(crate) struct Clients {
     table: Mutex<HashMap<ClientId, Arc<Client>>>,
     limits: Limits,
     max_pause: Duration,
-    /// How many clients there ever were.
+    /// The serial number of the next client.
     serials: AtomicU64,
-    /// How many leases there are.
+    /// The number of leases of all clients.
     leases: Arc<Tally>,
-    /// What came with each token.
+    /// The tokens, each with the number of its leases.
     tokens: Vec<(Token, Arc<Tally>)>,
-    /// What the next node is to know.
+    /// The handover to the next node. `None`: no service manager keeps it.
     memory: Option<Arc<Handover>>,
 }
 
-/// A count, and how high it may rise.
+/// A number of leases, and its maximum.
 #[derive(Debug)]
 pub(crate) struct Tally {
     count: AtomicUsize,
@@ -47,8 +47,8 @@ impl Tally {
         }
     }
 
-    /// Whether one more may come to those of somebody who had so many when it was counted, and has so many
-    /// now. Two who ask at once may both be let in.
+    /// Whether there is room for one more lease of a client that has `now` leases, of which `before` are counted
+    /// here. Two concurrent callers may both get the last one.
     pub(crate) fn has_room(&self, before: usize, now: usize) -> bool {
         self.count().saturating_sub(before).saturating_add(now) < self.max
     }
@@ -57,7 +57,7 @@ impl Tally {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Changes it by the difference of two counts.
+    /// Changes the count by the difference of two counts.
     pub(crate) fn change(&self, before: usize, after: usize) {
         if after >= before {
             self.count.fetch_add(after - before, Ordering::Relaxed);
@@ -105,8 +105,8 @@ impl Clients {
         self.tokens.iter().map(|(token, _)| token)
     }
 
-    /// The client that introduces itself: the one that it was before, or a new one. From now on the
-    /// connection that asks for it speaks for it, until it is notified.
+    /// The client of a hello: a known one with this id, or a new one. The caller's connection is its active one
+    /// until the returned `Notify` is notified.
     pub(crate) fn enter(
         &self,
         id: ClientId,
@@ -142,7 +142,7 @@ impl Clients {
         Ok((client, speaker))
     }
 
-    /// A client that an earlier node knew, which was last heard of at `heard`.
+    /// Adds a client of an earlier node, whose last sign of life was at `heard`.
     pub(crate) fn restore(
         &self,
         (id, introduction): (ClientId, Introduction),
@@ -192,7 +192,7 @@ impl Clients {
         self.table().get(&id).map(Arc::clone)
     }
 
-    /// Forgets a client if there is nothing to do for it any more. Answers whether it is forgotten.
+    /// Forgets a client if nothing is left to do for it. Returns whether it is forgotten.
     pub(crate) fn forget_if_over(&self, client: &Arc<Client>, now: Instant) -> bool {
         let mut table = self.table();
         let known = table
@@ -218,7 +218,7 @@ impl Clients {
         client.end();
     }
 
-    /// All of them, in the order of their ids.
+    /// All clients in the order of their ids.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         let mut all: Vec<_> = self.table().values().map(Arc::clone).collect();
         all.sort_by_key(|client| client.id);

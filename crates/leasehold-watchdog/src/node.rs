@@ -1,4 +1,4 @@
-//! A node: what starts and stops it.
+//! A node, its start and its stop.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::settings::{Listen, Settings};
 use crate::shared::Shared;
 use crate::stores;
 
-/// How long a planned stop waits for its last renewals.
+/// How long a planned stop waits for the last renewals.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a planned stop waits for those who are connected to read its last word.
+/// How long a planned stop waits for the clients to read the last message.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the journal is too long.
+/// The interval between two checks of the journal's length.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
 
-/// A running node. Dropped, it stops at once: its clients find out by themselves.
+/// A running node. When it is dropped, it stops at once, without notifying its clients.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
@@ -40,16 +40,17 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node: when this returns, it listens. A store that is not reachable yet is tried again until
-    /// it is. Raises the number of files that this process may have open, as far as it may.
+    /// Starts a node, which listens when this returns. Connecting to an unreachable store is retried in the
+    /// background. Raises the soft limit of open files of this process to the hard limit.
     ///
     /// # Errors
     ///
-    /// If the settings make no sense, or it cannot listen where it is to: one sentence says why.
+    /// If a setting is invalid, an address cannot be listened at, or the state from the service manager cannot be
+    /// used.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, nothing is left of the node.
+    /// Cancel safe: if the future is dropped, the node is stopped.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         if settings.listen.is_empty() {
             return Err(Error::new("a node needs an address to listen at"));
@@ -61,7 +62,8 @@ impl Node {
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
         let mut given = match settings.service_manager {
             true => Given::here().map_err(|error| {
-                Error::new("cannot take what the service manager gives").with_source(error)
+                Error::new("cannot take the descriptors from the service manager")
+                    .with_source(error)
             })?,
             false => Given::default(),
         };
@@ -113,27 +115,28 @@ impl Node {
         Ok(node)
     }
 
-    /// Where it listens, with the ports that it really has.
+    /// The addresses at which it listens, with the ports that were bound.
     #[must_use]
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
     }
 
-    /// Where it tells its figures, with the port that it really has.
+    /// The address of its metrics, with the port that was bound. `None`: it serves none.
     #[must_use]
     pub const fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// Stops it in good order: what it keeps alive is renewed once more, so that others have time to take
-    /// over, and all clients are told. Takes a few seconds at most.
+    /// Stops it in good order: renews the leases of silent clients once more, so that another node has time to take
+    /// over, and notifies all clients. Takes a few seconds at most.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it goes on or has stopped; call it again, or drop the node.
+    /// Not cancel safe: if the future is dropped, the node may be running, stopped or half stopped. Call it again,
+    /// or drop the node.
     pub async fn stop(&self) {
         self.tell("STOPPING=1");
-        // Whoever comes from now on is for the next node.
+        // New connections are for the next node.
         for listening in &self.listening {
             listening.abort();
         }
@@ -150,7 +153,7 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        // Who is paused reads nothing.
+        // A paused client reads nothing.
         let _ = tokio::time::timeout(CLOSE_WITHIN, left).await;
         if let Some(manager) = &self.manager {
             manager.flush().await;
@@ -159,18 +162,18 @@ impl Node {
         self.stopped.send_replace(true);
     }
 
-    /// Waits until it was stopped.
+    /// Waits until the node has stopped.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing happens.
+    /// Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.subscribe();
-        // Its sender is here.
+        // Cannot fail: `self` owns the sender.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-    /// Tells the service manager, if there is one.
+    /// Notifies the service manager, if there is one.
     fn tell(&self, facts: &str) {
         if let Some(manager) = &self.manager {
             manager.tell(facts);
@@ -187,18 +190,18 @@ impl Node {
                 store.tried().await;
             }
         };
-        // It listens all the same: the store may come later than its clients.
+        // The node listens in any case: its clients may start before the store does.
         let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
     }
 }
 
-/// Each client takes a few files: as many as this process may have, however few it has at first.
+/// Raises the soft limit of open files to the hard limit, as each client takes a few files.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "cannot have as many files open as there may be");
+            tracing::warn!(%error, "cannot raise the limit of open files");
         }
     }
 }
@@ -209,7 +212,7 @@ fn remember(manager: &Arc<ServiceManager>, given: &Given) -> Result<Arc<Handover
     memory.map(Arc::new).map_err(failed)
 }
 
-/// Writes the journal anew from time to time.
+/// Rewrites the journal whenever it has grown too long.
 async fn keep_tidy(memory: Arc<Handover>, shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(TIDY_EVERY).await;
@@ -217,7 +220,7 @@ async fn keep_tidy(memory: Arc<Handover>, shared: Arc<Shared>) {
     }
 }
 
-/// Tells the service manager again and again that this process is alive.
+/// Sends keepalive pings to the service manager.
 async fn say_alive(manager: Arc<ServiceManager>, pause: Duration) {
     loop {
         manager.tell("WATCHDOG=1");
@@ -229,7 +232,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.shared.tasks.stop();
         for store in &self.shared.stores {
-            // What waits there refers to clients, and they to their store.
+            // Breaks a cycle: a queued action refers to its client, and that to its store.
             store.limiters.clear();
         }
         self.stopped.send_replace(true);

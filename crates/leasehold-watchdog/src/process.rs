@@ -1,7 +1,7 @@
-//! A process, by a descriptor that stands for it and for no other.
+//! A process, identified by its pidfd.
 //!
-//! The descriptor becomes readable when the last thread of the process has ended, and never otherwise:
-//! not when it is stopped, traced or frozen, nor when its main thread alone ends. A zombie has ended.
+//! A pidfd becomes readable when the last thread of the process has ended, and never otherwise: not when the process
+//! is stopped, traced or frozen, nor when only its main thread has ended. A zombie has ended.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,29 +14,29 @@ use tokio::io::unix::AsyncFd;
 
 use crate::files::Counted;
 
-/// The file system of pidfds, where their inode numbers tell processes apart.
+/// The file system of pidfds, in which each process has its own inode number.
 const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 
-/// A process that is watched, or was.
+/// A process of a client.
 #[derive(Debug)]
 pub(crate) struct Process {
     pidfd: AsyncFd<OwnedFd>,
     identity: Identity,
-    /// As this machine's processes see it here. 0 if they do not.
+    /// Its process id in the namespace of the node. 0 if it is not visible there.
     pid: u32,
     _file: Counted,
 }
 
-/// Which process it is: equal for two descriptors of one, and never for two processes.
+/// The identity of a process: equal for two descriptors of one process, and different for two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// Its number among all that ever ran since the machine was started.
+    /// The inode number of its pidfd, unique since the machine was started.
     Inode(u64),
-    /// Its process id, and when it was started, in ticks. For kernels before 6.9.
+    /// Its process id and its start time, in ticks. For kernels before 6.9.
     Started(u32, u64),
 }
 
-/// Who is at the other end of a unix socket.
+/// The credentials of the peer of a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -57,7 +57,7 @@ impl Owner {
 }
 
 impl Process {
-    /// The process that connected to this end of a unix socket.
+    /// The process that has connected to a unix socket.
     pub(crate) fn of_peer(socket: impl AsFd, owner: Owner, file: Counted) -> io::Result<Self> {
         match getsockopt(&socket.as_fd(), PeerPidfd) {
             Ok(pidfd) => Self::new(pidfd, file),
@@ -67,7 +67,7 @@ impl Process {
         }
     }
 
-    /// The process that has an id at this moment, if it is its owner's, and stays the same meanwhile.
+    /// The process with the id of the peer, if it runs as the peer's user and has not been replaced meanwhile.
     fn by_pid(owner: Owner, file: Counted) -> io::Result<Self> {
         let other = || io::Error::other("the process has ended, and another has its id");
         let before = proc::started(owner.pid)?;
@@ -107,17 +107,18 @@ impl Process {
         self.pidfd.get_ref().as_fd()
     }
 
-    /// What the kernel drew for the program that it runs, if that can be seen: each has its own.
+    /// A hash of the addresses that the kernel drew for its program; it changes with each exec. `None`: they are not
+    /// readable.
     pub(crate) fn drawn(&self) -> Option<u64> {
         let drawn = proc::drawn(self.pid);
         drawn.filter(|_| !self.is_gone())
     }
 
-    /// The groups of its user, at the time when it connected, and those that it has now beside it.
+    /// The group of the peer when it connected, and the present supplementary groups of the process.
     pub(crate) fn groups(&self, owner: Owner) -> Vec<u32> {
         let mut groups = proc::groups(self.pid);
         if self.is_gone() {
-            // They may be those of another process that has its id now.
+            // They may belong to another process that has its id now.
             groups.clear();
         }
         groups.push(owner.gid);
@@ -133,7 +134,7 @@ impl Process {
     pub(crate) async fn gone(&self) {
         loop {
             let Ok(mut ready) = self.pidfd.readable().await else {
-                // The runtime ends. Nothing may be concluded from that.
+                // The runtime ends, which proves nothing about the process.
                 return std::future::pending().await;
             };
             if self.is_gone() {
@@ -143,7 +144,7 @@ impl Process {
         }
     }
 
-    /// What it is about it, for people.
+    /// The likely reason for its silence, for people.
     pub(crate) fn why(&self) -> String {
         if self.is_gone() {
             return "it has ended".into();
@@ -156,7 +157,7 @@ impl Process {
 ///
 /// # Errors
 ///
-/// If the descriptor is of something else.
+/// If the descriptor is not a pidfd.
 pub(crate) fn has_ended(pidfd: &OwnedFd) -> io::Result<bool> {
     proc::pid_of(pidfd)?;
     Ok(is_readable(pidfd))
@@ -172,17 +173,17 @@ fn is_readable(pidfd: &OwnedFd) -> bool {
     looked.is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// Which process it is by its id. One that is not visible here cannot be told from others.
+/// The identity of a process by its id and start time. Fails for a process that is not visible here.
 fn started(pidfd: &OwnedFd, pid: u32) -> io::Result<Identity> {
     let started = proc::started(pid)?;
-    // If its id was given away meanwhile, that was another's.
+    // If its id was reused meanwhile, the start time is that of another process.
     match proc::pid_of(pidfd)? == pid && pid != 0 {
         true => Ok(Identity::Started(pid, started)),
         false => Err(io::Error::other("the process has ended")),
     }
 }
 
-/// A descriptor whose readiness the runtime observes.
+/// Registers a descriptor with the runtime.
 #[expect(
     unsafe_code,
     reason = "the runtime wants to be sure that the descriptor stays the same"
@@ -193,7 +194,7 @@ fn observed(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(observed?)
 }
 
-/// The number of a pidfd's process, if the kernel gives it one.
+/// The inode number of a pidfd. `None`: the kernel is older than 6.9.
 fn inode(pidfd: &OwnedFd) -> io::Result<Option<u64>> {
     let file_system = rustix::fs::fstatfs(pidfd)?;
     if file_system.f_type != PIDFS_MAGIC {

@@ -1,11 +1,11 @@
-//! Sees to it that what is due for each client is done in time.
+//! The scheduler: polls each client when it is due.
 //!
-//! One task sleeps until the first client is due, asks every due one what is to be done, and puts that on the
-//! limiter of its shard, which sends it in batches. It waits for no answer: a store or shard that is stuck delays
-//! no other.
+//! One task sleeps until the first client is due, collects the actions of all due clients, and queues them on the
+//! limiters of their shards, which send them in batches. The task waits for no reply: a store or shard that is
+//! stuck delays no other.
 //!
-//! A sign of life does not move a client in the schedule, it only makes it due in vain: thousands of them
-//! cost one look in each patience.
+//! A heartbeat does not move a client in the schedule. The client is polled at its old time and scheduled anew, so
+//! thousands of heartbeats cost one poll per silence timeout.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ use crate::shard_limiter::{RouteKey, ShardLimiter, UNDER_WAY_MAX};
 use crate::shared::Shared;
 use crate::stores::Served;
 
-/// How many clients are looked at before others get a word in.
+/// How many clients are polled before the task yields.
 const LOOK_MAX: usize = 256;
 
-/// When which client is due.
+/// The schedule of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     table: Mutex<Table>,
@@ -36,7 +36,7 @@ pub(crate) struct Scheduler {
 #[derive(Debug, Default)]
 struct Table {
     schedule: Schedule<Arc<Client>>,
-    /// When the task looks next.
+    /// When the task wakes up next.
     armed: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Scheduler {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a client looked at when it is due, which may be at once.
+    /// Schedules a client for its next event, which may be due at once.
     pub(crate) fn look_at(&self, client: &Arc<Client>, now: Instant) {
         let mut table = self.table();
         let Some(due) = client.lock().charge.next_event(now) else {
@@ -69,7 +69,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks after the clients as long as it is polled.
+    /// Polls due clients as long as it is polled itself.
     pub(crate) async fn run(shared: Arc<Shared>) {
         let scheduler = &shared.scheduler;
         loop {
@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends what is due. Answers whether there may be more.
+    /// Polls the due clients and sends their actions. Returns whether more clients may be due.
     fn poll_due(&self, shared: &Arc<Shared>) -> bool {
         let now = BootClock.now();
         let due = self.take_due(now);
@@ -124,7 +124,7 @@ impl Scheduler {
         due
     }
 
-    /// Renews once more what is kept alive, and answers when all of that is answered.
+    /// Renews the leases of silent clients once more, and waits for the replies.
     pub(crate) async fn hand_over(shared: &Arc<Shared>) {
         let now = BootClock.now();
         let mut pending_actions = PendingActions::default();
@@ -142,7 +142,7 @@ impl Scheduler {
     }
 }
 
-/// What is to be done, by the way that it goes.
+/// Pending actions by store and limiter.
 #[derive(Default)]
 struct PendingActions(HashMap<(*const Served, RouteKey), Vec<PendingAction>>);
 
@@ -160,7 +160,7 @@ impl PendingActions {
         let key = client.key(name);
         let shard = client.store.store().map(|store| store.shard(&key));
         let way = RouteKey {
-            // A store that is not open yet refuses whatever is asked of it.
+            // The actions for a store that is not open yet fail on any limiter.
             shard: shard.unwrap_or(Shard(0)),
             release: matches!(action, WatchdogAction::Release(_)),
         };
@@ -173,7 +173,7 @@ impl PendingActions {
         });
     }
 
-    /// Answers on which limiters they go.
+    /// Queues the actions and starts to send them. Returns their limiters.
     fn send(self, shared: &Arc<Shared>) -> Vec<Arc<ShardLimiter>> {
         let mut limiters = Vec::new();
         for ((_, way), pending_actions) in self.0 {

@@ -1,8 +1,8 @@
-//! The service manager that has started this process, if one has: systemd, or what speaks its protocol.
+//! The service manager that has started this process, if any: systemd, or another one with its protocol.
 //!
-//! It opens sockets before the node starts, and is told when it is ready, alive and about to stop. It keeps
-//! descriptors while there is no node: those of the watched processes, and the [`Journal`] of who they are.
-//! So a node that is killed or replaced goes on where the one before left off.
+//! It opens sockets before the node starts, and is notified when the node is ready, alive and about to stop. It
+//! keeps descriptors for the next node: the pidfds of the watched processes, and the [`Journal`] of the clients.
+//! So the next node resumes the work of one that was killed or replaced.
 //!
 //! [`Journal`]: crate::journal::Journal
 
@@ -19,21 +19,21 @@ pub(crate) use self::activation::Given;
 use self::notify::{News, Telling};
 use crate::process::Process;
 
-/// How many news may wait to be told. There are a few for each client that comes or goes.
+/// How many notifications may be queued. Each client causes a few when it connects and when it ends.
 const NEWS_MAX: usize = 16_384;
 
 /// The service manager.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     news: mpsc::Sender<News>,
-    /// How many processes it was ever given to keep.
+    /// The number of the next process that it is to keep.
     places: AtomicU64,
-    /// How often it wants to hear that the node is alive.
+    /// The interval of the keepalive pings. `None`: it expects none.
     pub(crate) alive_every: Option<Duration>,
 }
 
 impl ServiceManager {
-    /// The one that the environment names, and the work of telling it.
+    /// The service manager that the environment names, and the task that notifies it.
     pub(crate) fn here() -> Option<(Self, impl Future<Output = ()> + Send + use<>)> {
         let telling = Telling::here()?;
         let (news, to_tell) = mpsc::channel(NEWS_MAX);
@@ -45,36 +45,36 @@ impl ServiceManager {
         Some((manager, telling.run(to_tell)))
     }
 
-    /// Says something: one line per fact.
+    /// Sends assignments such as `READY=1`, one per line.
     pub(crate) fn tell(&self, facts: &str) {
         self.send(News::Facts(facts.to_owned()));
     }
 
-    /// Has everything told that was to be, or gives up on it.
+    /// Waits until all earlier notifications were sent, for one second at most.
     pub(crate) async fn flush(&self) {
         let (told, is_told) = tokio::sync::oneshot::channel();
         self.send(News::Flush(told));
         let _ = tokio::time::timeout(Duration::from_secs(1), is_told).await;
     }
 
-    /// Gives it a process to keep. Answers where it finds it again.
+    /// Has it keep the pidfd of a process. Returns the number for the name of the descriptor.
     pub(crate) fn keep_process(&self, process: &Arc<Process>) -> u64 {
         let place = self.places.fetch_add(1, Ordering::Relaxed);
         self.send(News::Process(place, Arc::clone(process)));
         place
     }
 
-    /// A process that was kept before.
+    /// Marks a number as used by a process that an earlier node had it keep.
     pub(crate) fn keeps_process(&self, place: u64) {
         self.places.fetch_max(place + 1, Ordering::Relaxed);
     }
 
-    /// Has it forget a process.
+    /// Has it drop the pidfd of a process.
     pub(crate) fn forget_process(&self, place: u64) {
         self.forget(&activation::process_name(place));
     }
 
-    /// Gives it a journal to keep, and has it forget the one before.
+    /// Has it keep a journal and drop the previous one.
     pub(crate) fn keep_journal(
         &self,
         generation: u64,
@@ -93,7 +93,7 @@ impl ServiceManager {
 
     fn send(&self, news: News) {
         if self.news.try_send(news).is_err() {
-            tracing::warn!("the service manager does not listen, it is not told everything");
+            tracing::warn!("the service manager does not read its notifications, dropping one");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What is said on a connection, and what comes of it. Without the connection itself.
+//! The session of a connection: messages in, steps out, without I/O.
 //!
 //! ```text
 //!   New -- Hello(Observer) --> Observer -- LeaseQuery, Status
 //!    '---- Hello(Client) ----> Client ---- Changes, Heartbeat, Process, LeaseQuery, Status
-//!                                 '------- Disconnect --> the end
+//!                                 '------- Disconnect --> end
 //! ```
 //!
-//! Any other word ends the connection.
+//! Any other message ends the connection.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::process::{Owner, Process, has_ended};
 use crate::shared::Shared;
 use crate::status::Pages;
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug)]
 pub(crate) enum Peer {
     /// A process of this machine.
     Local(Arc<Process>, Owner),
-    /// Somebody elsewhere.
+    /// A program on another machine.
     Remote(std::net::SocketAddr),
 }
 
-/// One side of a conversation.
+/// The node's side of a session.
 #[derive(Debug)]
 pub(crate) struct Session {
     shared: Arc<Shared>,
@@ -44,25 +44,25 @@ enum Stage {
     Observer,
     Client {
         client: Arc<Client>,
-        /// Told when another connection speaks for the client.
+        /// Notified when another connection replaces this one.
         speaker: Arc<Notify>,
-        /// The last batch of changes.
+        /// The number of the last batch of changes.
         batch: Option<u64>,
     },
 }
 
-/// What comes of a word.
+/// The reaction to a message.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing is said.
+    /// Sends nothing.
     Silence,
-    /// This is said.
+    /// Sends a reply.
     Say(ToClient),
-    /// These are said, each when the one before was read.
+    /// Sends these pages, each after the one before was sent.
     Show(Pages),
-    /// The connection ends, after this.
+    /// Sends a refusal and ends the connection.
     Refuse(Refusal),
-    /// The connection ends.
+    /// Ends the connection.
     ActionResult,
 }
 
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Takes in a word. `descriptor` answers the next of those that were sent along.
+    /// Handles a message. `descriptor` returns the next descriptor that was received with it.
     pub(crate) fn hear(
         &mut self,
         word: ToNode,
@@ -98,7 +98,7 @@ impl Session {
                 },
                 word,
             ) => {
-                // What comes after it on this connection is not from the client that it was.
+                // Another connection has replaced this one.
                 if !client.lock().speaks(speaker) {
                     return Step::Refuse(Refusal::Foreign);
                 }
@@ -118,8 +118,8 @@ impl Session {
                     ToNode::Process => match self.join(&client, descriptor()) {
                         Ok(()) => Step::Say(ToClient::Joined),
                         Err(refusal) => {
-                            // It may be the last that lives. Without it nobody can tell when the client
-                            // is dead.
+                            // It may be the last living process. Without it, the client would be taken for dead too
+                            // early.
                             self.shared.clients.forget(&client);
                             Step::Refuse(refusal)
                         }
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Waits until another connection speaks for the client.
+    /// Notified when another connection replaces this one. `None`: there is no client.
     pub(crate) fn replaced(&self) -> Option<Arc<Notify>> {
         match &self.stage {
             Stage::Client { speaker, .. } => Some(Arc::clone(speaker)),
@@ -143,12 +143,12 @@ impl Session {
         }
     }
 
-    /// Whether it was said hello.
+    /// Whether the peer has sent its hello.
     pub(crate) fn is_introduced(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
 
-    /// The client that speaks, for the log.
+    /// The id of the client, for the log.
     pub(crate) fn client(&self) -> Option<ClientId> {
         match &self.stage {
             Stage::Client { client, .. } => Some(client.id),
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Who is at the other end, for the log.
+    /// The peer, for the log.
     pub(crate) fn peer(&self) -> String {
         match &self.peer {
             Peer::Local(process, _) => format!("process {}", process.pid()),
@@ -182,7 +182,7 @@ impl Session {
         })
     }
 
-    /// Which token somebody has. Each is compared, so that the time tells nothing.
+    /// The index of the token in a hello. All tokens are compared, so that the time reveals nothing.
     fn token(&self, hello: &Hello) -> Result<usize, Refusal> {
         let given = hello.token.as_ref().ok_or(Refusal::Token)?;
         let mut found = None;
@@ -230,7 +230,7 @@ impl Session {
             Peer::Local(process, _) => {
                 program.drawn = process.drawn();
                 if process.pid() != 0 {
-                    // Others see it by this one here.
+                    // The client may have another id for itself, in its own pid namespace.
                     introduction.pid = process.pid();
                 }
                 Origin::Local(process.identity())
@@ -266,8 +266,8 @@ impl Session {
         }
     }
 
-    /// Takes in a further process of a client, of whichever user: the command of a run may be by sudo. It only
-    /// keeps the client from being taken for dead.
+    /// Adds a further process of a client. It may belong to any user, as a command may run under sudo: all it does is
+    /// keep the client from being taken for dead.
     fn join(&self, client: &Arc<Client>, descriptor: Option<OwnedFd>) -> Result<(), Refusal> {
         let Peer::Local(..) = &self.peer else {
             return Err(Refusal::Process);
@@ -287,7 +287,7 @@ impl Session {
         Ok(())
     }
 
-    /// Until when a lease is kept. Only this machine knows its clock.
+    /// Until when the node has renewed a lease. Local peers only, as the instant is on the clock of this machine.
     fn kept(&self, client: [u8; 16], number: u64) -> ToClient {
         let here = matches!(self.peer, Peer::Local(..));
         let client = self.shared.clients.find(ClientId::from_random(client));

@@ -1,4 +1,4 @@
-//! What a node is told when it starts.
+//! The settings of a node.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,38 +11,38 @@ use crate::Error;
 use crate::access::{Namespaces, Permission};
 use crate::limits::Limits;
 
-/// For how long a silent client is kept, unless it is said otherwise.
+/// The default of [`Settings::max_pause`].
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// Who may come to a unix socket: its owner.
+/// The default of [`Settings::socket_mode`]: its owner only.
 const SOCKET_MODE: u32 = 0o600;
 
-/// How a [`Node`](crate::Node) is to work.
+/// The settings of a [`Node`](crate::Node).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The name of the node, for people. By default that of the machine.
+    /// The name of the node, for people. The host name by default.
     pub name: String,
-    /// Where it listens.
+    /// The addresses at which it listens. At least one.
     pub listen: Vec<Listen>,
-    /// The stores it serves. It connects to no others.
+    /// The stores that it serves. At least one. It connects to no others.
     pub stores: Vec<StoreSettings>,
-    /// Its certificate. Whoever listens at a [`Listen::Tcp`] needs one.
+    /// Its certificate. Required for [`Listen::Tcp`].
     pub tls: Option<TlsFiles>,
-    /// Who is let in over TCP.
+    /// The tokens that admit clients over TCP.
     pub tokens: Vec<Token>,
-    /// For how long a silent client is kept.
+    /// How long the leases of a silent client are renewed. 5 minutes by default.
     pub max_pause: Duration,
-    /// How much it takes on.
+    /// Limits on clients and leases.
     pub limits: Limits,
-    /// Where it tells its figures, and how it is.
+    /// The address of its metrics and health checks. `None`: it serves none.
     pub metrics: Option<SocketAddr>,
-    /// Who may come to its unix sockets, as the mode of their files.
+    /// The mode of the files of its unix sockets. `0o600` by default.
     pub socket_mode: u32,
-    /// Which users and groups of this machine may register locks of which namespaces. Without any, everybody
-    /// may who may connect to the sockets. For others see [`Token::namespaces`].
+    /// Which users and groups of this machine may register locks of which namespaces. If it is empty, every user who
+    /// can connect may. For clients on other machines see [`Token::namespaces`].
     pub allow: Vec<Permission>,
-    /// Whether it speaks with the service manager that has started this process, if one has: it says when
-    /// it is ready, alive and about to stop, and has it keep what the next node is to know.
+    /// Whether it uses the service manager that has started this process, if any: it notifies it when the node is
+    /// ready, alive and about to stop, and has it keep the state for the next node. `true` by default.
     pub service_manager: bool,
 }
 
@@ -64,16 +64,16 @@ impl Default for Settings {
     }
 }
 
-/// Where a node listens.
+/// An address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// `unix:PATH`: the processes of this machine, which it sees end.
+    /// `unix:PATH`: for processes on this machine, whose end the node notices.
     Unix(PathBuf),
-    /// `tcp://HOST:PORT`: others, over TLS, with a [`Token`].
+    /// `tcp://HOST:PORT`: for clients on other machines, over TLS, with a [`Token`].
     Tcp {
-        /// The name or number of this machine that others use.
+        /// The host name or IP address.
         host: String,
-        /// The port; 0 takes one that is free.
+        /// The port; 0 selects a free one.
         port: u16,
     },
     /// `systemd:`: the sockets that the service manager has opened.
@@ -85,11 +85,11 @@ impl Listen {
     ///
     /// # Errors
     ///
-    /// If it is none of these.
+    /// If the text has none of these forms.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::new(format!(
-                "the address {text:?} is none of unix:PATH, tcp://HOST:PORT and systemd:"
+                "the address {text:?} is not unix:PATH, tcp://HOST:PORT or systemd:"
             ))
         };
         match text.split_once(':').ok_or_else(wrong)? {
@@ -100,7 +100,7 @@ impl Listen {
                 let rest = rest.strip_prefix("//").ok_or_else(wrong)?;
                 let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
                 let bare = host.trim_start_matches('[').trim_end_matches(']');
-                // A number of the sixth version stands in brackets, or its end looks like a port.
+                // An IPv6 address needs brackets: its end would look like a port.
                 if bare.is_empty() || bare.contains(':') != (bare != host) {
                     return Err(wrong());
                 }
@@ -126,22 +126,22 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A store that a node serves, and how it comes in there.
+/// A store that a node serves, and its credentials.
 #[derive(Clone, Default)]
 pub struct StoreSettings {
-    /// By which its clients may call it, beside its URL.
+    /// A name that clients may use instead of the URL.
     pub name: Option<String>,
-    /// Its URL, as for [`leasehold::store::open`]. The user may be another than that of the clients.
+    /// Its URL, as for [`leasehold::store::open`]. The user may differ from that of the clients.
     pub url: String,
     /// A password that is not in the URL.
     pub password: Option<String>,
-    /// The password of the sentinels, if they ask for one.
+    /// The password of the sentinels, if they need one.
     pub sentinel_password: Option<String>,
 }
 
 impl fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may have a password in it.
+        // The URL may contain a password.
         f.debug_struct("StoreSettings")
             .field("name", &self.name)
             .finish_non_exhaustive()
@@ -151,24 +151,24 @@ impl fmt::Debug for StoreSettings {
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those between it and its authority.
+    /// The certificate, followed by the intermediate ones.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// Lets clients in over TCP.
+/// A token that admits clients over TCP.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// What a client must know.
+    /// The secret that a client must send.
     pub secret: Secret,
-    /// The name of those who know it, for people.
+    /// A name for its clients, for people.
     pub name: String,
-    /// How many clients may come with it.
+    /// The maximum number of its clients.
     pub clients: usize,
-    /// How many leases they may have together.
+    /// The maximum number of their leases together.
     pub leases: usize,
-    /// Of which namespaces they may register locks.
+    /// The namespaces whose locks they may register.
     pub namespaces: Namespaces,
 }
 
@@ -177,11 +177,11 @@ impl Token {
     const SECRET_MIN: usize = 16;
 
     /// Parses a file of tokens: one per line, `TOKEN [clients=N] [leases=N] [name=NAME]
-    /// [namespaces=NAMESPACE,...]`. Empty lines and those that begin with `#` are passed over.
+    /// [namespaces=NAMESPACE,...]`. Empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
     ///
-    /// For a line that is none, or a token of less than 16 bytes. No message quotes one.
+    /// For an invalid line, a repeated token, or a token of less than 16 bytes. No message quotes a token.
     pub fn parse_file(text: &str) -> Result<Vec<Self>, Error> {
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -194,10 +194,7 @@ impl Token {
                 .iter()
                 .any(|other: &Self| other.secret.is(&token.secret))
             {
-                return Err(wrong_token(
-                    number,
-                    "the token stands in an earlier line, too",
-                ));
+                return Err(wrong_token(number, "an earlier line has the same token"));
             }
             tokens.push(token);
         }

@@ -1,4 +1,4 @@
-//! The ways to the shards of a store: what happens on one does not concern the others.
+//! Limiters for the batches to each shard of a store, so that a slow shard does not delay the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::batch::PendingAction;
 
-/// How many batches may be under way on one limiter: one that the shard works on, and one that comes next.
+/// How many batches may be in flight on one limiter: one that the shard executes, and the next one.
 pub(crate) const UNDER_WAY_MAX: u32 = 2;
 
-/// Which limiter a action goes by. Releases do not wait for renewals: somebody else waits for them.
+/// The key of a limiter. Releases have their own, so that they do not wait for renewals: a waiter depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteKey {
     pub(crate) shard: Shard,
     pub(crate) release: bool,
 }
 
-/// A limiter for each way that was ever needed.
+/// The limiters of a store, created when they are first needed.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLimiters(Mutex<HashMap<RouteKey, Arc<ShardLimiter>>>);
 
@@ -30,7 +30,7 @@ impl ShardLimiters {
         Arc::clone(limiters.entry(way).or_default())
     }
 
-    /// Drops what waits: nobody sends it any more.
+    /// Drops all queued actions, when no task is left to send them.
     pub(crate) fn clear(&self) {
         let mut limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = std::mem::take(&mut *limiters);
@@ -39,13 +39,13 @@ impl ShardLimiters {
     }
 }
 
-/// One limiter.
+/// A queue of actions, and the permits for its batches.
 #[derive(Debug)]
 pub(crate) struct ShardLimiter {
     free: Semaphore,
     batching: Mutex<Batching>,
-    /// What waits for a turn. It is cut into batches when it is their turn: clients fall due one by one, and a
-    /// batch for each would wait for as many answers as there are clients.
+    /// The queued actions. They are cut into batches only when a permit is free: clients fall due one by one, and with
+    /// a batch for each, the last would wait for as many round trips as there are clients.
     queue: Mutex<VecDeque<PendingAction>>,
 }
 
@@ -64,12 +64,12 @@ impl ShardLimiter {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to what waits.
+    /// Queues actions.
     pub(crate) fn push(&self, pending_actions: Vec<PendingAction>) {
         self.queue().extend(pending_actions);
     }
 
-    /// The next batch. Empty: nothing waits.
+    /// Removes the next batch from the queue. Empty if the queue is.
     pub(crate) fn next_batch(&self) -> Vec<PendingAction> {
         let mut queue = self.queue();
         let batching = self.batching.lock();
@@ -80,10 +80,10 @@ impl ShardLimiter {
         queue.drain(..size).collect()
     }
 
-    /// Waits until nothing waits and nothing is under way.
+    /// Waits until the queue is empty and no batch is in flight.
     pub(crate) async fn idle(&self) {
         loop {
-            // It is never closed.
+            // The semaphore is never closed.
             let all = self.free.acquire_many(UNDER_WAY_MAX).await;
             if self.queue().is_empty() {
                 return;
@@ -93,13 +93,13 @@ impl ShardLimiter {
         }
     }
 
-    /// Waits for the turn of a batch. It ends when what is answered is dropped.
+    /// Waits for the permit of a batch.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.free.acquire().await.ok()
     }
 
-    /// A batch of so many actions had its answer after this time.
+    /// Records the round trip of a batch.
     pub(crate) fn answered(&self, actions: usize, took: Duration) {
         let mut batching = self.batching.lock().unwrap_or_else(PoisonError::into_inner);
         batching.answered(actions, took);

@@ -1,4 +1,4 @@
-//! What the parts of a node have in common.
+//! The state that the parts of a node share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ use crate::settings::Settings;
 use crate::stores::Served;
 use crate::tasks::Tasks;
 
-/// A node, as its parts see it.
+/// The shared state of a node.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) clients: Clients,
     pub(crate) stores: Vec<Arc<Served>>,
-    /// Who may register what.
+    /// The permissions of local users and groups.
     pub(crate) allow: Vec<Permission>,
     pub(crate) scheduler: Scheduler,
     pub(crate) tasks: Tasks,
@@ -36,21 +36,21 @@ pub(crate) struct Shared {
     pub(crate) closing: watch::Sender<bool>,
     connections: AtomicUsize,
     connections_max: usize,
-    /// What connections and watched processes take.
+    /// The open files of connections and watched processes.
     files: Arc<Files>,
     files_max: usize,
-    /// Connections that no client speaks by, the oldest first. Each is notified when it has to end.
+    /// Connections without a client, the oldest first. Each is notified when it has to end.
     guests: Mutex<VecDeque<Arc<Notify>>>,
 }
 
-/// A place among those who are connected.
+/// The permit of a connection.
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
     ended: Arc<Notify>,
     files: Counted,
 }
 
-/// How many connections may be left that were told to end, while as many others have their places.
+/// By how many the connections may exceed their limit while displaced ones are still ending.
 const ENDING_MAX: usize = 16;
 
 impl Shared {
@@ -79,8 +79,8 @@ impl Shared {
         }))
     }
 
-    /// Room for one more connection, if there is any. One too many ends the oldest by which no client
-    /// speaks: whoever only looks, or says nothing at all, keeps no client out.
+    /// A permit for one more connection, if there is room. One too many ends the oldest connection without a client:
+    /// observers and silent peers keep no client out.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<ConnectionPermit> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         let seat = ConnectionPermit {
@@ -95,13 +95,13 @@ impl Shared {
         has_room.then_some(seat)
     }
 
-    /// Counts the descriptor of a process that this node has already.
+    /// Counts the pidfd of a process that is open already.
     pub(crate) fn count_file(&self) -> Counted {
         self.files.count(1)
     }
 
-    /// Whether there is room for what was counted last, or the oldest connection by which no client speaks
-    /// ends for it.
+    /// Whether what was counted last is within the limits, after ending the oldest connection without a client if
+    /// necessary.
     pub(crate) fn has_room(&self) -> bool {
         let fits = |ending: usize| {
             let files_ending = ending * Limits::FILES_PER_CONNECTION;
@@ -126,12 +126,12 @@ impl Shared {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The store that a client means.
+    /// The store with a name or URL.
     pub(crate) fn store(&self, called: &str) -> Option<&Arc<Served>> {
         self.stores.iter().find(|store| store.is_called(called))
     }
 
-    /// Something has happened to a client: it is forgotten, or looked at when it is due.
+    /// Forgets a client if nothing is left to do for it, or else schedules it.
     pub(crate) fn look_again(&self, client: &Arc<Client>, now: Instant) {
         if !self.clients.forget_if_over(client, now) {
             self.scheduler.look_at(client, now);
@@ -142,7 +142,7 @@ impl Shared {
     pub(crate) fn watch(self: &Arc<Self>, client: &Arc<Client>, process: &Arc<Process>) {
         let shared = Arc::clone(self);
         let (identity, process) = (process.identity(), Arc::clone(process));
-        // A client that is forgotten ends the watch, not the other way around.
+        // Weak: the task must not keep a forgotten client alive, whose drop aborts the task.
         let watched = Arc::downgrade(client);
         let watch = self.tasks.spawn(async move {
             process.gone().await;
@@ -157,7 +157,8 @@ impl Shared {
         }
     }
 
-    /// Somebody of a process has come or gone: those whose program is no more have ended.
+    /// After a client has connected or disconnected: reports the end of each client of its process whose program was
+    /// replaced by exec.
     pub(crate) fn tell_replaced(&self, client: &Arc<Client>, now: Instant) {
         let Origin::Local(identity) = client.origin else {
             return;
@@ -180,12 +181,12 @@ impl Shared {
 }
 
 impl ConnectionPermit {
-    /// The file of the process at the other end. A client keeps it beyond its connection.
+    /// The count of the peer's pidfd, which a client keeps beyond its connection.
     pub(crate) fn process_file(&mut self) -> Counted {
         self.files.split_one()
     }
 
-    /// A client speaks by the connection: it does not end for others any more.
+    /// Marks the connection as that of a client, which is not ended for others.
     pub(crate) fn is_of_client(&self) {
         let mut guests = self.shared.guests();
         guests.retain(|guest| !Arc::ptr_eq(guest, &self.ended));

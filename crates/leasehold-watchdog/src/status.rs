@@ -1,4 +1,4 @@
-//! Who is there, for people.
+//! The status of a node's clients, for people.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use leasehold_core::{ClientId, Instant};
 use crate::client::Client;
 use crate::shared::Shared;
 
-/// How many names of locks are told of each client.
+/// How many names of locks the status of a client contains at most.
 const NAMES_MAX: usize = 3;
 
-/// How long a page may be. The rest of its frame is for what is around it.
+/// The length of the clients on a page, in bytes. A single longer client still fits into its frame.
 const PAGE_MAX: usize = FRAME_MAX / 2;
 
-/// The clients that were there when somebody asked, in pages that fit into a frame each.
+/// The status of all clients at the time of the request, in pages that fit into a frame each.
 #[derive(Debug)]
 pub(crate) struct Pages {
     shared: Arc<Shared>,
     left: std::vec::IntoIter<ClientId>,
-    /// One that did not fit into the page before.
+    /// A client that did not fit into the previous page.
     next: Option<ClientStatus>,
     over: bool,
 }

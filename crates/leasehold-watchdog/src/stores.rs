@@ -1,4 +1,4 @@
-//! The stores that a node serves. It connects to no others.
+//! The stores that a node serves.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::Error;
 use crate::settings::StoreSettings;
 use crate::shard_limiter::ShardLimiters;
 
-/// The pause before a store is asked again that could not be opened.
+/// The retry interval of opening a store.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The pause between two words about the trouble of a store.
+/// The shortest interval between two log lines about the errors of a store.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the start of a node waits for its stores. They go on opening afterwards.
+/// How long the start of a node waits for its stores. Opening them goes on afterwards.
 pub(crate) const OPEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// One store.
+/// A store that the node serves.
 #[derive(Debug)]
 pub(crate) struct Served {
     name: Option<String>,
@@ -30,20 +30,20 @@ pub(crate) struct Served {
     url: Url,
     options: OpenOptions,
     opened: OnceLock<Arc<dyn Store>>,
-    /// Told when it was tried to open it.
+    /// Notified after each attempt to open it.
     tried: Notify,
     pub(crate) limiters: ShardLimiters,
     trouble: Mutex<Trouble>,
 }
 
-/// What was told of its troubles last, and when.
+/// The last logged error of a store, and the time of that log line.
 #[derive(Debug, Default)]
 struct Trouble {
     kind: Option<ErrorKind>,
     told: Option<Instant>,
 }
 
-/// A URL that may have a password in it.
+/// A URL that may contain a password.
 struct Url(String);
 
 impl std::fmt::Debug for Url {
@@ -62,7 +62,8 @@ impl Served {
             Error::new(format!("the store {which} has no valid URL")).with_source(error)
         })?;
         if redacted_url == "memory:" {
-            let message = "the store memory: lives in one process, nobody outside can serve it";
+            let message =
+                "the store memory: exists inside one process only, so a watchdog cannot serve it";
             return Err(Error::new(message));
         }
         let mut options = OpenOptions::default();
@@ -80,7 +81,7 @@ impl Served {
         })
     }
 
-    /// Whether a client means this store.
+    /// Whether this is the store's name, or its URL regardless of the user.
     pub(crate) fn is_called(&self, called: &str) -> bool {
         self.name.as_deref() == Some(called)
             || without_user(&self.redacted_url) == without_user(called)
@@ -95,7 +96,7 @@ impl Served {
         self.opened.get()
     }
 
-    /// Opens it, however long that takes.
+    /// Opens it, with retries until that succeeds.
     pub(crate) async fn open(self: Arc<Self>) {
         let mut told = None;
         loop {
@@ -118,14 +119,14 @@ impl Served {
         }
     }
 
-    /// Waits until it was tried once to open it.
+    /// Waits for the first attempt to open it.
     pub(crate) async fn tried(&self) {
         if self.store().is_none() {
             self.tried.notified().await;
         }
     }
 
-    /// Whether it answers.
+    /// Whether it replies.
     pub(crate) async fn is_reachable(&self) -> bool {
         let Some(store) = self.store() else {
             return false;
@@ -137,13 +138,13 @@ impl Served {
         let key = Keyspace::new(scope.clone(), scope).key(name);
         match store.inspect(&key).await {
             Ok(_) => true,
-            // A node may be kept from this key: who says so answers.
+            // A permission error is a reply, too: the node may have no access to this key.
             Err(error) => error.kind() != ErrorKind::Unreachable,
         }
     }
 
-    /// Tells that a store makes trouble, and that it does not any more: not too often, as one of its shards
-    /// may while the others do not.
+    /// Logs when a store begins to fail and when it works again. Rate limited, because one shard may fail while the
+    /// others work.
     pub(crate) fn answered(&self, error: Option<&leasehold::Error>) {
         let kind = error.map(leasehold::Error::kind);
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +163,7 @@ impl Served {
     }
 }
 
-/// A URL without its user: a node has one of its own.
+/// A URL without its user: the node has another one than its clients.
 fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         let mut parts = url.splitn(2, '?');

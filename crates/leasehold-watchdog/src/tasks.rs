@@ -1,10 +1,10 @@
-//! The tasks of a node. They end with it.
+//! The background tasks of a node. They end with it.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Tasks that somebody stops.
+/// A set of tasks that are aborted together.
 #[derive(Debug)]
 pub(crate) struct Tasks(Mutex<Option<JoinSet<()>>>);
 
@@ -15,25 +15,25 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Starts one, unless they were stopped.
+    /// Starts a task. `None`: the set was stopped.
     pub(crate) fn spawn(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = tasks.as_mut()?;
-        // Those that have ended are only kept until somebody looks.
+        // Removes the tasks that have ended.
         while tasks.try_join_next().is_some() {}
         Some(tasks.spawn(task))
     }
 
-    /// Stops all.
+    /// Aborts all tasks.
     pub(crate) fn stop(&self) {
-        // Dropped when the lock is free: what they leave behind may ask for the tasks.
+        // Dropped outside the lock: the drop of a task may spawn another one.
         drop(self.take());
     }
 
-    /// Stops all, and waits until they have ended.
+    /// Aborts all tasks and waits until they have ended.
     pub(crate) async fn shut_down(&self) {
         if let Some(mut tasks) = self.take() {
             tasks.shutdown().await;

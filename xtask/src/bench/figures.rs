@@ -25,7 +25,7 @@ pub(super) struct Figures {
     pub(super) wait_p50_us: f64,
     pub(super) wait_p99_us: f64,
     pub(super) wait_max_us: f64,
-    /// How far the process that is furthest from it is off an equal share: 0.05 is 5 %.
+    /// The largest deviation of a process from an equal share: 0.05 is 5 %.
     pub(super) off_equal_share: f64,
     pub(super) scripts_each: f64,
     pub(super) commands_each: f64,
@@ -167,7 +167,7 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// Three places are more than any of these is sure of.
+/// Rounds to three places: more than any of these figures is accurate to.
 fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

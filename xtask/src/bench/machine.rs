@@ -1,4 +1,4 @@
-//! On what machine it was measured.
+//! The machine of a measurement.
 
 use std::fs;
 use std::thread::available_parallelism;

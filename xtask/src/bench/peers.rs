@@ -63,13 +63,13 @@ impl Peer {
     /// Whether its lock can be one over many servers.
     pub(super) fn over_many(&self) -> bool {
         match self.library {
-            // Hand-off inside a process has nothing to do with masters.
+            // Hand-off inside a process does not depend on the masters.
             "leasehold" => self.variant == "default",
             library => ["rslock", "redlock", "redsync"].contains(&library),
         }
     }
 
-    /// Builds its runner, or says why that cannot be done here. Building twice costs little.
+    /// Builds its runner, or returns the reason why that cannot be done here. Building twice costs little.
     pub(super) fn build(&self) -> Result<(), String> {
         let directory = self.directory();
         let in_directory = |program: &str| -> Result<Command, String> {

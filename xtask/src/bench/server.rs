@@ -16,7 +16,7 @@ pub(super) struct Server {
 /// The number of masters of a lock over many.
 const MASTERS: usize = 5;
 
-/// One for locks on one server, and those for locks over many.
+/// A single server, and the masters of locks over many.
 #[derive(Debug)]
 pub(super) struct Servers {
     one: Server,
@@ -32,7 +32,7 @@ impl Servers {
         })
     }
 
-    /// The one, or the many.
+    /// The single server, or the masters.
     pub(super) fn of(&self, many: bool) -> &[Server] {
         match many {
             true => &self.masters,

@@ -11,11 +11,11 @@ type Module = Vec<String>;
 /// The imports of each module: those it needs, by the modules that define them.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Modules that still import each other: their crate, the module that contains them (empty for the crate), and how many
-/// of them are part of a cycle at most.
+/// A known cycle: its crate, the module that contains it (empty for the crate root), and how many modules it has at
+/// most.
 type Knot = (&'static str, &'static str, usize);
 
-/// The knots of today. A number may only shrink, and an entry without a cycle has to go.
+/// The known cycles. A number may only shrink, and an entry without a cycle has to be removed.
 pub(super) const KNOTS: [Knot; 6] = [
     ("crates/leasehold", "driver", 6),
     ("crates/leasehold-cli", "", 6),
@@ -25,7 +25,7 @@ pub(super) const KNOTS: [Knot; 6] = [
     ("crates/leasehold-watchdog", "", 8),
 ];
 
-/// The cycles in these source files, named by their paths from the root of the workspace, that no knot contains.
+/// The cycles in these source files, named by their paths from the root of the workspace, that no known cycle contains.
 pub(super) fn faults(sources: &BTreeMap<String, String>, knots: &[Knot]) -> Vec<String> {
     let mut crates: BTreeMap<&str, BTreeMap<Module, &str>> = BTreeMap::new();
     for (path, text) in sources {
@@ -161,7 +161,7 @@ fn definition<T>(
     exports: &BTreeMap<Module, Module>,
     modules: &BTreeMap<&Module, T>,
 ) -> Module {
-    // More re-exports than this are a circle.
+    // More re-exports than this form a cycle.
     for _ in 0..10 {
         let len = (0..=path.len())
             .rev()

@@ -1,4 +1,4 @@
-//! The same work without the library around it: what a program would do that calls the store by hand.
+//! The baseline: the same work without the library, as a program would do it that calls the store by hand.
 
 mod redis;
 mod sqlite;
@@ -103,8 +103,8 @@ impl Baseline {
         }
     }
 
-    /// Renews leases, each in a call of its own, all sent before the first reply: what a program does
-    /// that knows nothing of batches. Returns the number of renewals.
+    /// Renews leases, each in a call of its own, all sent before the first reply, as a program does without
+    /// batches. Returns the number of renewals.
     pub(crate) async fn renew_each(&self, leases: &[(Key, LeaseId)], ttl: Duration) -> Result<u64> {
         let Some(server) = self.server().await? else {
             return Ok(0);

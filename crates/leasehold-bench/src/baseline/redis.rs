@@ -179,6 +179,6 @@ fn client(url: &str, password: Option<&str>) -> Result<Client> {
 fn unexpected(reply: &Value) -> Failure {
     match reply {
         Value::ServerError(error) => format!("a bare call failed: {error}").into(),
-        _ => "the server's reply to a bare call makes no sense".into(),
+        _ => "the server's reply to a bare call is invalid".into(),
     }
 }

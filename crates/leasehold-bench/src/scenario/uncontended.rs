@@ -1,4 +1,4 @@
-//! `uncontended`, `independent` and `watched`: no task wants the lock of another.
+//! `uncontended`, `independent` and `watched`: each task has a lock of its own.
 
 use serde_json::{Value, json};
 

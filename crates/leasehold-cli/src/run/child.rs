@@ -1,6 +1,6 @@
 //! The command and its guardian, as the runner sees them.
 
-// The one place that needs it: what must happen between fork and exec, and the descriptor that a guardian
+// The only file with unsafe code: for system calls between fork and exec, and for the descriptor that a guardian
 // inherits.
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::exit::{self, Failure};
 /// How long a guardian has to end after it was dismissed.
 const DISMISSAL: Duration = Duration::from_secs(5);
 
-/// Whether a terminal talks to our process group: its signals then reach the command, too.
+/// Whether this process group is the foreground of a terminal, whose signals then reach the command, too.
 pub(crate) fn at_terminal() -> bool {
     File::open("/dev/tty")
         .and_then(|terminal| Ok(tcgetpgrp(terminal)?))
@@ -97,8 +97,8 @@ impl Child {
         })
     }
 
-    /// Has the guardian start the command, and tells it until when the command may live and how long that
-    /// is before the end of the lease, unless it may live on without the lock.
+    /// Has the guardian start the command. Sends it the deadline of the command and how long that is before the end
+    /// of the lease, unless the command may go on without the lock.
     pub(crate) async fn start(
         &mut self,
         command: &[OsString],
@@ -106,7 +106,7 @@ impl Child {
         allowance: Option<(Instant, Duration)>,
         watchdog: Option<&Watchdog>,
     ) -> Result<(), Failure> {
-        let failed = |error| Failure::own("the guardian of the command does not answer", error);
+        let failed = |error| Failure::own("the guardian of the command does not reply", error);
         let order = Order {
             lease,
             socket: watchdog
@@ -122,7 +122,7 @@ impl Child {
             command: command.to_vec(),
         };
         let mut message = order.encode();
-        // Together with the order: the runner may be stopped before it sends anything more.
+        // With the order: the runner may be stopped before it sends anything more.
         if let Some((until, reserve)) = allowance {
             message.extend(guardian::allowance(until, reserve).into_bytes());
             self.allowed = Some(until);
@@ -142,7 +142,7 @@ impl Child {
         }
     }
 
-    /// Waits for the first report of a guardian, which continues if somebody stops it before.
+    /// Waits for the first report of a guardian, and continues the guardian if it is stopped before that.
     async fn first_report(&mut self) -> io::Result<Option<String>> {
         loop {
             tokio::select! {
@@ -171,7 +171,7 @@ impl Child {
         }
     }
 
-    /// Whether no process of the command is left, as far as the guardian has said.
+    /// Whether no process of the command is left, by the guardian's reports.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }
@@ -211,8 +211,8 @@ impl Child {
         }
     }
 
-    /// Tells the guardian until when the command may live if the runner says nothing more, and how long that
-    /// is before the end of the lease.
+    /// Sends the guardian the deadline of the command if the runner falls silent, and how long that is before the end
+    /// of the lease.
     pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
         if self.allowed != Some(until) {
             let word = guardian::allowance(until, reserve);
@@ -223,14 +223,14 @@ impl Child {
         }
     }
 
-    /// Has the guardian go on if it is stopped: it would neither report an end nor kill the command.
+    /// Continues a stopped guardian, which would neither report an end nor kill the command.
     pub(crate) fn continue_guardian(&self) {
         if let Some(guardian) = self.guardian {
             let _ = kill_process(guardian, Signal::CONT);
         }
     }
 
-    /// Ends the guardian. What is left of the command is left on purpose.
+    /// Ends the guardian. Processes of the command that remain are left running on purpose.
     pub(crate) async fn dismiss_guardian(mut self) {
         let _ = self.channel.try_write(guardian::DISMISSED.as_bytes());
         let gone = async {
@@ -245,7 +245,7 @@ impl Child {
         }
     }
 
-    /// Takes in the next report, or the end of a child.
+    /// Handles the next report, or the end of a child.
     async fn next(&mut self) {
         tokio::select! {
             report = self.reports.next_line(), if self.guardian.is_some() => match report {
@@ -307,7 +307,7 @@ fn cannot_be_run(command: &[OsString], error: io::Error) -> Failure {
 /// Starts a guardian that inherits one end of a channel.
 fn spawn_guardian(channel: &UnixStream, environment: &[(&'static str, String)]) -> io::Result<Pid> {
     let descriptor = channel.as_raw_fd();
-    // By this name even if the program was replaced since it was started.
+    // This path is valid even if the program file was replaced since the start.
     let mut guardian = Command::new("/proc/self/exe");
     guardian
         .arg0(guardian::FIRST_ARGUMENT)
@@ -348,8 +348,8 @@ pub(crate) fn inherited_channel() -> Option<UnixStream> {
     Some(channel.into())
 }
 
-/// If the guardian is killed, the command is, too. To be called by the thread that lives as long as the
-/// process: the signal is sent when that thread ends.
+/// Kills the command when the guardian is killed. Must be called by the main thread: the signal is sent when the
+/// calling thread ends.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let arm = move || {

@@ -1,4 +1,4 @@
-//! What the command is told.
+//! The environment of the command.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use leasehold::Guard;
 
 /// The name of the lock.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
-/// The id of the lease: how a run inside a run knows the one around it.
+/// The id of the lease, by which a nested run recognizes the outer one.
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 
 pub(crate) fn of(guard: &Guard, store: &dyn fmt::Display) -> Vec<(&'static str, String)> {

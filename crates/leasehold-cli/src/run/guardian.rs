@@ -1,16 +1,16 @@
 //! A small process that starts the command, and ends it when the runner cannot.
 //!
-//! The parent-death signal reaches the command's first process only; a shell's children would work
-//! on without the lock. And a runner that is stopped stops nobody. So the guardian stands between the runner
-//! and the command. It is the subreaper of all processes of the command, finds them by descent, and reaps
-//! them. From the runner it reads over and over the instant until which the command may live, and in the end
-//! a dismissal. If the channel ends without a dismissal, the runner was killed; if the instant comes, the
-//! runner was stopped. In both cases the guardian kills every process of the command.
+//! The parent-death signal reaches only the command's first process; the children of a shell would go on without
+//! the lock. A stopped runner cannot stop the command at all. So the guardian is a process between the runner and
+//! the command. It is the subreaper of all processes of the command, finds them by descent, and reaps them. The
+//! runner keeps sending it the deadline of the command, and in the end a dismissal. If the channel ends without a
+//! dismissal, the runner was killed. If the deadline passes, the runner was stopped. In both cases the guardian kills
+//! every process of the command.
 //!
-//! Unless a watchdog keeps the lease of a runner that is stopped: it is asked until when, before the
-//! instant comes.
+//! A watchdog may renew the lease of a stopped runner. So the guardian queries it before the deadline passes, and
+//! extends the deadline accordingly.
 //!
-//! The guardian lives until the last process has ended: a watchdog takes its end for the end of them all.
+//! The guardian lives until the last process has ended, because a watchdog takes its end for the end of all.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -37,30 +37,30 @@ use super::environment;
 use super::processes::{self, Tree};
 use super::signals;
 
-/// The hidden command that starts it.
+/// The hidden subcommand that starts a guardian.
 pub(crate) const COMMAND: &str = "__guard";
 
-/// The name of its process. Longer ones would be cut off.
+/// The name of its process, within the limit of 15 bytes.
 const PROCESS_NAME: &str = "guardian";
 
 /// Its first argument, as `pidof` and `ps` show it.
 pub(crate) const FIRST_ARGUMENT: &str = "leasehold-guardian";
 
-/// The runner's word that all is well.
+/// The line that dismisses the guardian.
 pub(crate) const DISMISSED: &str = ".\n";
 
-/// The pause between two questions to a watchdog.
+/// The interval between two queries to the watchdog.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How often the guardian looks at the clock at least.
+/// The longest time between two readings of the clock.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause between two rounds of KILL: a process may fork another while it is looked for. It grows, as some
-/// processes cannot be killed.
+/// The first interval between two rounds of KILL: a process may fork during a round. It grows, as some processes
+/// cannot be killed.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What the guardian is to do.
+/// The order to a guardian.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) lease: LeaseId,
@@ -74,8 +74,7 @@ pub(crate) struct Order {
 impl Order {
     /// Texts that end with a NUL, as in /proc: no argument of a process contains one.
     ///
-    /// The command is not in the guardian's arguments: there it would be found by those who look for the
-    /// command itself to kill it.
+    /// The command is not in the guardian's arguments, where `pkill -f` would match it instead of the command.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let group = self.group.to_string();
@@ -157,15 +156,15 @@ impl Report {
             Self::Empty => "empty\n".to_owned(),
             Self::Ended(status) => format!("ended {}\n", status.into_raw()),
         };
-        // A runner that was killed is noticed by the end of its words.
+        // The death of the runner is noticed by the end of the channel.
         let _ = channel.write_all(line.as_bytes());
     }
 }
 
-/// The guardian's own life. `None` if this process is not a guardian.
+/// Runs this process as a guardian. `None` if it is not one.
 pub(crate) fn guard() -> Option<u8> {
     let channel = inherited_channel()?;
-    // The runner learns the reason from the report, or that there is none from the end of the channel.
+    // The runner learns of a failure from the report, or from the end of the channel.
     let done = serve(&channel).inspect_err(|error| {
         Report::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())).send(&channel);
     });
@@ -173,7 +172,7 @@ pub(crate) fn guard() -> Option<u8> {
 }
 
 fn serve(channel: &UnixStream) -> io::Result<()> {
-    // Not the name of the runner: `killall -9 leasehold` must leave one of the two to end the command.
+    // Another name than the runner's: `killall -9 leasehold` must leave the guardian to end the command.
     let _ = std::fs::write("/proc/self/comm", PROCESS_NAME);
     let mut words = BufReader::new(channel.try_clone()?);
     // Without an order the runner was killed.
@@ -340,7 +339,7 @@ impl Guardian {
         }
     }
 
-    /// Asks the watchdog until when it has kept the lease of a runner that is stopped.
+    /// Queries the watchdog until when it has renewed the lease of a stopped runner.
     fn ask(&mut self) {
         if let Some(socket) = &self.socket
             && let Ok(mut node) = Observer::connect(socket)
@@ -363,7 +362,7 @@ impl Guardian {
             while let Ok(event) = self.events.recv_timeout(BootClock.now().until(round)) {
                 match event {
                     Event::Empty => return,
-                    // The runner was stopped only, and has given up what cannot be killed.
+                    // The runner was only stopped, and has dismissed this guardian despite the remaining processes.
                     Event::Word(word) if is_dismissal(&word) => return,
                     Event::Word(_) | Event::RunnerGone => {}
                 }

@@ -24,7 +24,7 @@ use crate::exit::{self, Failure};
 
 pub(crate) use self::guardian::guard;
 
-/// How long an exit waits for the store to be told of a question that was given up.
+/// How long an exit waits for the release of a cancelled acquisition.
 const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure> {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         let token = guard.token();
         note!("leasehold: waited {}, token {token}", show(waited));
     }
-    // The terminal has told it to nobody but us: there was no command yet.
+    // There was no command yet that the terminal could have sent the signal to.
     if let Some(signal) = signals.pending() {
         let _ = release(guard).await;
         return Ok(exit::by_signal(signal.number));
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: &RunArgs, store: &StoreArgs) -> Result<u8, Failure
         note!("leasehold: held for {}", show(held));
     }
     match outcome {
-        // Only the release has shown that the lock was lost while the command ran.
+        // Only the release has revealed that the lock was lost while the command ran.
         Ok(_) if !to_the_end && args.on_lost != OnLost::Ignore => Ok(args.lost_exit_code),
         outcome => outcome,
     }
@@ -88,7 +88,7 @@ async fn run_command(
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
     let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
-    // Before there is anything to guard: the guardian outlives all processes of the command.
+    // Before the command starts: the guardian outlives all its processes.
     let _ = watch(child.guardian_pid());
     let allowance = supervise::allowance(guard, args);
     let started = child
@@ -111,7 +111,7 @@ async fn run_command(
     Ok(code)
 }
 
-/// The store, told who we are.
+/// Connects to the store, with the client info of this run.
 async fn connect_for(
     args: &RunArgs,
     store: &StoreArgs,
@@ -168,9 +168,8 @@ async fn confirmed(
     }
 }
 
-/// Waits until what was asked for and given up is released: we are about to exit, and nobody would
-/// do it in the background. The lock was never held, so a release that the store did not confirm is of
-/// no interest to most users.
+/// Waits for the release of a cancelled acquisition, as no background task survives the exit. The lock was never
+/// held, so a release without confirmation is reported only with `--verbose`.
 async fn settle(client: &Client, args: &RunArgs) {
     if let Err(error) = client.shutdown(SETTLE).await
         && args.verbose
@@ -179,7 +178,7 @@ async fn settle(client: &Client, args: &RunArgs) {
     }
 }
 
-/// A store that no other process sees would exclude nobody.
+/// Refuses a store inside this process, which would exclude no other process.
 fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
     match &store.store {
         Some(url) if url.starts_with("memory:") => Err(Failure::usage(
@@ -195,7 +194,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
         return Ok(());
     };
     let holder = match mutex.holder().await {
-        // It is not sure who holds it. The lock is asked for all the same.
+        // The holder is unknown, so the lock is acquired as usual.
         Err(error) if error.kind() == ErrorKind::NoQuorum => None,
         found => found?,
     };
@@ -241,9 +240,8 @@ fn refused(args: &RunArgs) -> u8 {
     args.conflict_exit_code.unwrap_or(code)
 }
 
-/// A lease that was granted while we waited is short until it is renewed. The command is told its
-/// deadline, and has time to be stopped, only from the full ttl. Ends with the lease if the store does not
-/// renew it in time.
+/// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
+/// leave too little time to stop the command. Returns also when the lease ends before that.
 async fn confirm(guard: &Guard, args: &RunArgs) -> leasehold::Result<()> {
     if args.lease.is_some() {
         return Ok(());
@@ -262,7 +260,7 @@ async fn release(guard: Guard) -> bool {
     match guard.release().await {
         Ok(()) => true,
         Err(error) => {
-            // What happened before was said when it happened.
+            // An earlier loss was reported when it happened.
             if !lost {
                 note!("leasehold: {error}");
             }

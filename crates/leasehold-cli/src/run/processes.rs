@@ -72,8 +72,8 @@ impl Tree {
 
     /// Sends a signal to every process, once, and has stopped ones continue.
     ///
-    /// All are stopped meanwhile: a process that is forked behind a look at the tree would not get the
-    /// signal, and one that is forked by a handler of the signal must not get it.
+    /// All are stopped meanwhile: a process that is forked after the tree was read would not get the signal, and one
+    /// that is forked by a handler of the signal must not get it.
     pub(crate) fn signal_once(&mut self, signal: Signal) -> Sent {
         let mut sent = Sent::default();
         let mut stopped = HashSet::new();

@@ -20,7 +20,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Whether it asks to end, so that waiting for a lock is over.
+    /// Whether it requests an exit, which ends the wait for a lock.
     fn ends(self) -> bool {
         [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM].contains(&self.number)
     }
@@ -40,7 +40,7 @@ impl Signals {
             // At a terminal the shell's job control stops and continues us and the command alike.
             numbers.extend([SIGTSTP, SIGCONT]);
         }
-        // What we were started to ignore, by nohup for example, the command ignores, too.
+        // A signal that this process was started to ignore, by nohup for example, is ignored by the command, too.
         let ignored = ignored();
         numbers.retain(|number| !contains(ignored, *number));
         let mut signals = SignalsInfo::<WithOrigin>::new(numbers).map_err(failed)?;
@@ -51,7 +51,7 @@ impl Signals {
                 for origin in signals.forever() {
                     let signal = Signal {
                         number: origin.signal,
-                        // A terminal that hangs up tells the leader of its session only.
+                        // A terminal that hangs up signals only the leader of its session.
                         from_terminal: origin.process.is_none() && origin.signal != SIGHUP,
                     };
                     if sender.send(signal).is_err() {
@@ -63,7 +63,7 @@ impl Signals {
         Ok(Self { received })
     }
 
-    /// Waits for a signal that asks to end.
+    /// Waits for a signal that requests an exit.
     ///
     /// Dropped, it has lost no such signal.
     pub(crate) async fn next(&mut self) -> Signal {
@@ -75,7 +75,7 @@ impl Signals {
         }
     }
 
-    /// A signal to end that has come in already.
+    /// A signal that requests an exit and has arrived already.
     pub(crate) fn pending(&mut self) -> Option<Signal> {
         while let Ok(signal) = self.received.try_recv() {
             if signal.ends() {
@@ -95,7 +95,7 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, a bit for each. None where the system does not tell.
+/// The signals that this process ignores, a bit for each. Empty where `/proc` is not available.
 pub(crate) fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Watches over the command while it runs: its end, the lease, the signals.
+//! Supervises the command while it runs: its end, the lease, the signals.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -18,17 +18,17 @@ use crate::exit;
 /// The time between TERM and KILL, unless the user has set it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// The same where another may hold the lock already: enough for a process that ends at once when it is told to.
+/// The same where another client may hold the lock already: enough for a process that ends at once on TERM.
 const KILL_AFTER_OVERLAP: Duration = Duration::from_millis(500);
 
-/// The pause between two rounds of KILL. It grows, as some processes cannot be killed.
+/// The first interval between two rounds of KILL. It grows, as some processes cannot be killed.
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The part of the lease that is kept free for KILL to take effect: a tenth.
 const RESERVE_DIVISOR: u32 = 10;
 
-/// How often the guardian is told that we are there: ten times in a ttl, at least every second.
+/// How often the guardian gets a new deadline: ten times in a ttl, at least every second.
 const PULSE_DIVISOR: u32 = 10;
 const PULSE_MIN: Duration = Duration::from_millis(10);
 const PULSE_MAX: Duration = Duration::from_secs(1);
@@ -39,11 +39,11 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) guard: &'a Guard,
     pub(crate) signals: &'a mut Signals,
     pub(crate) args: &'a RunArgs,
-    /// Whether the user was told that the command runs on without the lock.
+    /// Whether the user was warned that the command runs on without the lock.
     pub(crate) warned: bool,
 }
 
-/// Whose end is waited for.
+/// The end that is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScopeName {
     Command,
@@ -56,7 +56,7 @@ impl Supervisor<'_> {
         if let Err(code) = self.wait_for(ScopeName::Command).await {
             return code;
         }
-        // We may have been stopped ourselves, and learn of both at the same time.
+        // This process may have been stopped, and learn of both at the same time.
         if let (false, State::Lost(cause)) = (self.ignores_loss(), self.guard.state()) {
             return self.stop(cause).await;
         }
@@ -121,7 +121,7 @@ impl Supervisor<'_> {
         note!("leasehold: {}: {text}", self.guard.name());
     }
 
-    /// Says which processes did not get a signal.
+    /// Reports the processes that did not get a signal.
     fn report(&self, sent: &Sent) {
         for denied in &sent.report {
             self.say(format_args!("{denied}"));
@@ -144,7 +144,7 @@ impl Supervisor<'_> {
         self.args.lost_exit_code
     }
 
-    /// Only the runner is left to find the processes of the command, so it stops them while it lives.
+    /// Stops the command after the death of its guardian: only the runner is left to find its processes.
     async fn without_guardian(&mut self) -> u8 {
         self.say(format_args!(
             "the guardian of the command was killed; stopping the command"
@@ -194,7 +194,7 @@ impl Supervisor<'_> {
         match signal.number {
             SIGTSTP => {
                 self.forward(Signal::STOP);
-                // A lock whose runner is stopped is not renewed, so the command stops with it.
+                // A stopped runner does not renew the lock, so the command is stopped with it.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
                 self.resume().await;
             }
@@ -212,8 +212,8 @@ impl Supervisor<'_> {
         self.report(&sent);
     }
 
-    /// Lets the command go on, unless its lock is gone: then it is about to be stopped for good. Where a
-    /// watchdog may have kept it, only the store knows, and is asked first.
+    /// Continues the command, unless the lock is lost: then the command is about to be ended. A watchdog may have
+    /// renewed the lock, so the store is queried first.
     async fn resume(&mut self) {
         let mut states = self.guard.states();
         while let Some(state) = states.next().await {
@@ -226,8 +226,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Until when the command may live if the runner says nothing more, and how long that is before the end of the
-/// lease. `None` if it may live on without the lock.
+/// The deadline of the command if the runner falls silent, and how long that is before the end of the lease. `None`
+/// if the command may go on without the lock.
 pub(crate) fn allowance(guard: &Guard, args: &RunArgs) -> Option<(Instant, Duration)> {
     let ignores_loss = args.on_lost == OnLost::Ignore;
     (!ignores_loss).then(|| (last_moment(guard, args), reserve(args)))

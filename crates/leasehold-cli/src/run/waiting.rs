@@ -1,4 +1,4 @@
-//! Waiting for a store that grants no lock yet.
+//! The wait for a store that grants no lock yet.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,14 @@ use leasehold::{Client, Error, Mutex};
 use crate::args::RunArgs;
 use crate::exit::Failure;
 
-/// How often to look whether there is something to report.
+/// The interval between two checks for something to report.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The pause before a store is asked again that refused for a while.
+/// The retry interval for a store that refuses for a while.
 pub(super) const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Connects. A store that refuses for a while is waited for as long as for the lock, or for a ttl.
+/// Connects to the store. One that refuses for a while is retried for as long as the lock may be waited for, or for a
+/// ttl.
 pub(super) async fn connected<F>(
     args: &RunArgs,
     mut connect: impl FnMut() -> F,
@@ -46,7 +47,7 @@ where
     }
 }
 
-/// Waits for a lock, and says once on stderr for how long the store grants none, if it knows.
+/// Waits for a lock. Reports once on stderr for how long the store grants none, if it has announced that.
 pub(super) async fn reported<T>(mutex: &Mutex, waiting: impl Future<Output = T>) -> T {
     let report = async {
         while !mutex.last_error().is_some_and(|error| report(&error)) {

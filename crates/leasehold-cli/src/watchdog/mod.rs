@@ -1,4 +1,4 @@
-//! `leasehold watchdog`: a node of the watchdog, and a look at one.
+//! `leasehold watchdog`: a node of the watchdog, and its status.
 
 mod args;
 mod serve;

@@ -15,7 +15,7 @@ use crate::connect;
 use crate::exit::Failure;
 use crate::output::LogWriter;
 
-/// What is logged if nothing else is said.
+/// The default log filter.
 const LOGGED: &str = "leasehold=info,leasehold_watchdog=info";
 
 pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
@@ -47,7 +47,7 @@ async fn run(settings: Settings) -> Result<u8, Failure> {
         _ = int.recv() => {}
         () = node.stopped() => {}
     }
-    // A second signal does not wait for what is handed over.
+    // A second signal ends the node without waiting for the handover.
     tokio::select! {
         () = node.stop() => {}
         _ = term.recv() => {}
@@ -133,11 +133,11 @@ fn read(file: &Path) -> Result<String, Failure> {
 fn log(form: LogForm) {
     let filter =
         EnvFilter::try_from_env("LEASEHOLD_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    // An error of writing would be written to the same place, and that panics.
+    // An error of writing is not logged, because logging it would fail, too, and panic.
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .log_internal_errors(false);
-    // If there is one already, it was asked for.
+    // Fails only if a subscriber was set on purpose before.
     let _ = match form {
         LogForm::Text => subscriber.with_writer(|| LogWriter).try_init(),
         LogForm::Json => subscriber.json().with_writer(io::stderr).try_init(),

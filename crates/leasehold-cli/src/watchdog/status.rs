@@ -1,4 +1,4 @@
-//! A look at the node of this machine.
+//! `leasehold watchdog status`: the clients of the node on this machine.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::args::StatusArgs;
 use crate::exit::Failure;
 use crate::{duration, output};
 
-/// There is no watchdog.
+/// The exit code if no watchdog replies.
 const NONE: u8 = 1;
 
 pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
@@ -27,7 +27,7 @@ pub(super) fn show(args: &StatusArgs) -> Result<u8, Failure> {
             return Ok(NONE);
         }
     };
-    let failed = |error| Failure::own("the watchdog gave no status", error);
+    let failed = |error| Failure::own("the watchdog sent no status", error);
     let clients = node.status().map_err(failed)?;
     if args.json {
         let clients: Vec<_> = clients.iter().map(as_json).collect();
@@ -110,7 +110,7 @@ fn who(client: &ClientStatus) -> String {
     text
 }
 
-/// How it is about a client, why, and what is kept for it.
+/// The liveness of a client, the reason, and the locks that are renewed for it.
 fn condition(client: &ClientStatus) -> String {
     let mut text = name(client.condition).to_owned();
     if !client.why.is_empty() {

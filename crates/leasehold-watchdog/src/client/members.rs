@@ -7,20 +7,20 @@ use tokio::task::AbortHandle;
 
 use crate::process::{Identity, Process};
 
-/// How many are watched.
+/// How many processes of a client are watched at most.
 const MEMBERS_MAX: usize = 64;
 
-/// The processes that must be gone before a client is dead: the first said hello.
+/// The processes that must end before a client is dead. The first is the one that sent the hello.
 #[derive(Debug, Default)]
 pub(super) struct Members(Vec<Member>);
 
-/// One of them.
+/// A process of a client.
 #[derive(Debug)]
 pub(super) struct Member {
     process: Arc<Process>,
     gone: bool,
     watch: Option<AbortHandle>,
-    /// Where it is kept for the next node.
+    /// The number under which the service manager keeps its descriptor.
     pub(super) place: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Members {
             .any(|member| member.process.identity() == identity)
     }
 
-    /// Makes room for one more. Answers where those were kept that need no room any more.
+    /// Makes room for one more by removing ended ones. Returns the numbers under which those were kept.
     pub(super) fn make_room(&mut self) -> Result<Vec<u64>, Refusal> {
         let mut left = Vec::new();
         if self.0.len() >= MEMBERS_MAX {
@@ -57,7 +57,7 @@ impl Members {
         });
     }
 
-    /// Who watches one of them, and is to stop when that is left.
+    /// Adds the task that watches a process. It is aborted when that process is removed.
     pub(super) fn watched_by(&mut self, identity: Identity, watch: AbortHandle) {
         match self.find(identity) {
             Some(member) => member.watch = Some(watch),
@@ -65,7 +65,7 @@ impl Members {
         }
     }
 
-    /// One of them has ended. Answers whether all have.
+    /// Handles the end of a process. Returns whether all have ended.
     pub(super) fn gone(&mut self, identity: Identity) -> bool {
         if let Some(member) = self.find(identity) {
             member.gone = true;
@@ -73,18 +73,18 @@ impl Members {
         !self.0.is_empty() && self.0.iter().all(|member| member.gone)
     }
 
-    /// How many have not ended.
+    /// The number of processes that have not ended.
     pub(super) fn alive(&self) -> usize {
         self.0.iter().filter(|member| !member.gone).count()
     }
 
-    /// Why the first may be silent, for people.
+    /// The likely reason for the silence of the first process, for people.
     pub(super) fn why(&self) -> String {
         let first = self.0.first();
         first.map_or_else(String::new, |member| member.process.why())
     }
 
-    /// Where they are kept.
+    /// The numbers under which the service manager keeps them.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         self.0.iter().filter_map(|member| member.place)
     }

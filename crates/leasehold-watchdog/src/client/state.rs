@@ -1,4 +1,4 @@
-//! What changes about a client.
+//! The mutable state of a client.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
@@ -14,21 +14,21 @@ use super::{About, Client, Program};
 use crate::journal::{Entry, Lease};
 use crate::monitors::Tally;
 
-/// What changes about a client.
+/// The mutable state of a client.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) charge: ClientMonitor<Name>,
     pub(super) members: Members,
-    /// The program that said hello last.
+    /// The program that sent the last hello.
     pub(super) program: Program,
-    /// The connection that speaks for it, which is told when another does.
+    /// The active connection, which is notified when another replaces it.
     pub(super) speaker: Option<Arc<Notify>>,
     pub(super) tallies: Vec<Arc<Tally>>,
-    /// How it was about it when somebody looked last.
+    /// The liveness that was logged last.
     pub(super) noted: Liveness,
 }
 
-/// The state of a client. Keeps the books when it is dropped.
+/// The locked state of a client. Updates the lease counts when it is dropped.
 pub(crate) struct Lock<'a> {
     pub(super) client: &'a Client,
     pub(super) state: MutexGuard<'a, State>,
@@ -59,31 +59,31 @@ impl Drop for Lock<'_> {
 }
 
 impl State {
-    /// Whether this connection is the one that speaks for the client.
+    /// Whether this connection is the active one.
     pub(crate) fn speaks(&self, connection: &Arc<Notify>) -> bool {
         let speaker = self.speaker.as_ref();
         speaker.is_some_and(|speaker| Arc::ptr_eq(speaker, connection))
     }
 
-    /// How many processes must be gone before it is dead.
+    /// The number of processes that must end before it is dead.
     pub(crate) fn processes(&self) -> usize {
         self.members.alive()
     }
 
-    /// Why it may be silent, for people.
+    /// The likely reason for its silence, for people.
     pub(crate) fn why(&self) -> String {
         self.members.why()
     }
 }
 
 impl Lock<'_> {
-    /// It was heard of.
+    /// Handles a sign of life.
     pub(super) fn heard(&mut self, now: Instant) {
         self.charge.heard(now);
         self.note(now);
     }
 
-    /// Tells if it is another way about the client than when somebody looked last.
+    /// Logs a change of its liveness.
     pub(crate) fn note(&mut self, now: Instant) {
         let condition = self.charge.condition(now);
         let before = std::mem::replace(&mut self.noted, condition);
@@ -109,7 +109,7 @@ impl Lock<'_> {
                 tracing::warn!(client = %id, host, pid, program, label, leases, why, "a client is silent, renewing its leases");
             }
             Liveness::Abandoned => {
-                tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, leaving its leases to end");
+                tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, its leases are not renewed any more");
             }
             Liveness::Unknown => {
                 tracing::info!(client = %id, host, pid, program, label, leases, "a client is not connected any more");
@@ -136,7 +136,7 @@ impl Lock<'_> {
             Some(_) => {}
             None => {
                 let leases = self.charge.len();
-                // What came with this batch is not in the books yet.
+                // The registrations of this batch are not counted yet.
                 let full = |tally: &Arc<Tally>| !tally.has_room(self.leases_before, leases);
                 if leases >= leases_max || self.tallies.iter().any(full) {
                     return Err(Refusal::Leases);
@@ -157,7 +157,7 @@ impl Lock<'_> {
     }
 }
 
-/// A lease, as it is written down.
+/// A lease as a record of the journal.
 pub(super) fn saved(name: &Name, terms: Terms) -> Lease {
     Lease {
         name: name.to_string(),
@@ -167,7 +167,7 @@ pub(super) fn saved(name: &Name, terms: Terms) -> Lease {
     }
 }
 
-/// A lease, as it was written down.
+/// A lease from a record of the journal. `None`: the record is invalid.
 pub(super) fn restored(lease: &Lease) -> Option<(Name, Terms)> {
     let terms = Terms {
         ttl: Ttl::from_millis(lease.ttl_ms)?,
@@ -177,7 +177,7 @@ pub(super) fn restored(lease: &Lease) -> Option<(Name, Terms)> {
     Some((Name::parse(&lease.name).ok()?, terms))
 }
 
-/// What is to be done for a lease, if that can be.
+/// The terms of a registration. `None`: a value is out of range.
 fn terms(registration: &Registration, now: Instant) -> Option<Terms> {
     let ttl = Ttl::checked(Duration::from_millis(registration.ttl_ms.into()))?;
     let patience = Duration::from_millis(registration.patience_ms.into());

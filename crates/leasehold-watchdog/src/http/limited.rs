@@ -1,7 +1,7 @@
-//! A listener that holds few connections, and none of them for long.
+//! A listener for few and short connections.
 //!
-//! Files are for the clients of a node and for its stores. So no number of connections here takes more than a
-//! few of them, and idle ones keep nobody out: one too many ends the oldest.
+//! The clients of a node and its stores need the file descriptors. So the connections here take only a few of
+//! them, and idle connections keep no request out: one connection too many ends the oldest.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,20 +17,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Sleep;
 
-/// How many connections there are at once.
+/// How many connections may be open at once.
 const CONNECTIONS_MAX: usize = 32;
 
-/// How long a connection lasts at most. Each carries one request.
+/// The longest time that a connection stays open. Each carries one request.
 const CONNECTION_MAX: Duration = Duration::from_secs(10);
 
-/// The pause after an error of accepting a connection: there are too many files.
+/// The backoff after an error of accepting a connection, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener with limits.
 pub(super) struct Limited {
     listener: TcpListener,
     free: Arc<Semaphore>,
-    /// Those that are open, the oldest first. A connection whose sender is dropped ends.
+    /// The open connections, the oldest first. A connection ends when its sender is dropped.
     open: VecDeque<oneshot::Sender<()>>,
 }
 
@@ -43,13 +43,13 @@ impl Limited {
         }
     }
 
-    /// Waits until there is room for one more connection.
+    /// Waits for the permit of one more connection, after ending the oldest if there are too many.
     async fn room(&mut self) -> Option<OwnedSemaphorePermit> {
         self.open.retain(|connection| !connection.is_closed());
         if self.open.len() >= CONNECTIONS_MAX {
             self.open.pop_front();
         }
-        // It is never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 }
@@ -74,7 +74,7 @@ impl Listener for Limited {
                     return (connection, address);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection for the figures");
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -86,7 +86,7 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that ends when its time is over, or another needs its place.
+/// A connection that ends when its time is up or another one needs its permit.
 pub(super) struct Connection {
     stream: TcpStream,
     ended: oneshot::Receiver<()>,

@@ -1,4 +1,4 @@
-//! Where a node listens.
+//! The listeners of a node.
 
 mod tcp;
 mod unix;
@@ -16,17 +16,17 @@ use crate::shared::Shared;
 pub(crate) use self::tcp::{TcpListener, Tls};
 pub(crate) use self::unix::UnixListener;
 
-/// The pause after an error that is not the fault of who wants to connect: there are too many files.
+/// The backoff after an error of accepting a connection, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One place where a node listens.
+/// A listener of a node.
 pub(crate) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Begins to listen at an address.
+    /// Listens at an address.
     pub(crate) async fn bind(
         listen: &Listen,
         settings: &Settings,
@@ -53,17 +53,17 @@ impl Listener {
         }
     }
 
-    /// A socket that somebody else has opened.
+    /// Listens at a socket that the service manager has opened.
     fn given(socket: OwnedFd, tls: Option<&Tls>) -> Result<Self, Error> {
         let socket = Socket::from(socket);
         let failed = |what: &str| Error::new(format!("cannot listen at a given socket: {what}"));
         let address = socket.local_addr();
-        let address = address.map_err(|error| failed("it is none").with_source(error))?;
+        let address = address.map_err(|error| failed("it is not a socket").with_source(error))?;
         if !socket.is_listener().unwrap_or(false) {
-            return Err(failed("nobody can connect to it"));
+            return Err(failed("it is not a listening socket"));
         }
         let nonblocking = socket.set_nonblocking(true);
-        nonblocking.map_err(|error| failed("it is of no use").with_source(error))?;
+        nonblocking.map_err(|error| failed("it cannot be used").with_source(error))?;
         if address.is_unix() {
             Ok(Self::Unix(UnixListener::given(socket)?))
         } else {
@@ -72,7 +72,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, really.
+    /// The address, with the port that was bound.
     pub(crate) fn address(&self) -> Listen {
         match self {
             Self::Unix(listener) => listener.address(),
@@ -80,7 +80,7 @@ impl Listener {
         }
     }
 
-    /// Lets in whoever comes, as long as it is polled.
+    /// Accepts connections as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
         match self {
             Self::Unix(listener) => listener.run(shared).await,
@@ -91,12 +91,12 @@ impl Listener {
 
 fn needs_tls(listen: &Listen) -> Error {
     Error::new(format!(
-        "whoever listens at {listen} needs a certificate: over TCP there is nothing but TLS"
+        "listening at {listen} needs a certificate: TCP connections always use TLS"
     ))
 }
 
 /// Waits after an error of accepting a connection.
 async fn pause(address: &Listen, error: &std::io::Error) {
-    tracing::warn!(%address, %error, "cannot let somebody in");
+    tracing::warn!(%address, %error, "cannot accept a connection");
     tokio::time::sleep(PAUSE).await;
 }

@@ -1,4 +1,4 @@
-//! Others, over TLS.
+//! The TLS listener for clients on other machines.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,19 +26,19 @@ use crate::shared::{ConnectionPermit, Shared};
 
 const BACKLOG: i32 = 4_096;
 
-/// How long a connection may be silent before its machine is asked whether it is there.
+/// The idle time of a connection before the first keepalive probe.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The pause between two such questions.
+/// The interval between two keepalive probes.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// How many of them may stay without an answer. The kernel answers them, also for a process that is paused.
+/// The number of unanswered probes that end a connection. The kernel of a paused process answers them.
 const ASK_TIMES: u32 = 3;
 
-/// How long something that was sent may stay without a sign that it has arrived.
+/// How long sent data may stay unacknowledged.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(11);
 
-/// How long the beginning of TLS may take.
+/// The time limit of the TLS handshake.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The certificate of a node.
@@ -71,7 +71,7 @@ impl Tls {
     }
 }
 
-/// A TCP socket.
+/// A TCP socket whose connections use TLS.
 pub(crate) struct TcpListener {
     socket: tokio::net::TcpListener,
     tls: Tls,
@@ -79,7 +79,7 @@ pub(crate) struct TcpListener {
 }
 
 impl TcpListener {
-    /// Begins to listen at the first address of a name that can be listened at.
+    /// Listens at the first address of the host that can be bound.
     pub(crate) async fn bind(host: &str, port: u16, tls: &Tls) -> Result<Self, Error> {
         let listen = Listen::Tcp {
             host: host.to_owned(),
@@ -111,10 +111,10 @@ impl TcpListener {
         Err(error)
     }
 
-    /// A socket that somebody else has opened.
+    /// Listens at a socket that the service manager has opened.
     pub(super) fn given(socket: Socket, tls: &Tls) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+            Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
         };
         let socket = tokio::net::TcpListener::from_std(socket.into()).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?;
@@ -154,16 +154,16 @@ async fn serve(
     shared: Arc<Shared>,
 ) {
     let Some(seat) = seat else {
-        tracing::warn!(%from, "too many connections, sent somebody away");
+        tracing::warn!(%from, "too many connections, refused a connection");
         return;
     };
     if let Err(error) = watch(&stream) {
-        tracing::warn!(%from, %error, "cannot have the kernel watch a connection");
+        tracing::warn!(%from, %error, "cannot set the keepalive of a connection");
         return;
     }
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
-        // Another needs its place.
+        // Another connection needs the permit.
         () = seat.ended() => return,
     };
     match accepted {
@@ -172,12 +172,12 @@ async fn serve(
             let peer = Peer::Remote(from);
             Connection::new(&shared, peer, link).run(shared, seat).await;
         }
-        Ok(Err(error)) => tracing::warn!(%from, %error, "somebody came without TLS"),
-        Err(_) => tracing::warn!(%from, "somebody came and did not begin TLS"),
+        Ok(Err(error)) => tracing::warn!(%from, %error, "a TLS handshake failed"),
+        Err(_) => tracing::warn!(%from, "a TLS handshake timed out"),
     }
 }
 
-/// Has the kernel find out whether the machine at the other end is there.
+/// Has the kernel notice a peer whose machine is unreachable.
 fn watch(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()

@@ -1,4 +1,4 @@
-//! The processes of this machine, by a unix socket.
+//! The unix socket for processes on this machine.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -26,28 +26,28 @@ use crate::session::Peer;
 use crate::settings::Listen;
 use crate::shared::{ConnectionPermit, Shared};
 
-/// How many may wait to be let in. The kernel takes less if it is told so.
+/// How many connections may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
-/// How many descriptors may have come without the word that they belong to. The kernel puts no two messages
-/// with descriptors together, and each is taken in before the next is read.
+/// How many descriptors may wait for the message that they belong to. The kernel never joins two messages
+/// with descriptors, and each is handled before the next is read.
 const DESCRIPTORS_MAX: usize = 1;
 
-/// A socket with a file.
+/// A unix socket and its file.
 pub(crate) struct UnixListener {
     socket: tokio::net::UnixListener,
     file: File,
 }
 
-/// The file of a socket. It is removed with it, unless it is another's by then.
+/// The file of a socket. It is removed when this is dropped, unless another process has replaced it.
 struct File {
     path: PathBuf,
-    /// Device and inode. `None`: somebody else looks after the file.
+    /// Device and inode. `None`: the service manager owns the file.
     own: Option<(u64, u64)>,
 }
 
 impl UnixListener {
-    /// Begins to listen at a path. What nobody listens at any more is replaced.
+    /// Listens at a path. Replaces a socket without a listener.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, Error> {
         let failed = |what: &str, error: io::Error| {
             let message = format!("cannot listen at unix:{}: {what}", path.display());
@@ -55,7 +55,7 @@ impl UnixListener {
         };
         make_folder(path).map_err(|error| failed("its folder cannot be made", error))?;
         look_for_others(path)?;
-        // Nobody is to come in before its mode is set, and nobody is to find none in between.
+        // Renamed into place when its mode is set: it is never open to others, and the path is never without a socket.
         let new = beside(path);
         let _ = fs::remove_file(&new);
         let socket = open(&new).map_err(|error| failed(&reason(&error), error))?;
@@ -73,14 +73,14 @@ impl UnixListener {
         };
         let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
         let socket = tokio::net::UnixListener::from_std(socket);
-        let socket = socket.map_err(|error| failed("the socket is of no use", error))?;
+        let socket = socket.map_err(|error| failed("the socket cannot be used", error))?;
         Ok(Self { socket, file })
     }
 
-    /// A socket that somebody else has opened, and whose file he looks after.
+    /// Listens at a socket that the service manager has opened, and leaves its file alone.
     pub(super) fn given(socket: Socket) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::new("cannot listen at a given socket: it is of no use").with_source(error)
+            Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
         };
         let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
         let address = socket.local_addr().map_err(failed)?;
@@ -112,7 +112,7 @@ impl UnixListener {
 
 async fn serve(stream: UnixStream, seat: Option<ConnectionPermit>, shared: Arc<Shared>) {
     let Some(mut seat) = seat else {
-        tracing::warn!("too many connections, sent somebody away");
+        tracing::warn!("too many connections, refused a connection");
         return;
     };
     let peer = Owner::of(&stream).and_then(|owner| {
@@ -124,11 +124,11 @@ async fn serve(stream: UnixStream, seat: Option<ConnectionPermit>, shared: Arc<S
             let link = UnixLink::new(stream);
             Connection::new(&shared, peer, link).run(shared, seat).await;
         }
-        Err(error) => tracing::warn!(%error, "cannot tell which process has connected"),
+        Err(error) => tracing::warn!(%error, "cannot identify the process that has connected"),
     }
 }
 
-/// A folder that is missing is only its owner's.
+/// Creates the directory of a socket if it is missing, with access for its owner only.
 fn make_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
@@ -139,7 +139,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses to listen where somebody else does, or where there is something else.
+/// Fails if another process listens at the path, or if there is a file that is not a socket.
 fn look_for_others(path: &Path) -> Result<(), Error> {
     let at = path.display();
     match fs::symlink_metadata(path) {
@@ -154,14 +154,14 @@ fn look_for_others(path: &Path) -> Result<(), Error> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::new(format!(
-                "cannot listen at unix:{at}: cannot tell whether somebody listens there already"
+                "cannot listen at unix:{at}: cannot find out whether another process listens there"
             ))
             .with_source(error)),
         },
     }
 }
 
-/// A name in the same folder that no other process takes.
+/// A path in the same directory that no other process uses.
 fn beside(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

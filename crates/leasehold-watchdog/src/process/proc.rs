@@ -1,32 +1,32 @@
-//! What `/proc` tells of a process. Of another one, if its id was given away meanwhile.
+//! Facts about a process from `/proc`. If its id was reused meanwhile, they belong to another process.
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// The id of a pidfd's process. 0 if it is not visible here, or no more.
+/// The id of a pidfd's process. 0 if it is not visible here, or has ended.
 ///
 /// # Errors
 ///
-/// If the descriptor is of something else.
+/// If the descriptor is not a pidfd.
 pub(super) fn pid_of(pidfd: &OwnedFd) -> io::Result<u32> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
-    let pid = line(&about, "Pid:").ok_or_else(|| invalid("the descriptor is of no process"))?;
-    // -1 has ended and was waited for.
+    let pid = line(&about, "Pid:").ok_or_else(|| invalid("the descriptor is not a pidfd"))?;
+    // -1: it has ended and was reaped.
     Ok(pid.parse().unwrap_or(0))
 }
 
-/// When it was started, in ticks since the machine was.
+/// Its start time, in ticks since the machine was started.
 pub(super) fn started(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name of its program may contain anything, a parenthesis as well.
+    // The name of its program may contain parentheses.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest);
     let started = fields.and_then(|fields| fields.split_whitespace().nth(19));
     let started = started.and_then(|started| started.parse().ok());
     started.ok_or_else(|| invalid("/proc/PID/stat is not as expected"))
 }
 
-/// The user that it runs as.
+/// The real user id.
 pub(super) fn uid(pid: u32) -> io::Result<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let uid = line(&status, "Uid:").and_then(|uids| uids.split_whitespace().next());
@@ -34,7 +34,7 @@ pub(super) fn uid(pid: u32) -> io::Result<u32> {
     uid.ok_or_else(|| invalid("/proc/PID/status is not as expected"))
 }
 
-/// The groups that it is in beside its first one, if that can be seen.
+/// Its supplementary groups. Empty if they are not readable.
 pub(super) fn groups(pid: u32) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let groups = line(&status, "Groups:").unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn groups(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// A number for the places in memory that were drawn for the program that it runs. Only its user sees them.
+/// A hash of the addresses that the kernel drew for its program. `None`: they are not readable for this user.
 pub(super) fn drawn(pid: u32) -> Option<u64> {
     let places = fs::read(format!("/proc/{pid}/auxv")).ok()?;
     if places.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn drawn(pid: u32) -> Option<u64> {
     Some(places.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// Why it may be silent, for people.
+/// The likely reason for its silence, for people.
 pub(super) fn why(pid: u32) -> String {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
         return "it is not visible from here".into();
@@ -69,12 +69,12 @@ pub(super) fn why(pid: u32) -> String {
         _ if is_frozen(pid) => "its control group is frozen".into(),
         (Some('D'), _) => "it waits for a disk or for memory".into(),
         (_, Some(tracer)) => format!("it is traced by process {tracer}"),
-        (Some('R'), _) => "it runs, and says nothing".into(),
-        _ => "it sleeps, and says nothing".into(),
+        (Some('R'), _) => "it runs, but sends nothing".into(),
+        _ => "it sleeps, but sends nothing".into(),
     }
 }
 
-/// Whether a control group of it is frozen, in either version.
+/// Whether its control group is frozen, in version 1 or 2.
 fn is_frozen(pid: u32) -> bool {
     let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
         return false;

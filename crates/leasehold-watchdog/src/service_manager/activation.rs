@@ -1,4 +1,4 @@
-//! What the service manager has given to this process.
+//! The descriptors that the service manager has passed to this process.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,20 +9,20 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 const PROCESS: &str = "leasehold-process-";
 const JOURNAL: &str = "leasehold-journal-";
 
-/// The first of them.
+/// The number of the first descriptor.
 const FIRST: i32 = 3;
 
-/// How many there may be.
+/// The largest accepted number of descriptors.
 const MAX: i32 = 1 << 20;
 
-/// Descriptors that were opened before this process was started.
+/// Descriptors that this process has inherited.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
-    /// Those that somebody connects to.
+    /// Listening sockets.
     pub(crate) sockets: Vec<OwnedFd>,
-    /// Those of processes, by their places.
+    /// Pidfds, by the numbers in their names.
     pub(crate) processes: BTreeMap<u64, OwnedFd>,
-    /// Journals, by their generations.
+    /// Journals, by generation.
     pub(crate) journals: BTreeMap<u64, OwnedFd>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn journal_name(generation: u64) -> String {
 }
 
 impl Given {
-    /// What the environment says. Nothing is taken away by that.
+    /// The descriptors that the environment announces, duplicated.
     pub(crate) fn here() -> std::io::Result<Self> {
         let number = |name| env::var(name).ok()?.parse::<i32>().ok();
         let mut given = Self::default();
@@ -45,8 +45,8 @@ impl Given {
         let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MAX);
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
-        // They are numbers in the environment. By asking for them from this very process, they become
-        // descriptors of its own, however wrong the numbers are.
+        // The environment only has their numbers. Duplicating them by way of this process's own pidfd is safe even if
+        // a number is wrong.
         let here = pidfd_open(getpid(), PidfdFlags::empty())?;
         for number in FIRST..FIRST + count {
             let name = names.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The way to the service manager.
+//! The notify socket of the service manager.
 
 use std::env;
 use std::io::{self, IoSlice};
@@ -17,20 +17,20 @@ use tokio::sync::{mpsc, oneshot};
 use super::activation;
 use crate::process::Process;
 
-/// What it is told.
+/// A notification to the service manager.
 #[derive(Debug)]
 pub(super) enum News {
-    /// Facts, one per line.
+    /// Assignments, one per line.
     Facts(String),
     /// A process to keep.
     Process(u64, Arc<Process>),
     /// A journal to keep, under a name.
     Journal(String, OwnedFd),
-    /// Somebody wants to know when all before this was told.
+    /// Completes when all earlier notifications were sent.
     Flush(oneshot::Sender<()>),
 }
 
-/// The socket that it listens at.
+/// The notify socket.
 #[derive(Debug)]
 pub(super) struct Telling {
     socket: UnixDatagram,
@@ -51,11 +51,11 @@ impl Telling {
             })
         });
         telling
-            .inspect_err(|error| tracing::warn!(%error, "cannot speak to the service manager"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot notify the service manager"))
             .ok()
     }
 
-    /// Tells what comes, in its order.
+    /// Sends the notifications in their order.
     pub(super) async fn run(self, mut news: mpsc::Receiver<News>) {
         while let Some(news) = news.recv().await {
             let told = match news {
@@ -66,13 +66,13 @@ impl Telling {
                 }
                 News::Journal(name, file) => self.tell(&keep(&name), Some(file.as_fd())).await,
                 News::Flush(told) => {
-                    // Who has asked may have gone.
+                    // The receiver may have been dropped.
                     let _ = told.send(());
                     Ok(())
                 }
             };
             if let Err(error) = told {
-                tracing::warn!(%error, "cannot speak to the service manager");
+                tracing::warn!(%error, "cannot notify the service manager");
             }
         }
     }
@@ -95,13 +95,13 @@ impl Telling {
     }
 }
 
-/// Keep this descriptor under a name, also when it becomes readable: that a process has ended is what the
-/// next node is to see.
+/// The assignments that keep a descriptor under a name, also when it becomes readable: the next node has to see
+/// that a process has ended.
 fn keep(name: &str) -> String {
     format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}")
 }
 
-/// How often the service manager wants to hear that this process is alive: twice in its patience.
+/// The interval of the keepalive pings: half of the service manager's timeout. `None`: it expects none.
 pub(super) fn alive_every() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

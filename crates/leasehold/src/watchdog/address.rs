@@ -1,4 +1,4 @@
-//! Where a node listens.
+//! The address of a node.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! Frames: how words lie in a stream of bytes.
+//! Frames: the encoding of messages in a stream of bytes.
 //!
 //! ```text
-//! length: u32, big-endian    what follows, version included: 1 to 65,536
-//! version: u8                2
-//! word                       postcard, to the last byte
+//! length: u32, big-endian    bytes that follow, version included: 1 to 65,536
+//! version: u8                3
+//! message                    postcard, to the last byte
 //! ```
 
 use std::fmt;
@@ -11,28 +11,28 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the words. Version 1 had client ids that proved nothing. By version 2, clients went on with
+/// The version of the protocol. Ids of clients proved nothing in version 1. In version 2, clients kept using
 /// a node that did not watch all of their processes.
 pub const VERSION: u8 = 3;
 
-/// The longest frame, without its length.
+/// The length of the longest frame in bytes, without the length field.
 pub const FRAME_MAX: usize = 64 * 1024;
 
 const LENGTH: usize = 4;
 
-/// What a decoder keeps of its memory when nothing is left to read: thousands may lie idle.
+/// The capacity that an empty decoder keeps, in bytes: thousands of connections may be idle.
 const IDLE_MAX: usize = 1_024;
 
-/// Why a stream makes no sense. Nothing after it does.
+/// An invalid frame. The rest of the stream cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A frame without anything in it.
+    /// An empty frame.
     Empty,
-    /// A frame of so many bytes is too long.
+    /// A frame of so many bytes, more than [`FRAME_MAX`].
     TooLong(usize),
     /// A frame of another version.
     Version(u8),
-    /// Not a word that may be said here, or more than one.
+    /// Not exactly one message of the expected type.
     Word,
 }
 
@@ -48,14 +48,14 @@ impl fmt::Display for FrameError {
                      use the same release of leasehold on both"
                 )
             }
-            Self::Word => f.write_str("a frame that is no word"),
+            Self::Word => f.write_str("a frame without a valid message"),
         }
     }
 }
 
 impl std::error::Error for FrameError {}
 
-/// The frame of a word.
+/// Encodes a message as a frame.
 ///
 /// # Errors
 ///
@@ -74,16 +74,16 @@ pub fn encode(word: &impl Serialize) -> Result<Vec<u8>, FrameError> {
     }
 }
 
-/// Finds the frames in what was read. Keeps one frame at most.
+/// Decodes messages from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     read: Vec<u8>,
-    /// How much of it was answered.
+    /// The number of bytes that were decoded.
     done: usize,
 }
 
 impl Decoder {
-    /// Takes in what was read.
+    /// Adds bytes that were read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.read.drain(..self.done);
         self.done = 0;
@@ -93,11 +93,11 @@ impl Decoder {
         self.read.extend_from_slice(bytes);
     }
 
-    /// The next word, if it is there to its end. After an error there is no sense in any more.
+    /// The next message. `None`: it is not complete yet. After an error, nothing more can be decoded.
     ///
     /// # Errors
     ///
-    /// As it says.
+    /// [`FrameError`] if the next frame is invalid.
     pub fn word<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = self.read.get(self.done..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else {
@@ -122,7 +122,7 @@ impl Decoder {
         Ok(Some(word))
     }
 
-    /// Whether a frame has begun and not ended.
+    /// Whether bytes are left that were not decoded.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.done < self.read.len()
@@ -173,7 +173,7 @@ mod tests {
             refused(b"GET / HTTP/1.1"),
             Err(FrameError::TooLong(0x4745_5420))
         );
-        // A text of five bytes that has one, and one that has a byte too many.
+        // A text of five bytes with only one of them, and a text with a byte too many.
         assert_eq!(
             refused(&[0, 0, 0, 3, VERSION, 5, b'a']),
             Err(FrameError::Word)

@@ -1,10 +1,10 @@
-//! The watchdog, seen from its clients: a service outside of this process that keeps leases alive while
-//! this process cannot, and releases them as soon as it is dead.
+//! The client side of the watchdog: a service outside of this process that renews its leases while the process
+//! cannot, and releases them as soon as the process is dead.
 //!
-//! A process renews its leases itself, as long as it runs. One that is stopped, swapped out or collects its
-//! garbage does not, and would lose them though it is alive; and when it dies, others wait for the rest of
-//! its ttl. A node of the watchdog on the same machine can tell the two apart. One on another machine keeps
-//! leases alive, too, and never releases any.
+//! A process renews its leases itself, as long as it runs. A process that is stopped, swapped out or in a garbage
+//! collection does not: it would lose its leases although it is alive. When a process dies, other clients wait for
+//! the rest of its ttl. A node of the watchdog on the same machine distinguishes the two cases. A node on another
+//! machine only renews leases and never releases any.
 //!
 //! ```no_run
 //! # async fn connect() -> leasehold::Result<()> {
@@ -19,10 +19,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! No lock depends on it: while no node is there, leases are renewed and lost as without. With one, a lease
-//! whose deadline came while this process was paused is [`State::Jeopardy`] with [`Cause::Paused`], not
-//! lost, until the store has said whether it is still its own; [`Guard::ensure`] and [`Mutex::run`] wait for
-//! that.
+//! No lock depends on it: while no node is reachable, leases are renewed and lost as without a watchdog. With a
+//! watchdog, a lease whose deadline passed while this process was paused is in [`State::Jeopardy`] with
+//! [`Cause::Paused`] until the store has replied whether it still exists. [`Guard::ensure`] and [`Mutex::run`] wait
+//! for that reply.
 //!
 //! [`State::Jeopardy`]: crate::State::Jeopardy
 //! [`Cause::Paused`]: crate::Cause::Paused
@@ -42,7 +42,7 @@ pub use self::observer::Observer;
 use self::wire::Secret;
 use crate::Result;
 
-/// Which nodes of the watchdog look after a client's leases, and how it gets in there.
+/// The nodes of the watchdog that monitor a client, and the credentials for them.
 #[derive(Clone)]
 pub struct Watchdog {
     pub(crate) nodes: Vec<Address>,
@@ -63,7 +63,7 @@ impl Watchdog {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for an address that is none.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for an invalid address.
     pub fn at(address: &str) -> Result<Self> {
         address.parse().map(Self::of)
     }
@@ -78,7 +78,7 @@ impl Watchdog {
         }
     }
 
-    /// Another node. Each is told of all leases; one that is left is enough.
+    /// Adds a node. All leases are registered with each node, so one reachable node is enough.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Watchdog {
         Ok(self.with(address.parse()?))
     }
 
-    /// The node on this machine, too.
+    /// Adds the node on this machine.
     #[must_use]
     pub fn and_local(self) -> Self {
         self.with(Address::Unix(default_socket()))
@@ -100,30 +100,30 @@ impl Watchdog {
         self
     }
 
-    /// Nobody holds a lock before a node looks after it: an acquisition waits for that, and fails if it
-    /// cannot be had. Without it nothing waits.
+    /// Requires a registration before a lock counts as acquired: an acquisition waits for a node, and fails without
+    /// one. Otherwise acquisitions do not wait for the watchdog.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
         self
     }
 
-    /// What lets us in at nodes on other machines.
+    /// The token for nodes on other machines.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Secret::new(token));
         self
     }
 
-    /// A file with the certificates that nodes on other machines are signed with; those that the system
-    /// trusts if not set.
+    /// A PEM file with the certificate authorities of nodes on other machines. By default those that the system
+    /// trusts.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(file.into());
         self
     }
 
-    /// What the nodes call the store, if not by its URL without a password.
+    /// The name of the store at the nodes. By default its URL without a password.
     #[must_use]
     pub fn store_name(mut self, name: impl Into<String>) -> Self {
         self.store = Some(name.into());
@@ -149,8 +149,8 @@ impl fmt::Debug for Watchdog {
     }
 }
 
-/// Where the node of this machine listens if nothing else is said: `leasehold/watchdog.sock` in
-/// `$XDG_RUNTIME_DIR`, or in `/run` for root and where that is not set.
+/// The default socket of the node on this machine: `leasehold/watchdog.sock` in `$XDG_RUNTIME_DIR`, or in `/run`
+/// for root and if that variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Questions to a node on this machine, by who is no client.
+//! Status queries to the node on this machine.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,11 +10,11 @@ use leasehold_core::{Instant, LeaseId};
 use super::frame::{self, Decoder};
 use super::wire::{ClientStatus, Hello, Role, ToClient, ToNode};
 
-/// How long a node has for an answer.
+/// The timeout of a read and of a write.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A connection to a node on this machine, to look. Its calls block, for two seconds at most for each
-/// answer.
+/// A connection that queries a node on this machine. Its calls block, for two seconds at most without data from
+/// the node.
 #[derive(Debug)]
 pub struct Observer {
     stream: UnixStream,
@@ -27,7 +27,8 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As the system's; [`io::ErrorKind::PermissionDenied`] if the node refuses.
+    /// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the connection, and
+    /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,12 +51,13 @@ impl Observer {
         &self.node
     }
 
-    /// Until when the node is sure that the store keeps a lease, because it renewed it itself. `None`: it
-    /// has not.
+    /// The end of a lease as the node last renewed it, on the boot clock of this machine. `None`: the node has not
+    /// renewed it.
     ///
     /// # Errors
     ///
-    /// As the system's; [`io::ErrorKind::InvalidData`] for an answer that is none.
+    /// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the request, and
+    /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
     pub fn kept_until(&mut self, lease: LeaseId) -> io::Result<Option<Instant>> {
         let query = ToNode::LeaseQuery {
             client: lease.client.to_bytes(),
@@ -67,7 +69,7 @@ impl Observer {
         }
     }
 
-    /// The clients that the node looks after.
+    /// The clients that the node monitors.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! What a client and a node say to each other.
+//! The messages between a client and a node.
 //!
-//! Words carry plain values, which whoever hears them checks: lengths of names, ttls, whose lease it is.
+//! Messages carry plain values. The receiver checks them: lengths of names, ttls, the owner of a lease.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::secret::Secret;
 
-/// What is said to a node. The first is a [`ToNode::Hello`].
+/// A message to a node. The first is a [`ToNode::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
-    /// Who it is.
+    /// The token and the role of the peer.
     Hello(Hello),
-    /// What has changed with the leases of a client.
+    /// Changes of the registered leases of a client.
     Changes(Changes),
-    /// A client lives, and renews its leases.
+    /// The client is alive and renews its leases.
     Heartbeat,
-    /// A further process that must be gone before the client is dead. Its pidfd is sent along.
+    /// A further process that must end before the client is dead. Its pidfd is sent with the message.
     Process,
-    /// The client ends in good order: it has no lease any more, or wants none to be looked after.
+    /// The client disconnects in good order. The node forgets its leases without releasing them.
     Disconnect,
     /// A query until when the node has renewed a lease.
     LeaseQuery {
@@ -30,32 +30,32 @@ pub enum ToNode {
         /// Its number.
         number: u64,
     },
-    /// Who is there?
+    /// A query of all clients.
     Status,
 }
 
-/// The first word to a node.
+/// The first message to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// What lets one in where not everybody is.
+    /// The token, required over TCP.
     pub token: Option<Secret>,
-    /// What for.
+    /// The role of the peer.
     pub role: Role,
 }
 
-/// What somebody wants of a node.
+/// The role of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// To be looked after. The secret proves which client it is.
+    /// A client to monitor. The secret proves its id.
     Client(ClientSecret, Introduction),
-    /// To look only.
+    /// An observer, which only sends queries.
     Observer,
 }
 
-/// Who a client is.
+/// The client info of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
-    /// Drawn by each program when it starts: another in the same process has taken its place (exec).
+    /// A random number that each program draws when it starts. Another one in the same process means an exec.
     pub process_nonce: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
     pub store: String,
@@ -73,18 +73,18 @@ pub struct Introduction {
     pub label: String,
 }
 
-/// What has changed with the leases of a client.
+/// Changes of the registered leases of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     /// The number of this batch on this connection.
     pub batch: u64,
-    /// Leases to look after, or on other terms.
+    /// Leases to register, or registered ones with other terms.
     pub register: Vec<Registration>,
-    /// Leases to look after no more.
+    /// The numbers of leases to unregister.
     pub unregister: Vec<u64>,
 }
 
-/// A lease to look after.
+/// The registration of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     /// Its number.
@@ -93,67 +93,67 @@ pub struct Registration {
     pub name: String,
     /// The ttl of its renewals.
     pub ttl_ms: u32,
-    /// After which silence it is renewed.
+    /// The silence timeout in milliseconds, after which the node renews the lease.
     pub patience_ms: u32,
-    /// For how long it may be renewed. `None`: without end. Zero: it is a fixed lease.
+    /// How long the node may renew it, in milliseconds. `None`: without end. Zero: never, for a fixed lease.
     pub keep_ms: Option<u64>,
 }
 
-/// What a node says.
+/// A message from a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// It is let in.
+    /// The hello was accepted.
     Welcome {
         /// The name of the node.
         node: String,
-        /// For how long a silent client is kept.
+        /// How long the leases of a silent client are renewed.
         max_pause_ms: u64,
     },
-    /// It is not, or not any more. The connection ends.
+    /// The hello or a later message was refused. The connection ends.
     Refused(Refusal),
-    /// A batch of changes was taken in.
+    /// A batch of changes was applied.
     Acknowledged {
         /// Its number.
         batch: u64,
-        /// What was not taken, by lease.
+        /// The refused registrations, by the number of the lease.
         refused: Vec<(u64, Refusal)>,
     },
-    /// A further process is watched. One that cannot be is [refused](ToClient::Refused), and the node has
-    /// forgotten the client.
+    /// A further process is watched. If it cannot be watched, the message is [refused](ToClient::Refused), and the
+    /// node has forgotten the client.
     Joined,
-    /// Until when a lease is kept, by this machine's clock since it was started, in nanoseconds.
+    /// Until when the node has renewed a lease, in nanoseconds on the boot clock of this machine.
     LeaseStatus(Option<u64>),
-    /// Those who are there, or the next of them.
+    /// A page of the status.
     Status {
-        /// Some of them.
+        /// The clients on this page.
         clients: Vec<ClientStatus>,
-        /// Whether there are more to come.
+        /// Whether another page follows.
         more: bool,
     },
-    /// The node is about to stop, and has renewed what it keeps alive.
+    /// The node is about to stop. It has renewed the leases of silent clients.
     Closing,
 }
 
 /// Why a node refuses something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
-    /// It does not know this token, or none was given.
+    /// The token is unknown or missing.
     Token,
-    /// It has no such store.
+    /// The node does not serve the store.
     Store,
-    /// The lease is of another client, or the client of another process.
+    /// The client belongs to another process, or has a newer connection.
     Foreign,
-    /// Not a process.
+    /// Not a pidfd.
     Process,
     /// There are too many clients.
     Clients,
     /// The client has too many leases.
     Leases,
-    /// A name, ttl or other value that cannot be.
+    /// An invalid name, ttl or other value.
     Value,
-    /// A word that may not be said here, or a frame that is none.
+    /// An unexpected message, or an invalid frame.
     Word,
-    /// It is too slow to read what it is told.
+    /// The peer reads too slowly.
     Slow,
     /// This user or token may not register locks of this namespace.
     Namespace,
@@ -169,17 +169,17 @@ impl fmt::Display for Refusal {
             Self::Foreign => "the client or lease belongs to another process",
             Self::Process => "not a process that can be watched",
             Self::Clients => "it has as many clients as it may",
-            Self::Leases => "it looks after as many leases as it may",
-            Self::Value => "a value that cannot be",
-            Self::Word => "a word that may not be said here",
-            Self::Slow => "answers were not read in time",
+            Self::Leases => "it has as many leases as it may",
+            Self::Value => "a value is out of range",
+            Self::Word => "an unexpected message",
+            Self::Slow => "replies were not read in time",
             Self::Namespace => "this user or token may not register locks of this namespace",
             Self::Processes => "it watches as many processes as it may",
         })
     }
 }
 
-/// A client, for people who look.
+/// The status of a client, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
     /// Its id.
@@ -196,47 +196,46 @@ pub struct ClientStatus {
     pub store: String,
     /// How many leases it has.
     pub leases: u32,
-    /// How many processes must be gone before it is dead. Zero: it is on another machine.
+    /// How many of its processes must still end before it is dead. Zero: it is on another machine, or dead.
     pub processes: u32,
     /// Whether it is connected.
     pub connected: bool,
-    /// For how long the node has known it.
+    /// The time since its first hello, in milliseconds.
     pub known_ms: u64,
-    /// When it was heard of last.
+    /// The time since its last sign of life, in milliseconds.
     pub silent_ms: u64,
-    /// How it is about it.
+    /// Its liveness.
     pub condition: Liveness,
-    /// Why it is silent, as far as the machine tells.
+    /// The likely reason for its silence. Empty if it is alive.
     pub why: String,
     /// The names of some locks that are kept alive for it.
     pub kept: Vec<String>,
 }
 
-/// How it is about a client.
+/// The liveness of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Liveness {
     /// It renews its leases itself.
     Alive,
     /// It is silent and alive: the node renews its leases.
     Silent,
-    /// It was silent for too long, and its leases end.
+    /// It is silent for too long: its leases expire.
     Abandoned,
-    /// Nobody knows whether it lives.
+    /// It is not connected, and whether it is alive cannot be found out.
     Unknown,
-    /// It is dead, and its leases are released.
+    /// It is dead: its leases are released.
     Dead,
 }
 
 /// A secret that a client draws when it is built. The id of the client is a hash of it.
 ///
-/// The store and everybody who may read it know the id, by the leases that it holds. Only the client knows the
-/// secret, and its nodes. So a node cannot be made to renew or to release the lease of another client, and
-/// needs no question to the store to be sure of that.
+/// The id stands in the store, in each lease of the client. Only the client and its nodes know the secret. So a node
+/// cannot be made to renew or to release the lease of another client, and need not check that with the store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSecret([u8; 32]);
 
 impl ClientSecret {
-    /// A secret out of random bytes.
+    /// A secret from random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -246,7 +245,7 @@ impl ClientSecret {
     #[must_use]
     pub fn client_id(&self) -> ClientId {
         let mut context = digest::Context::new(&digest::SHA256);
-        // So that it is the hash of nothing else.
+        // Separates this use of the hash from any other.
         context.update(b"leasehold client id\0");
         context.update(&self.0);
         let mut id = [0; 16];
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn an_id_proves_its_secret_and_does_not_show_it() {
         let secret = ClientSecret::from_random([7; 32]);
-        // The protocol: another program must come to the same.
+        // Part of the protocol: other implementations must derive the same id.
         let id = secret.client_id().to_string();
         assert_eq!(id, "7d700332e3d7262169cd1e1dcfc2836b");
         let mut other = [7; 32];

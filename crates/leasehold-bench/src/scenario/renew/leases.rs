@@ -15,7 +15,7 @@ use crate::scenario::LOCKS_IN_A_ROW;
 use crate::target::{Session, Target};
 use crate::{Result, failed};
 
-/// The time for all releases. A store that needs longer has more trouble than this.
+/// The time limit for all releases. A store that needs longer has failed.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The number of counters that are removed at once: the server does nothing else meanwhile.
