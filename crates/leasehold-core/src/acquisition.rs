@@ -298,6 +298,8 @@ impl Acquisition {
     /// A grant must be of [`Acquisition::lease`]. `spread` is as in [`Acquisition::handle_reply`].
     pub fn handle_notice(&mut self, notice: AcquireNotice, now: Instant, spread: f64) -> bool {
         match notice {
+            // The id was abandoned meanwhile, and is released.
+            AcquireNotice::Granted(grant) if Some(grant.lease) != self.lease() => return false,
             AcquireNotice::Granted(grant) => self.notices.grant = Some((grant, now)),
             AcquireNotice::Next(ttl) => {
                 let ttl = ttl.as_duration();

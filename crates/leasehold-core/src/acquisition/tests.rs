@@ -458,7 +458,7 @@ fn a_waiter_of_such_a_store_retries_at_a_random_instant_after_a_change() {
     host.sends(retry);
     host.refused_without_queue(20_000, retry);
     host.waits(retry);
-    let window = host.machine.backoff().window();
+    let window = host.machine.backoff().window_after_change(at(100));
     host.notice(AcquireNotice::Changed, 100);
     let at_first = host.machine.next_timeout().unwrap();
     assert_eq!(at_first, at(100).after(window.mul_f64(SPREAD)));

@@ -4,6 +4,7 @@
 //! The protocol is [`leasehold_core::release`]. Here is its host: a task for each release that waits for the
 //! reply, and one task for all that are to be sent again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::release::{ReleaseProgress, ReleaseReply};
@@ -194,22 +195,22 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
 async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
     loop {
         send_due(&driver);
-        let (next, failed) = {
+        let (next, unconfirmed) = {
             let mut state = lock(&driver.releases.state);
             let next = state.pending.next_timeout();
             state.repeating = next.is_some();
-            (next, state.pending.has_failed())
+            (next, state.pending.unconfirmed().len() > 0)
         };
         let Some(next) = next else { return };
         let clock = Arc::clone(&driver.context.clock);
         // Late releases alone do not keep the client alive: what they would release has a ttl.
         let weak = Arc::downgrade(&driver);
-        let failed = failed.then_some(driver);
+        let strong = unconfirmed.then_some(driver);
         tokio::select! {
             () = clock.sleep_until(next) => {}
             () = earlier.notified() => {}
         }
-        match failed.or_else(|| weak.upgrade()) {
+        match strong.or_else(|| weak.upgrade()) {
             Some(upgraded) => driver = upgraded,
             None => return,
         }
@@ -219,16 +220,20 @@ async fn repeat(mut driver: Arc<Driver>, earlier: Arc<Notify>) {
 fn send_due(driver: &Arc<Driver>) {
     let now = driver.context.clock.now();
     let due = lock(&driver.releases.state).pending.poll(now);
-    let mut posted = Vec::new();
+    // A shard that does not reply delays only its own releases.
+    let mut posted: BTreeMap<Route, Vec<_>> = BTreeMap::new();
     for (number, Release { request, .. }) in due {
+        let route = driver.context.route_of(&request);
         // After the last hold, no other request of the lease is in flight.
         let reply = match request.op {
             Op::Release { count: 0, .. } => driver.batcher.post_unordered(request),
             _ => driver.batcher.post(request),
         };
-        posted.extend(number.map(|number| (number, reply)));
+        if let Some(number) = number {
+            posted.entry(route).or_default().push((number, reply));
+        }
     }
-    if !posted.is_empty() {
-        await_replies(driver, posted);
+    for replies in posted.into_values() {
+        await_replies(driver, replies);
     }
 }

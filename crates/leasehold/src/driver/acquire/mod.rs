@@ -189,6 +189,7 @@ impl Contender {
             self.handle_reply(&acquisition, shard, reply, last);
         }
         loop {
+            driver.check_open(&self.key)?;
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
