@@ -30,7 +30,7 @@ use std::time::Duration;
 pub use self::messages::{
     AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, LeaseOptions,
 };
-use crate::contention::{self, Backoff};
+use crate::contention::{self, Backoff, upper_half};
 use crate::holds::{HoldId, Term};
 use crate::id::LeaseId;
 use crate::lease::Lease;
@@ -302,9 +302,8 @@ impl Acquisition {
             AcquireNotice::Granted(grant) if Some(grant.lease) != self.lease() => return false,
             AcquireNotice::Granted(grant) => self.notices.grant = Some((grant, now)),
             AcquireNotice::Next(ttl) => {
-                let ttl = ttl.as_duration();
-                self.timers
-                    .set(Timer::NextInQueue, now.after(ttl + time::drift(ttl)));
+                let wait = ttl.as_duration() + time::drift(ttl.as_duration());
+                self.timers.set(Timer::NextInQueue, now.after(wait));
             }
             AcquireNotice::Changed => {
                 self.notices.changed = true;
@@ -640,11 +639,6 @@ impl Acquisition {
             single: unknown.first == unknown.last,
         })
     }
-}
-
-/// A random duration from half of `longest` to the whole of it.
-fn upper_half(longest: Duration, spread: f64) -> Duration {
-    longest.mul_f64(0.5 + spread / 2.0)
 }
 
 #[cfg(test)]

@@ -247,6 +247,11 @@ impl Backoff {
     }
 }
 
+/// A random duration from half of `longest` to the whole of it.
+pub(crate) fn upper_half(longest: Duration, spread: f64) -> Duration {
+    longest.mul_f64(0.5 + spread / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

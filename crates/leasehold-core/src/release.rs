@@ -270,7 +270,7 @@ impl Repetition {
     /// Schedules the next repetition, after an interval that grows with the time of the failure.
     fn repeat(&mut self, now: Instant, spread: f64) {
         let interval = contention::retry_after(now.since(self.since)).max(REPEAT_MIN);
-        self.at = now.after(interval.mul_f64(0.5 + spread / 2.0));
+        self.at = now.after(contention::upper_half(interval, spread));
     }
 
     fn is_due(&self, now: Instant) -> bool {

@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
 
     /// The namespaces that a user or group may register: user:NAME=NAMESPACE,... or group:NAME=...
     ///
-    /// * stands for all namespaces. The option is repeatable. Without it, every client that may connect may
+    /// NAMESPACE * stands for all. The option is repeatable. Without it, every client that may connect may
     /// register all namespaces.
     #[arg(long, value_name = "WHO=NAMESPACE,...")]
     pub(crate) allow: Vec<String>,

@@ -88,7 +88,7 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Connects to the server that a URL names, for programs that want this store and no other.
-    /// See [`open`](super::open) for the URLs.
+    /// See [`open`](super::open()) for the URLs.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +96,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// As for [`open`](super::open).
+    /// As for [`open`](super::open()).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
         let target = Target::of(Deployment::of(url, options)?, options)?;
         let manager =

@@ -75,7 +75,7 @@ pub struct RedlockStore {
 
 impl RedlockStore {
     /// Connects to the masters that a URL names, at least to a majority of them. See
-    /// [`open`](super::open) for the URLs.
+    /// [`open`](super::open()) for the URLs.
     ///
     /// # Cancel safety
     ///
@@ -86,7 +86,7 @@ impl RedlockStore {
     /// [`ErrorKind::InvalidConfig`] for an even number of masters or fewer than three, for two that
     /// are one server, and for one that is a replica or a node of a cluster;
     /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
-    /// [`open`](super::open).
+    /// [`open`](super::open()).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
         let deployment = Deployment::of(url, options)?;
         let url = deployment.to_string();

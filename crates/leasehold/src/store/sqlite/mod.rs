@@ -97,7 +97,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// As [`open`](super::open).
+    /// As [`open`](super::open()).
     pub async fn open_with_clock(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = path::absolute(path.as_ref())?;
         Self::start(path, Machine::with_clock(clock)?, &OpenOptions::default()).await

@@ -50,7 +50,7 @@ async fn both_are_served(
 
 pub(super) async fn waiters_get_the_lock_after_a_release(fixture: Fixture) {
     both_are_served(fixture, None, async |guard, _| {
-        guard.release().await.unwrap()
+        guard.release().await.unwrap();
     })
     .await;
 }

@@ -73,13 +73,13 @@ impl Listener for CorruptingListener {
             (Corruption::NoNotice, Event::Notice(_, Notice::Granted(_)))
             | (Corruption::Next, Event::Notice(_, Notice::Next { .. })) => return,
             (Corruption::DuplicateNotice, Event::Notice(_, Notice::Granted(_))) => {
-                listener.notify(event.clone())
+                listener.notify(event.clone());
             }
             (Corruption::NoticeToken, Event::Notice(_, Notice::Granted(grant))) => {
                 grant.first = one_more(grant.first);
             }
             (Corruption::NoticeTtl, Event::Notice(_, Notice::Granted(grant))) => {
-                grant.ttl = Ttl::MAX
+                grant.ttl = Ttl::MAX;
             }
             _ => {}
         }

@@ -23,7 +23,7 @@ use crate::{Durability, Result};
 ///
 /// # Errors
 ///
-/// As for [`open`](super::super::open), except for servers that can be reached but cannot keep locks: the
+/// As for [`open`](super::super::open()), except for servers that can be reached but cannot keep locks: the
 /// facts are about those.
 pub(in crate::store) async fn diagnose(
     url: &str,

@@ -118,7 +118,7 @@ impl SocketDirectory {
             match name.parse() {
                 Ok(client) if directory.is_closed(client) => directory.remove(client),
                 Err(_) if PrivateDirectory::is_named(&name) => {
-                    private::remove(&directory.fd, &name)
+                    private::remove(&directory.fd, &name);
                 }
                 _ => {}
             }
