@@ -118,6 +118,14 @@ fn stop_new_guardian(run: u32) -> u32 {
         guardian = std::fs::read_to_string(&children).unwrap();
     }
     let guardian = guardian.trim().parse().unwrap();
+    // Before that it is a copy of the runner, which waits for it and could not continue it.
+    let program = format!("/proc/{guardian}/cmdline");
+    while !std::fs::read_to_string(&program)
+        .unwrap()
+        .contains("-guardian")
+    {
+        assert!(begun.elapsed() < SOON);
+    }
     crate::tools::kill("STOP", guardian);
     guardian
 }

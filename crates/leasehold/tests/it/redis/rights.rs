@@ -279,7 +279,7 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
             let error = rejected(&*alice.store, alice.own(request)).await;
             assert_eq!(error.kind(), ErrorKind::Unauthorized, "{rights}: {error}");
             let message = error.to_string();
-            assert!(message.contains("allow it"), "{rights}: {message}");
+            assert!(message.contains("allow them"), "{rights}: {message}");
             assert!(message.contains("leasehold doctor"), "{rights}: {message}");
         }
         // What a holder asks for needs none of them.

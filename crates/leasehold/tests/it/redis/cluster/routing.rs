@@ -93,7 +93,7 @@ async fn a_lock_on_both_sides_can_be_renewed_and_waits_for_the_rest() {
     assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
     let error = rejected(&*store, acquire("a", 2)).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.to_string().contains("on its way"), "{error}");
+    assert!(error.to_string().contains("being migrated"), "{error}");
     moving.move_these(&[RECORD]);
     // The record is there, the counter still here.
     assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);

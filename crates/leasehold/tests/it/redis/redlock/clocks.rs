@@ -16,8 +16,11 @@ async fn one_clock_jumps(count: usize) {
     // That one has forgotten it by its own clock. The others have not.
     let begun = Instant::now();
     while begun.elapsed() < TTL {
-        let other = b.mutex("a").unwrap().try_lock().await.unwrap();
-        assert!(other.is_none(), "two holders: {guard:?} and {other:?}");
+        match b.mutex("a").unwrap().try_lock().await {
+            Ok(other) => assert!(other.is_none(), "two holders: {guard:?} and {other:?}"),
+            // A busy machine may be too slow for a majority.
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
         assert!(is_held(&guard), "{:?}", guard.state());
         tokio::task::yield_now().await;
     }

@@ -76,7 +76,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
         .servers(servers)
         .start();
     let url = set.url_of("app", SECRET);
-    refused(&url, ErrorKind::Unauthorized, "do not tell the master").await;
+    refused(&url, ErrorKind::Unauthorized, "do not name the master").await;
     for url in [url.clone(), format!("{url}?sentinel-user=watcher")] {
         let with = |password: &str| OpenOptions::default().with_sentinel_password(password);
         let error = store::open(&url, &with("wrong")).await.unwrap_err();
