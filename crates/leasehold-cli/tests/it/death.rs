@@ -134,7 +134,7 @@ fn stop_new_guardian(run: u32) -> u32 {
 #[test]
 fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
     let place = Place::new();
-    let run = place.run_script(&["job"], "true").spawn().unwrap();
+    let run = place.run_script(&["job"], "sleep 1").spawn().unwrap();
     stop_new_guardian(run.id());
     assert!(finish(run).status.success());
 }
