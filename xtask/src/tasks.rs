@@ -52,7 +52,7 @@ pub(crate) fn test(steps: &mut Steps) {
     steps.run("models of the driver", || {
         // Only the first package has a library. The others are selected for the features of dependencies.
         let packages = "-p leasehold -p leasehold-cli -p leasehold-fuzz -p xtask";
-        let models = "--lib --features leasehold/__shuttle model";
+        let models = "--lib --features leasehold/__shuttle shuttle";
         run(&mut cargo_line(&format!(
             "test --locked {packages} {models}"
         )))

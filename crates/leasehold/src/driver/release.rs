@@ -177,8 +177,11 @@ fn handle_reply(driver: &Arc<Driver>, number: u64, reply: Reply) {
     if starts {
         let (repeating, earlier) = (Arc::clone(driver), Arc::clone(&driver.releases.earlier));
         driver.context.runtime.spawn(repeat(repeating, earlier));
-    } else if progress == ReleaseProgress::Repeated || next.is_some_and(|next| Some(next) < before)
+    } else if idle
+        || progress == ReleaseProgress::Repeated
+        || next.is_some_and(|next| Some(next) < before)
     {
+        // The task has to be earlier, or must not keep the client alive any longer.
         driver.releases.earlier.notify_one();
     }
     if idle {

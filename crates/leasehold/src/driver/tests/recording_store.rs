@@ -3,21 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant, LeaseId, Op, TokenCount, Ttl};
+use leasehold_core::{Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
 use super::super::lease::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
-use crate::store::{
-    BoxFuture, ClientInfo, Entry, Key, Keyspace, Listener, MemoryStore, Reply, Request, Shard,
-    Store, WakeupMode,
-};
-use crate::{Error, ErrorKind, Result};
+use crate::store::{BoxFuture, ForwardingStore, Key, MemoryStore, Reply, Request, Shard, Store};
+use crate::{Error, ErrorKind};
 
 #[derive(Debug)]
 pub(super) struct RecordingStore {
@@ -190,43 +187,17 @@ fn renewed(op: Op) -> Option<LeaseId> {
     }
 }
 
-impl Store for RecordingStore {
+impl ForwardingStore for RecordingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_recorded(batch))
     }
 
     fn shard(&self, key: &Key) -> Shard {
         Shard(u32::from(key.name.as_str() == "0"))
-    }
-
-    fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.inner.listen(space, client, listener);
-    }
-
-    fn forget(&self, client: ClientId) {
-        self.inner.forget(client);
-    }
-
-    fn wakeup_mode(&self) -> WakeupMode {
-        self.inner.wakeup_mode()
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        self.inner.inspect(key)
-    }
-
-    fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner.list(space)
-    }
-
-    fn announce<'a>(
-        &'a self,
-        space: &'a Keyspace,
-        client: ClientId,
-        about: &'a ClientInfo,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<()>> {
-        self.inner.announce(space, client, about, ttl)
     }
 }
 
