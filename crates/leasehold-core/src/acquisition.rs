@@ -398,7 +398,7 @@ impl Acquisition {
         } else {
             self.grant_expired = true;
             self.abandon_attempt();
-            self.handle_failure(request.sent, Failure::Silent, now, spread);
+            self.handle_failure(request.sent, Failure::Transient, now, spread);
         }
     }
 

@@ -228,8 +228,8 @@ impl<R: Clone, S: Copy + Ord> PendingReleases<R, S> {
     }
 
     /// Whether failed releases wait for their repetition.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
+    #[cfg(test)]
+    fn has_failed(&self) -> bool {
         let mut repetitions = self.shards.values();
         repetitions.any(|repetition| repetition.in_flight == 0)
     }

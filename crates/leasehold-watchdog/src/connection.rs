@@ -229,7 +229,7 @@ impl<L: Link> Connection<L> {
             Step::Say(word) => self.say(&word),
             Step::Show(pages) => self.pages = Some(pages),
             Step::Refuse(refusal) => self.refuse(refusal),
-            Step::ActionResult => self.end(Ending::Disconnect),
+            Step::End => self.end(Ending::Disconnect),
         }
         if self.ending.is_none() && self.session.is_introduced() {
             self.until = None;

@@ -96,7 +96,7 @@ impl Heard {
                 Step::Silence => {}
                 Step::Say(word) => fits(&word),
                 Step::Show(pages) => pages.for_each(|page| fits(&page)),
-                Step::Refuse(_) | Step::ActionResult => return false,
+                Step::Refuse(_) | Step::End => return false,
             }
         }
     }

@@ -63,7 +63,7 @@ pub(crate) enum Step {
     /// Sends a refusal and ends the connection.
     Refuse(Refusal),
     /// Ends the connection.
-    ActionResult,
+    End,
 }
 
 impl Session {
@@ -126,7 +126,7 @@ impl Session {
                     },
                     ToNode::Disconnect => {
                         self.shared.clients.forget(&client);
-                        Step::ActionResult
+                        Step::End
                     }
                     _ => Step::Refuse(Refusal::Word),
                 }

@@ -45,7 +45,7 @@ pub(crate) struct Supervisor<'a> {
 
 /// The end that is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ScopeName {
+enum WaitTarget {
     Command,
     AllProcesses,
 }
@@ -53,7 +53,7 @@ enum ScopeName {
 impl Supervisor<'_> {
     /// Waits for the end of the command, or stops it. The exit code.
     pub(crate) async fn supervise(&mut self) -> u8 {
-        if let Err(code) = self.wait_for(ScopeName::Command).await {
+        if let Err(code) = self.wait_for(WaitTarget::Command).await {
             return code;
         }
         // This process may have been stopped, and learn of both at the same time.
@@ -76,7 +76,7 @@ impl Supervisor<'_> {
                 if self.args.verbose {
                     self.say(format_args!("waiting for {left} background processes"));
                 }
-                if let Err(code) = self.wait_for(ScopeName::AllProcesses).await {
+                if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
                     return code;
                 }
             }
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
-    async fn wait_for(&mut self, scope: ScopeName) -> Result<(), u8> {
+    async fn wait_for(&mut self, target: WaitTarget) -> Result<(), u8> {
         let ignore = self.ignores_loss();
         let lease = self.args.lease.unwrap_or(self.args.ttl);
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
@@ -94,9 +94,9 @@ impl Supervisor<'_> {
                 self.child.allow(until, reserve);
             }
             let ended = async {
-                match scope {
-                    ScopeName::Command => drop(self.child.ended().await),
-                    ScopeName::AllProcesses => self.child.all_ended().await,
+                match target {
+                    WaitTarget::Command => drop(self.child.ended().await),
+                    WaitTarget::AllProcesses => self.child.all_ended().await,
                 }
             };
             tokio::select! {

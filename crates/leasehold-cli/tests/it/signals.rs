@@ -117,7 +117,8 @@ impl Terminal {
                 "-q",
                 "-e",
                 "-c",
-                &format!("exec {program} run {args}"),
+                // No signal is ignored, whatever the tests ignore.
+                &format!("exec env --default-signal {program} run {args}"),
                 "/dev/null",
             ])
             .env("XDG_STATE_HOME", place.path(""))

@@ -113,9 +113,7 @@ pub enum AcquireReply {
 /// How a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The store did not reply.
-    Silent,
-    /// The store refuses requests for an unknown time.
+    /// The store did not reply, or refuses requests for an unknown time.
     Transient,
     /// The store refuses requests for this long.
     Until(Duration),

@@ -89,7 +89,7 @@ impl Host {
     }
 
     pub(super) fn unknown(&mut self, now: u64) {
-        let reply = AcquireReply::Unknown(Failure::Silent);
+        let reply = AcquireReply::Unknown(Failure::Transient);
         self.machine.handle_reply(reply, at(now), SPREAD);
     }
 

@@ -494,8 +494,7 @@ fn failure(error: &Error) -> Failure {
     match error.retry_after() {
         _ if !error.is_transient() => Failure::Permanent,
         Some(left) => Failure::Until(left),
-        None if error.is_transient_refusal() => Failure::Transient,
-        None => Failure::Silent,
+        None => Failure::Transient,
     }
 }
 
