@@ -14,11 +14,8 @@ const SHIPPED: [&str; 4] = [
     "leasehold-cli",
 ];
 
-/// The file that states the number of crates in the smallest build for Redis.
-const STATED_IN: &str = "crates/leasehold/src/lib.rs";
-
-/// The features of that build.
-const SMALLEST: &str = "--no-default-features --features redis";
+/// The file with the table of features, which states the number of crates that each of them needs.
+const FEATURES_IN: &str = "crates/leasehold/src/lib.rs";
 
 /// The version of cargo-deny that is installed if there is none.
 const DENY_VERSION: &str = "0.20.2";
@@ -30,17 +27,33 @@ pub(crate) fn check() -> Result<(), String> {
         println!("{package} is built from {} crates", tree.len());
         check_tree(package, &tree)?;
     }
-    let text = fs::read_to_string(root().join(STATED_IN)).map_err(|error| error.to_string())?;
-    let stated = format!(
-        "is built from {} crates",
-        tree("leasehold", SMALLEST)?.len()
-    );
-    match text.contains(&stated) {
-        true => Ok(()),
-        false => Err(format!(
-            "{STATED_IN} does not say that leasehold with {SMALLEST} {stated}"
-        )),
+    let text = fs::read_to_string(root().join(FEATURES_IN)).map_err(|error| error.to_string())?;
+    check_features(&text, |feature| {
+        let features = format!("--no-default-features --features {feature}");
+        Ok(tree("leasehold", &features)?.len())
+    })
+}
+
+/// Checks the numbers of crates in the table of features.
+fn check_features(text: &str, count: impl Fn(&str) -> Result<usize, String>) -> Result<(), String> {
+    let (_, table) = text.split_once("//! # Crate features").unwrap_or_default();
+    let rows = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `"));
+    let rows: Vec<_> = rows.filter_map(|row| row.split_once('`')).collect();
+    if rows.is_empty() {
+        return Err(format!("{FEATURES_IN} has no table of features"));
     }
+    for (feature, row) in rows {
+        let count = count(feature)?;
+        println!("leasehold with {feature} alone is built from {count} crates");
+        if !row.ends_with(&format!("| {count} |")) {
+            return Err(format!(
+                "{FEATURES_IN}: with {feature} alone the library is built from {count} crates: {row}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The packages that a crate is built from on Linux, without tests and the crate itself. Packages of this workspace
@@ -112,6 +125,16 @@ mod tests {
             Ok(())
         );
         assert!(check("leasehold", &[ours("leasehold-sim")]).is_err());
+    }
+
+    #[test]
+    fn the_numbers_in_the_table_of_features_are_compared() {
+        let check = |text: &str| check_features(text, |feature| Ok(feature.len()));
+        let table =
+            "//! # Crate features\n//! | `tls` (default) | TLS | 3 |\n//! | `redis` | servers | ";
+        assert_eq!(check(&format!("{table}5 |\n")), Ok(()));
+        assert!(check(&format!("{table}15 |\n")).is_err());
+        assert!(check("//! # Crate features\n").is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use jiff::SignedDuration;
+use leasehold::Secret;
 use leasehold::watchdog::Watchdog;
 use serde::{Deserialize, Serialize};
 
@@ -179,13 +180,16 @@ impl Options {
                 let text = std::fs::read_to_string(file);
                 let text = text.map_err(|error| failed(error.to_string()))?;
                 let line = text.lines().next().filter(|line| !line.is_empty());
-                Some(line.ok_or_else(|| failed("it is empty".into()))?.to_owned())
+                Some(line.ok_or_else(|| failed("it is empty".into()))?.into())
             }
-            None => std::env::var("LEASEHOLD_PASSWORD").ok(),
+            None => {
+                let password = std::env::var("LEASEHOLD_PASSWORD").ok();
+                password.filter(|text| !text.is_empty()).map(Secret::from)
+            }
         };
         Ok(Target::new(
             &self.store,
-            password.filter(|password| !password.is_empty()),
+            password,
             &self.namespace,
             &self.tenant,
         ))

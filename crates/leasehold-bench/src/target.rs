@@ -24,7 +24,7 @@ const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Target {
     url: String,
-    password: Option<String>,
+    password: Option<Secret>,
     namespace: String,
     tenant: String,
     /// The beginning of all names.
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 }
 
 impl Target {
-    pub(crate) fn new(url: &str, password: Option<String>, namespace: &str, tenant: &str) -> Self {
+    pub(crate) fn new(url: &str, password: Option<Secret>, namespace: &str, tenant: &str) -> Self {
         Self {
             url: url.into(),
             password,
@@ -66,7 +66,7 @@ impl Target {
     /// Connects. From then on the library's metrics are recorded.
     pub(crate) async fn open(&self) -> Result<Session> {
         let store = self.open_store().await?;
-        let baseline = Baseline::new(&self.url, self.password.as_deref(), Arc::clone(&store));
+        let baseline = Baseline::new(&self.url, self.password.clone(), Arc::clone(&store));
         self.session(Client::builder(), store, Arc::new(baseline))
     }
 
@@ -99,7 +99,7 @@ impl Target {
             metrics_recorder::install();
         }
         let mut options = OpenOptions::default();
-        options.password = self.password.clone().map(Secret::from);
+        options.password.clone_from(&self.password);
         Ok(store::open(&self.url, &options).await?)
     }
 

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold::{Client, ClientBuilder};
+use leasehold::{Client, ClientBuilder, Secret};
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
@@ -47,7 +47,7 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
 }
 
 /// The store's password, if it is not in its URL.
-pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
+pub(crate) fn password(args: &StoreArgs) -> Result<Option<Secret>, Failure> {
     match &args.password_file {
         Some(file) => first_line(file).map(Some),
         None => in_environment("LEASEHOLD_PASSWORD"),
@@ -55,9 +55,9 @@ pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
 }
 
 /// The password in a variable.
-pub(crate) fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
+pub(crate) fn in_environment(variable: &str) -> Result<Option<Secret>, Failure> {
     match env::var(variable) {
-        Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
+        Ok(password) => Ok((!password.is_empty()).then(|| password.into())),
         Err(env::VarError::NotPresent) => Ok(None),
         Err(env::VarError::NotUnicode(_)) => {
             Err(Failure::usage(format!("{variable} is not UTF-8")))
@@ -66,7 +66,7 @@ pub(crate) fn in_environment(variable: &str) -> Result<Option<String>, Failure> 
 }
 
 /// A secret: the first line of its file.
-pub(crate) fn first_line(file: &Path) -> Result<String, Failure> {
+pub(crate) fn first_line(file: &Path) -> Result<Secret, Failure> {
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::own(
             format!("the password file {} cannot be read", file.display()),
@@ -74,7 +74,7 @@ pub(crate) fn first_line(file: &Path) -> Result<String, Failure> {
         )
     })?;
     match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        Some(line) if !line.is_empty() => Ok(line.into()),
         _ => Err(Failure::usage(format!(
             "the password file {} is empty",
             file.display()

@@ -95,6 +95,7 @@ pub struct OwnerId(pub NonZeroU64);
 
 /// A text that is not an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IdError;
 
 impl fmt::Display for IdError {

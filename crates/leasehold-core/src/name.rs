@@ -116,6 +116,7 @@ impl fmt::Debug for ScopeName {
 
 /// Why a text cannot be a name, namespace or tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NameError {
     /// It is empty.
     Empty,

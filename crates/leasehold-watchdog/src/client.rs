@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use leasehold::__private::wire::{Changes, Introduction, Refusal};
 use leasehold::store::{Key, Keyspace};
-use leasehold::watchdog::wire::{Changes, Introduction, Refusal};
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
 use leasehold_core::{ClientId, Instant, LeaseId, Name, ScopeName};
 use tokio::sync::Notify;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold::__private::frame::{Decoder, FrameError, encode};
+use leasehold::__private::wire::{Refusal, ToClient, ToNode};
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::watchdog::frame::{Decoder, FrameError, encode};
-use leasehold::watchdog::wire::{Refusal, ToClient, ToNode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;

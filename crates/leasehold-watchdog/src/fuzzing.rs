@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use leasehold::watchdog::frame::{Decoder, encode};
-use leasehold::watchdog::wire::{Secret, ToClient, ToNode};
+use leasehold::__private::frame::{Decoder, encode};
+use leasehold::__private::wire::{ToClient, ToNode};
+use leasehold::Secret;
 use leasehold_core::Instant;
 
 use crate::Limits;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leasehold::watchdog::wire::Introduction;
+use leasehold::__private::wire::Introduction;
 use leasehold_core::{ClientId, Instant};
 
 use crate::client::{Client, Origin, Program};

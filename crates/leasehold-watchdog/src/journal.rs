@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 
-use leasehold::watchdog::frame::{Decoder, encode};
+use leasehold::__private::frame::{Decoder, encode};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 

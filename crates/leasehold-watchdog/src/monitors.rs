@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::watchdog::wire::{Introduction, Refusal};
+use leasehold::__private::wire::{Introduction, Refusal};
 use leasehold_core::watchdog::{ClientMonitor, Evidence};
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;

@@ -11,7 +11,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use leasehold::watchdog::wire::{Changes, Hello, Introduction, Refusal, Role, ToClient, ToNode};
+use leasehold::__private::wire::{Changes, Hello, Introduction, Refusal, Role, ToClient, ToNode};
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
@@ -187,7 +187,7 @@ impl Session {
         let given = hello.token.as_ref().ok_or(Refusal::Token)?;
         let mut found = None;
         for (place, token) in self.shared.clients.tokens().enumerate() {
-            if token.secret.is(given) {
+            if token.secret == *given {
                 found = Some(place);
             }
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::watchdog::wire::Secret;
+use leasehold::Secret;
 
 use crate::Error;
 use crate::access::{Namespaces, Permission};
@@ -134,9 +134,9 @@ pub struct StoreSettings {
     /// Its URL, as for [`leasehold::store::open`]. The user may differ from that of the clients.
     pub url: String,
     /// A password that is not in the URL.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// The password of the sentinels, if they need one.
-    pub sentinel_password: Option<String>,
+    pub sentinel_password: Option<Secret>,
 }
 
 impl fmt::Debug for StoreSettings {
@@ -192,7 +192,7 @@ impl Token {
             let token = Self::parse(line, number)?;
             if tokens
                 .iter()
-                .any(|other: &Self| other.secret.is(&token.secret))
+                .any(|other: &Self| other.secret == token.secret)
             {
                 return Err(wrong_token(number, "an earlier line has the same token"));
             }

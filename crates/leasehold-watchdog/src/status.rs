@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::__private::frame::{FRAME_MAX, encode};
+use leasehold::__private::wire::{self, ClientStatus, ToClient};
 use leasehold::clock::{BootClock, Clock as _};
-use leasehold::watchdog::frame::{FRAME_MAX, encode};
-use leasehold::watchdog::wire::{self, ClientStatus, ToClient};
 use leasehold_core::watchdog::Liveness;
 use leasehold_core::{ClientId, Instant};
 
@@ -95,28 +95,28 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
         _ => state.why(),
     };
     let about = client.about.clone();
-    ClientStatus {
-        client: client.id.to_bytes(),
-        host: about.host,
-        pid: about.pid,
-        program: about.program,
-        label: about.label,
-        store: client.store.redacted_url().to_owned(),
-        leases: u32::try_from(charge.len()).unwrap_or(u32::MAX),
-        processes: u32::try_from(state.processes()).unwrap_or(u32::MAX),
-        connected: charge.is_connected(),
-        known_ms: millis(now.since(client.known_since)),
-        silent_ms: millis(now.since(charge.last_heard())),
-        condition: match condition {
-            Liveness::Alive => wire::Liveness::Alive,
-            Liveness::Silent { .. } => wire::Liveness::Silent,
-            Liveness::Abandoned => wire::Liveness::Abandoned,
-            Liveness::Unknown => wire::Liveness::Unknown,
-            Liveness::Dead => wire::Liveness::Dead,
-        },
-        why,
-        kept,
-    }
+    let mut status = ClientStatus::default();
+    status.client = client.id.to_bytes();
+    status.host = about.host;
+    status.pid = about.pid;
+    status.program = about.program;
+    status.label = about.label;
+    client.store.redacted_url().clone_into(&mut status.store);
+    status.leases = u32::try_from(charge.len()).unwrap_or(u32::MAX);
+    status.processes = u32::try_from(state.processes()).unwrap_or(u32::MAX);
+    status.connected = charge.is_connected();
+    status.known_ms = millis(now.since(client.known_since));
+    status.silent_ms = millis(now.since(charge.last_heard()));
+    status.condition = match condition {
+        Liveness::Alive => wire::Liveness::Alive,
+        Liveness::Silent { .. } => wire::Liveness::Silent,
+        Liveness::Abandoned => wire::Liveness::Abandoned,
+        Liveness::Unknown => wire::Liveness::Unknown,
+        Liveness::Dead => wire::Liveness::Dead,
+    };
+    status.why = why;
+    status.kept = kept;
+    status
 }
 
 fn millis(span: Duration) -> u64 {

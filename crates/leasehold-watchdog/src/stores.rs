@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use leasehold::ErrorKind;
 use leasehold::store::{self, Keyspace, OpenOptions, Store};
-use leasehold::{ErrorKind, Secret};
 use leasehold_core::{Name, ScopeName};
 use tokio::sync::Notify;
 
@@ -67,8 +67,10 @@ impl Served {
             return Err(Error::new(message));
         }
         let mut options = OpenOptions::default();
-        options.password = settings.password.clone().map(Secret::from);
-        options.sentinel_password = settings.sentinel_password.clone().map(Secret::from);
+        options.password.clone_from(&settings.password);
+        options
+            .sentinel_password
+            .clone_from(&settings.sentinel_password);
         Ok(Self {
             name: settings.name.clone(),
             redacted_url,

@@ -15,7 +15,7 @@ use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
 use crate::watchdog::Watchdog;
 #[cfg(feature = "watchdog")]
 use crate::watchdog::wire::ClientSecret;
-use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret, doctor};
+use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
 
 /// A process's connection to a store, and the leases that it keeps alive there.
 ///
@@ -224,7 +224,7 @@ pub struct Shutdown {
 #[derive(Default)]
 #[must_use = "nothing happens until connect"]
 pub struct ClientBuilder {
-    config: Config,
+    pub(crate) config: Config,
     clock: Option<Arc<dyn Clock>>,
     #[cfg(feature = "watchdog")]
     watchdog: Option<Watchdog>,
@@ -285,14 +285,14 @@ impl ClientBuilder {
     }
 
     /// The password of the store; takes the place of one in the URL.
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.config.password = Some(Secret::new(password));
+    pub fn password(mut self, password: impl Into<Secret>) -> Self {
+        self.config.password = Some(password.into());
         self
     }
 
     /// The password of the sentinels, for a store that is found by them. That of the servers is another.
-    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.config.sentinel_password = Some(Secret::new(password));
+    pub fn sentinel_password(mut self, password: impl Into<Secret>) -> Self {
+        self.config.sentinel_password = Some(password.into());
         self
     }
 
@@ -377,41 +377,6 @@ impl ClientBuilder {
             client.watched(options.connect_timeout).await?;
         }
         Ok(client)
-    }
-
-    /// Reports settings under which the store that the URL names can lose locks: see [`doctor`]. It changes
-    /// nothing in the store, and does not create a file.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-    /// use leasehold::Client;
-    /// use leasehold::doctor::Severity;
-    ///
-    /// let report = Client::builder().diagnose("memory:").await?;
-    /// assert_eq!(report.severity(), Severity::Warning);
-    /// for finding in &report.findings {
-    ///     println!("{}: {}", finding.severity, finding.seen);
-    /// }
-    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`ClientBuilder::connect`]. A store that is reached and not fit for locks is not an error: it has a
-    /// report.
-    ///
-    /// # Cancel safety
-    ///
-    /// Changes nothing.
-    ///
-    /// # Panics
-    ///
-    /// As [`ClientBuilder::connect`].
-    pub async fn diagnose(self, url: &str) -> Result<doctor::Report> {
-        let policy = self.config.policy()?;
-        let (options, space) = (self.config.open_options()?, self.config.space()?);
-        let facts = store::diagnose(url, &options, &space, self.config.durability).await?;
-        Ok(doctor::Report::of(&facts, policy.ttl))
     }
 
     /// A client on a store that is open already.

@@ -79,7 +79,7 @@ impl Config {
             margin,
             ..
         } = self.policy()?;
-        let response_max = answer_max(&self.policy()?);
+        let response_max = reply_max(&self.policy()?);
         let response_timeout = self
             .response_timeout
             .unwrap_or_else(|| (response_max / 2).min(OpenOptions::default().response_timeout));
@@ -107,7 +107,7 @@ impl Config {
 }
 
 /// The longest time for a renewal, so that its failure is known before the lease is given up.
-fn answer_max(policy: &Policy) -> Duration {
+fn reply_max(policy: &Policy) -> Duration {
     let left = policy.ttl.as_duration();
     let left = left.saturating_sub(policy.interval + policy.margin);
     left.min(policy.interval)
@@ -118,7 +118,7 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
     let Durability::Replicas { timeout, .. } = durability else {
         return Ok(());
     };
-    let max = answer_max(policy);
+    let max = reply_max(policy);
     if timeout < Duration::from_millis(1) {
         return Err(invalid("the timeout of replicas must be 1 ms or longer"));
     }
@@ -133,10 +133,10 @@ pub(crate) fn check_durability(durability: Durability, policy: &Policy) -> Resul
 }
 
 /// A ttl or lease of a user's choice.
-pub(crate) fn ttl(what: &str, span: Duration) -> Result<Ttl> {
-    Ttl::checked(span).ok_or_else(|| {
+pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
+    Ttl::checked(duration).ok_or_else(|| {
         invalid(format!(
-            "the {what} must be from 100 ms to 24 h, not {span:?}"
+            "the {what} must be from 100 ms to 24 h, not {duration:?}"
         ))
     })
 }
@@ -144,20 +144,22 @@ pub(crate) fn ttl(what: &str, span: Duration) -> Result<Ttl> {
 /// A name of a user's choice.
 pub(crate) fn name(name: &str) -> Result<Name> {
     Name::parse(name).map_err(|error| {
-        let shown: String = name.chars().take(40).collect();
+        let excerpt: String = name.chars().take(40).collect();
         Error::new(
             ErrorKind::InvalidName,
-            format!("{shown:?} cannot be the name of a lock: {error}"),
+            format!("{excerpt:?} cannot be the name of a lock: {error}"),
         )
     })
 }
 
 fn scope(what: &str, text: &str) -> Result<ScopeName> {
     ScopeName::parse(text).map_err(|error| {
-        let shown: String = text.chars().take(40).collect();
+        let excerpt: String = text.chars().take(40).collect();
         Error::new(
             ErrorKind::InvalidName,
-            format!("{shown:?} cannot be a {what}: {error}; letters, digits, '.', '_' and '-' can"),
+            format!(
+                "{excerpt:?} cannot be a {what}: {error}; letters, digits, '.', '_' and '-' can"
+            ),
         )
     })
 }

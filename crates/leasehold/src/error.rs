@@ -104,21 +104,21 @@ impl Error {
 
     /// Adds the error that caused this one.
     #[must_use]
-    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
     /// Names the lock, unless one is named already.
     #[must_use]
-    pub fn for_lock(mut self, lock: &Name) -> Self {
+    pub(crate) fn for_lock(mut self, lock: &Name) -> Self {
         self.0.lock.get_or_insert_with(|| lock.clone());
         self
     }
 
     /// Names the store, unless one is named already. It must not contain a password.
     #[must_use]
-    pub fn at_store(mut self, store: impl fmt::Display) -> Self {
+    pub(crate) fn at_store(mut self, store: impl fmt::Display) -> Self {
         self.0.store.get_or_insert_with(|| store.to_string());
         self
     }

@@ -1,11 +1,12 @@
 //! The guard of a lock that is held.
 
 use std::fmt;
+use std::future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, LeaseId, State, Token};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
 use crate::driver::lease::hold::{Hold, Loss};
 use crate::{Error, ErrorKind, Result};
@@ -102,13 +103,13 @@ impl Guard {
         }
     }
 
-    /// A token that is cancelled when the lease is lost, for code that takes one.
+    /// A signal of the loss of the lease, for tasks that do not have the guard.
     ///
-    /// It is not cancelled by releasing or dropping the guard.
+    /// A release or drop of the guard does not trigger it.
     #[must_use]
-    pub fn cancellation_token(&self) -> CancellationToken {
+    pub fn loss_signal(&self) -> LossSignal {
         let loss = self.loss.get_or_init(|| self.hold.watch_loss());
-        loss.token.clone()
+        LossSignal(loss.signal.clone())
     }
 
     /// Makes sure that the lease lasts for at least `duration` more; renews it at once if it does not.
@@ -188,6 +189,29 @@ impl fmt::Debug for Guard {
             .field("token", &self.token())
             .field("state", &self.state())
             .finish()
+    }
+}
+
+/// A signal of the loss of a lease. Made by [`Guard::loss_signal`].
+#[derive(Clone, Debug)]
+pub struct LossSignal(watch::Receiver<bool>);
+
+impl LossSignal {
+    /// Whether the lease was lost while its guard lived.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until the lease is lost. Never returns if the guard was released or dropped before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    pub async fn lost(&self) {
+        if self.0.clone().wait_for(|lost| *lost).await.is_err() {
+            future::pending().await
+        }
     }
 }
 

@@ -27,7 +27,8 @@
 //! # Ok::<(), leasehold::Error>(()) }).unwrap();
 //! ```
 //!
-//! Programs without an async runtime use [`blocking`]: the same names.
+//! Programs without an async runtime use [`blocking`]: the same names. The futures of this crate need a Tokio
+//! runtime with its timers enabled, and panic outside of one.
 //!
 //! # Observability
 //!
@@ -49,19 +50,31 @@
 //!
 //! # Crate features
 //!
-//! * `redis` (default): the Redis store.
-//! * `sqlite` (default): the embedded store in a file.
-//! * `tls` (default): `rediss://` URLs.
+//! Features only add. The last column is the number of crates that the library is built from on Linux with this
+//! feature alone; without features, it is the same as for `fence`.
 //!
-//! With `default-features = false, features = ["redis"]` the library is built from 71 crates on Linux.
+//! | feature | content | crates |
+//! |---|---|---|
+//! | `redis` (default) | the stores on Redis servers | 71 |
+//! | `tls` (default) | the same over TLS: `rediss://` URLs; includes `redis` | 85 |
+//! | `sqlite` | the embedded store in a file: `sqlite:` URLs | 34 |
+//! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
+//! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |
+//! | `fence` | [`fence`]: checks of tokens for protected resources | 21 |
+//! | `watchdog` | [`watchdog`]: leases that a service keeps alive while this process cannot | 45 |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
 mod config;
+#[cfg(feature = "doctor")]
 pub mod doctor;
 mod driver;
 mod durability;
 mod error;
+#[cfg(feature = "fence")]
 pub mod fence;
 #[cfg(all(feature = "redis", any(test, feature = "__fuzz")))]
 #[doc(hidden)]
@@ -78,11 +91,29 @@ pub mod watchdog;
 
 pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 
+/// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.
+/// Not part of the public API.
+#[cfg(feature = "watchdog")]
+#[doc(hidden)]
+pub mod __private {
+    pub mod frame {
+        //! Frames.
+
+        pub use crate::watchdog::frame::*;
+    }
+
+    pub mod wire {
+        //! Messages.
+
+        pub use crate::watchdog::wire::*;
+    }
+}
+
 pub use crate::client::{Client, ClientBuilder, Shutdown};
 pub use crate::driver::clock;
 pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
 pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::guard::{Guard, States};
+pub use crate::guard::{Guard, LossSignal, States};
 pub use crate::info::LockInfo;
 pub use crate::owner::Owner;
 pub use crate::secret::Secret;

@@ -38,10 +38,6 @@ tokio::task_local! {
     static CURRENT: OwnerId;
 }
 
-thread_local! {
-    static THREAD: OwnerId = fresh();
-}
-
 impl Owner {
     /// A new owner, different from every other.
     #[must_use]
@@ -72,11 +68,6 @@ impl Default for Owner {
 /// The owner of the current scope.
 pub(crate) fn current() -> Option<OwnerId> {
     CURRENT.try_with(|owner| *owner).ok()
-}
-
-/// The owner that stands for this thread.
-pub(crate) fn of_thread() -> Owner {
-    Owner(THREAD.with(|owner| *owner))
 }
 
 fn fresh() -> OwnerId {

@@ -3,7 +3,9 @@
 use std::fmt;
 
 /// A text that is never displayed, such as a password. Its `Debug` is `...`.
-#[derive(Clone, PartialEq, Eq)]
+///
+/// The time of a comparison depends only on the lengths.
+#[derive(Clone, Eq)]
 #[cfg_attr(feature = "watchdog", derive(serde::Deserialize, serde::Serialize))]
 pub struct Secret(String);
 
@@ -14,17 +16,18 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Compares two secrets in a time that depends only on their lengths.
+    /// The text.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
         let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
         let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
         a.len() == b.len() && differ == 0
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
     }
 }
 

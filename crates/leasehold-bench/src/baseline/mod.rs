@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold::Secret;
 use leasehold::store::{Key, Reply, Request, Store};
 use leasehold_core::{ClientId, LeaseId, Op, Outcome, TokenCount, Ttl};
 use tokio::sync::OnceCell;
@@ -26,7 +27,7 @@ const TTL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Baseline {
     url: String,
-    password: Option<String>,
+    password: Option<Secret>,
     store: Arc<dyn Store>,
     connection: OnceCell<Connection>,
     calls: AtomicU64,
@@ -45,10 +46,10 @@ enum Connection {
 
 impl Baseline {
     /// A baseline for the store of a URL.
-    pub(crate) fn new(url: &str, password: Option<&str>, store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(url: &str, password: Option<Secret>, store: Arc<dyn Store>) -> Self {
         Self {
             url: url.into(),
-            password: password.map(str::to_owned),
+            password,
             store,
             connection: OnceCell::new(),
             calls: AtomicU64::new(0),
@@ -61,7 +62,7 @@ impl Baseline {
             let (scheme, _) = self.url.split_once(':').unwrap_or_default();
             Ok(match scheme {
                 "redis" | "rediss" | "redis+unix" => {
-                    let password = self.password.as_deref();
+                    let password = self.password.as_ref();
                     Connection::Redis(RedisBaseline::connect(&self.url, password).await?)
                 }
                 "sqlite" => Connection::Sqlite(SqliteBaseline::beside(&self.store.to_string())?),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use leasehold::Secret;
 use leasehold::store::Key;
 use leasehold_core::LeaseId;
 use redis::aio::MultiplexedConnection;
@@ -40,7 +41,7 @@ pub(super) fn record(key: &Key) -> String {
 }
 
 impl RedisBaseline {
-    pub(super) async fn connect(url: &str, password: Option<&str>) -> Result<Self> {
+    pub(super) async fn connect(url: &str, password: Option<&Secret>) -> Result<Self> {
         // Timeouts would be work that the baseline does not need.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -136,7 +137,7 @@ impl RedisBaseline {
     }
 }
 
-fn client(url: &str, password: Option<&str>) -> Result<Client> {
+fn client(url: &str, password: Option<&Secret>) -> Result<Client> {
     let mut url = Url::parse(url).map_err(failed("the store URL"))?;
     let mut certificates = TlsCertificates {
         client_tls: None,
@@ -164,7 +165,7 @@ fn client(url: &str, password: Option<&str>) -> Result<Client> {
         .map_err(failed("the store URL"))?;
     let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
     if let Some(password) = password {
-        settings = settings.set_password(password);
+        settings = settings.set_password(password.expose());
     }
     let info = info
         .set_redis_settings(settings)

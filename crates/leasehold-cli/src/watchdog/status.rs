@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use comfy_table::presets;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use leasehold::watchdog::wire::{ClientStatus, Liveness};
-use leasehold::watchdog::{Observer, default_socket};
+use leasehold::watchdog::{ClientStatus, Observer, default_socket};
 use serde_json::json;
 
 use super::args::StatusArgs;
@@ -64,7 +63,7 @@ fn as_json(client: &ClientStatus) -> serde_json::Value {
         "connected": client.connected,
         "known_ms": client.known_ms,
         "silent_ms": client.silent_ms,
-        "condition": name(client.condition),
+        "condition": client.condition.as_str(),
         "why": client.why,
         "kept": client.kept,
     })
@@ -112,7 +111,7 @@ fn who(client: &ClientStatus) -> String {
 
 /// The liveness of a client, the reason, and the locks that are renewed for it.
 fn condition(client: &ClientStatus) -> String {
-    let mut text = name(client.condition).to_owned();
+    let mut text = client.condition.as_str().to_owned();
     if !client.why.is_empty() {
         text.push_str(": ");
         text.push_str(&client.why);
@@ -127,16 +126,6 @@ fn condition(client: &ClientStatus) -> String {
         }
     }
     text
-}
-
-fn name(condition: Liveness) -> &'static str {
-    match condition {
-        Liveness::Alive => "alive",
-        Liveness::Silent => "silent",
-        Liveness::Abandoned => "abandoned",
-        Liveness::Unknown => "unknown",
-        Liveness::Dead => "dead",
-    }
 }
 
 fn ago(millis: u64) -> String {

@@ -169,7 +169,8 @@ impl<T: Clone> Registrations<T> {
     /// from now on, and did not before.
     pub fn acknowledged(&mut self, batch: u64, refused: &[u64]) -> Vec<u64> {
         let mut watched = Vec::new();
-        while let Some(batch) = self.in_flight.pop_front_if(|sent| sent.number <= batch) {
+        let acknowledged = self.in_flight.partition_point(|sent| sent.number <= batch);
+        for batch in self.in_flight.drain(..acknowledged) {
             for lease in batch.unregistered {
                 self.stale.remove(&lease);
             }

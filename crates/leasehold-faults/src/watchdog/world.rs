@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::Client;
-use leasehold::watchdog::Observer;
-use leasehold::watchdog::wire::ClientStatus;
+use leasehold::watchdog::{ClientStatus, Observer};
 use leasehold_testkit::RedisServer;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::watchdog::wire::Refusal;
+use leasehold::__private::wire::Refusal;
 use tokio::task::AbortHandle;
 
 use crate::process::{Identity, Process};

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use leasehold::watchdog::wire::{Refusal, Registration};
+use leasehold::__private::wire::{Refusal, Registration};
 use leasehold_core::watchdog::{ClientMonitor, Liveness, Terms};
 use leasehold_core::{Instant, Name, Ttl};
 use tokio::sync::Notify;

@@ -1,4 +1,4 @@
-use leasehold::watchdog::wire::{Changes, ClientSecret, Hello, Introduction, Registration, Role};
+use leasehold::__private::wire::{Changes, ClientSecret, Hello, Introduction, Registration, Role};
 
 use super::*;
 

@@ -2,7 +2,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::watchdog::wire::{ClientSecret, Hello, Introduction, Role, ToClient, ToNode};
+use leasehold::__private::wire::{ClientSecret, Hello, Introduction, Role, ToClient, ToNode};
 use leasehold_core::Instant;
 use rustix::process::{Signal, getuid, kill_process};
 

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::watchdog::frame::{Decoder, encode};
-use leasehold::watchdog::wire::{
+use leasehold::__private::frame::{Decoder, encode};
+use leasehold::__private::wire::{
     Changes, ClientSecret, Hello, Introduction, Registration, Role, ToClient, ToNode,
 };
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};

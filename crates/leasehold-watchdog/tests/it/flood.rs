@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use leasehold::watchdog::frame::encode;
-use leasehold::watchdog::wire::{Changes, Liveness, Role, ToNode};
+use leasehold::__private::frame::encode;
+use leasehold::__private::wire::{Changes, Liveness, Role, ToNode};
 
 use crate::actor::Actor;
 use crate::fixture::Fixture;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::watchdog::wire::{Changes, Refusal, Role, ToClient, ToNode};
+use leasehold::__private::wire::{Changes, Refusal, Role, ToClient, ToNode};
 use leasehold_watchdog::{Limits, Node, Settings};
 use rustix::process::Signal;
 

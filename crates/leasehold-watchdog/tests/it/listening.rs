@@ -147,8 +147,8 @@ async fn an_unreachable_store_is_no_reason_not_to_start() {
     fixture
         .acquire(1, 1, "lock", std::time::Duration::from_secs(2))
         .await;
-    let registered = client.asks(&leasehold::watchdog::wire::ToNode::Changes(
-        leasehold::watchdog::wire::Changes {
+    let registered = client.asks(&leasehold::__private::wire::ToNode::Changes(
+        leasehold::__private::wire::Changes {
             batch: 1,
             register: vec![crate::raw::registration(1, "lock", 60_000)],
             unregister: vec![],

@@ -4,8 +4,8 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use leasehold::__private::wire::{Changes, ToClient, ToNode};
 use leasehold::store::Request;
-use leasehold::watchdog::wire::{Changes, ToClient, ToNode};
 use leasehold_core::{Op, TokenCount, Ttl};
 use leasehold_testkit::eventually;
 

@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use leasehold::watchdog::frame::{Decoder, encode};
-use leasehold::watchdog::wire::{
-    ClientSecret, ClientStatus, Hello, Introduction, Registration, Role, Secret, ToClient, ToNode,
+use leasehold::__private::frame::{Decoder, encode};
+use leasehold::__private::wire::{
+    ClientSecret, ClientStatus, Hello, Introduction, Registration, Role, ToClient, ToNode,
 };
+use leasehold::Secret;
 
 use leasehold_core::ClientId;
 

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use leasehold::watchdog::frame::encode;
-use leasehold::watchdog::wire::{
+use leasehold::__private::frame::encode;
+use leasehold::__private::wire::{
     Changes, ClientSecret, Refusal, Registration, Role, ToClient, ToNode,
 };
 use leasehold_testkit::eventually;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::watchdog::wire::{Changes, Refusal, Role, ToClient, ToNode};
+use leasehold::__private::wire::{Changes, Refusal, Role, ToClient, ToNode};
 use leasehold_testkit::eventually;
 use leasehold_watchdog::{Listen, Node, Settings, TlsFiles, Token};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};

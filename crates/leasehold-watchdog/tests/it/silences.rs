@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::watchdog::wire::{Changes, Liveness, Role, ToClient, ToNode};
+use leasehold::__private::wire::{Changes, Liveness, Role, ToClient, ToNode};
 use leasehold_core::Outcome;
 use leasehold_testkit::{Proxy, Way, eventually, eventually_async};
 use leasehold_watchdog::{Node, Settings};

@@ -1,6 +1,6 @@
 //! Who is there, for people.
 
-use leasehold::watchdog::wire::{Changes, Liveness, Role, ToClient, ToNode};
+use leasehold::__private::wire::{Changes, Liveness, Role, ToClient, ToNode};
 
 use crate::fixture::Fixture;
 use crate::raw::{Raw, hello, introduction, registration, secret};

@@ -22,6 +22,6 @@ mod guard;
 mod mutex;
 mod runtime;
 
-pub use self::client::{Client, ClientBuilder};
+pub use self::client::Client;
 pub use self::guard::Guard;
 pub use self::mutex::Mutex;

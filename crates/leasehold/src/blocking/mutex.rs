@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use super::Guard;
 use super::runtime::Threads;
-use crate::{Durability, Error, LockInfo, Result, owner};
+use crate::{Durability, Error, LockInfo, Owner, Result};
+
+thread_local! {
+    /// The owner that stands for this thread.
+    static THREAD: Owner = Owner::new();
+}
 
 /// A lock with a name. See [`crate::Mutex`]; its owner is the thread that acquires it.
 #[derive(Clone, Debug)]
@@ -30,7 +35,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::ttl`].
     pub fn ttl(&self, ttl: Duration) -> Result<Self> {
-        Ok(Self::new(self.threads.clone(), self.mutex.ttl(ttl)?))
+        self.with(self.mutex.ttl(ttl))
     }
 
     /// The same lock with a longest hold. See [`crate::Mutex::max_hold`].
@@ -39,8 +44,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::max_hold`].
     pub fn max_hold(&self, max_hold: Duration) -> Result<Self> {
-        let mutex = self.mutex.max_hold(max_hold)?;
-        Ok(Self::new(self.threads.clone(), mutex))
+        self.with(self.mutex.max_hold(max_hold))
     }
 
     /// The same lock with a fixed lease. See [`crate::Mutex::lease`].
@@ -49,7 +53,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::lease`].
     pub fn lease(&self, lease: Duration) -> Result<Self> {
-        Ok(Self::new(self.threads.clone(), self.mutex.lease(lease)?))
+        self.with(self.mutex.lease(lease))
     }
 
     /// The same lock with another durability. See [`crate::Mutex::durability`].
@@ -58,8 +62,7 @@ impl Mutex {
     ///
     /// As [`crate::Mutex::durability`].
     pub fn durability(&self, durability: Durability) -> Result<Self> {
-        let mutex = self.mutex.durability(durability)?;
-        Ok(Self::new(self.threads.clone(), mutex))
+        self.with(self.mutex.durability(durability))
     }
 
     /// Acquires the lock, and waits without a limit. See [`crate::Mutex::lock`].
@@ -153,7 +156,11 @@ impl Mutex {
         self.threads.wait(self.mutex.force_release())
     }
 
+    fn with(&self, mutex: Result<crate::Mutex>) -> Result<Self> {
+        Ok(Self::new(self.threads.clone(), mutex?))
+    }
+
     fn own(&self) -> crate::Mutex {
-        self.mutex.owned_by(&owner::of_thread())
+        THREAD.with(|owner| self.mutex.owned_by(owner))
     }
 }

@@ -97,7 +97,6 @@ impl fmt::Display for Severity {
 }
 
 /// The highest severity.
-#[cfg(test)]
 pub(super) fn worst(findings: &[Finding]) -> Severity {
     let all = findings.iter().map(|finding| finding.severity);
     all.max().unwrap_or(Severity::Ok)

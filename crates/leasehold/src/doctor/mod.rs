@@ -1,6 +1,6 @@
 //! Diagnosis of a store: the settings under which it can lose locks, and how to fix them.
 //!
-//! Made by [`ClientBuilder::diagnose`](crate::ClientBuilder::diagnose); `leasehold doctor` prints it.
+//! Made by [`ClientBuilder::diagnose`]; `leasehold doctor` prints it.
 //! Nothing here connects to a store: each rule is a function of the facts that were collected.
 
 #[cfg(feature = "sqlite")]
@@ -13,6 +13,7 @@ use leasehold_core::Ttl;
 
 pub use self::finding::{Finding, Severity};
 use crate::store::diagnose::DiagnosticFacts;
+use crate::{ClientBuilder, Result, store};
 
 /// The diagnosis of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +32,7 @@ impl Report {
     /// The highest severity of a finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        let all = self.findings.iter().map(|finding| finding.severity);
-        all.max().unwrap_or(Severity::Ok)
+        finding::worst(&self.findings)
     }
 
     /// Checks the facts. `ttl` is that of the leases in the store.
@@ -60,6 +60,43 @@ impl Report {
             findings,
             acl,
         }
+    }
+}
+
+impl ClientBuilder {
+    /// Reports settings under which the store that the URL names can lose locks: see [`doctor`](self). It changes
+    /// nothing in the store, and does not create a file.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use leasehold::Client;
+    /// use leasehold::doctor::Severity;
+    ///
+    /// let report = Client::builder().diagnose("memory:").await?;
+    /// assert_eq!(report.severity(), Severity::Warning);
+    /// for finding in &report.findings {
+    ///     println!("{}: {}", finding.severity, finding.seen);
+    /// }
+    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`]. A store that is reached and not fit for locks is not an error: it has a
+    /// report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn diagnose(self, url: &str) -> Result<Report> {
+        let policy = self.config.policy()?;
+        let (options, space) = (self.config.open_options()?, self.config.space()?);
+        let facts = store::diagnose(url, &options, &space, self.config.durability).await?;
+        Ok(Report::of(&facts, policy.ttl))
     }
 }
 

@@ -25,6 +25,10 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Instant;
 
     /// Waits until an instant. Returns at once if it has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
     fn sleep_until(&self, instant: Instant) -> BoxFuture<'_, ()>;
 }
 

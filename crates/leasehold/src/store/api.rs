@@ -27,6 +27,11 @@ pub(super) mod private {
 ///
 /// This trait is sealed: the interface between the client and its stores is not a promise yet, and will
 /// change as locks of other kinds are added.
+///
+/// # Cancel safety
+///
+/// A dropped future of [`apply`](Store::apply) or [`register_client`](Store::register_client) may or may not be
+/// applied, now or later. The others change nothing.
 pub trait Store: private::Sealed + fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch in order, in as few round trips as possible. Returns one reply per request, in the
     /// same order, within the response timeout.
@@ -164,13 +169,6 @@ impl Request {
             op,
             durability: Durability::None,
         }
-    }
-
-    /// The same request with another durability.
-    #[must_use]
-    pub const fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
     }
 
     /// Whether this is an acquisition.

@@ -60,6 +60,7 @@ impl<W: ForwardingStore> Sealed for W {}
 /// A method that [`Store`] provides must be forwarded, too: its default would hide what the inner store
 /// does.
 #[deny(clippy::missing_trait_methods)]
+#[doc(hidden)]
 impl<W: ForwardingStore> Store for W {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         ForwardingStore::apply(self, batch)

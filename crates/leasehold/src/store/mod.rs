@@ -13,18 +13,20 @@ mod entry;
 mod event;
 mod forwarding;
 mod key;
-pub mod memory;
+mod memory;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
-pub mod redis;
+pub(crate) mod redis;
 #[cfg(feature = "redis")]
-pub mod redlock;
+mod redlock;
 #[cfg(feature = "sqlite")]
-pub mod sqlite;
+mod sqlite;
 
+pub use leasehold_core::id::IdError;
 pub use leasehold_core::{
-    ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, Ttl,
+    ClientId, Grant, LeaseId, Loss, Name, NameError, Notice, Op, Outcome, ScopeName, StoreTime,
+    TokenCount, Ttl,
 };
 
 pub(crate) use self::api::not_replicated;
@@ -35,14 +37,17 @@ pub use self::api::{
 #[doc(hidden)]
 pub use self::forwarding::ForwardingStore;
 pub use self::memory::MemoryStore;
+#[cfg(feature = "doctor")]
 pub(crate) use self::open::diagnose;
 pub use self::open::open;
 #[doc(hidden)]
 pub use self::open::redacted_url;
 pub use self::options::OpenOptions;
 #[cfg(feature = "redis")]
+#[doc(hidden)]
 pub use self::redis::RedisStore;
-#[cfg(feature = "redis")]
-pub use self::redlock::RedlockStore;
+#[cfg(feature = "sqlite")]
+#[doc(hidden)]
+pub use self::sqlite::Machine;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;

@@ -2,30 +2,35 @@
 
 use std::sync::Arc;
 
-use super::api::{Keyspace, Store};
+#[cfg(feature = "doctor")]
+use super::api::Keyspace;
+use super::api::Store;
+#[cfg(feature = "doctor")]
 use super::diagnose::DiagnosticFacts;
 use super::memory::MemoryStore;
 use super::options::OpenOptions;
 #[cfg(feature = "redis")]
-use super::redis::{self, ClusterStore, RedisStore, deployment::Deployment};
+use super::redis::{ClusterStore, RedisStore, deployment::Deployment};
 #[cfg(feature = "redis")]
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::{self, SqliteStore};
-use crate::{Durability, Error, ErrorKind, Result};
+#[cfg(feature = "doctor")]
+use crate::Durability;
+use crate::{Error, ErrorKind, Result};
 
 /// Opens the store that a URL names.
 ///
-/// | URL | store |
-/// |---|---|
-/// | `memory:` | this client only |
-/// | `sqlite:PATH` | a file, shared by the processes of one machine |
-/// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | a Redis server |
-/// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS |
-/// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket |
-/// | `redis+sentinel://[...@]HOST[:PORT],.../MASTER[/DB]` | the master that sentinels name |
-/// | `redis+cluster://[...@]HOST[:PORT],...` | a Redis cluster, found by any of its nodes |
-/// | `redlock://[...@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many independent Redis masters |
+/// | URL | store | crate feature |
+/// |---|---|---|
+/// | `memory:` | this client only | |
+/// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
+/// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | a Redis server | `redis` |
+/// | `rediss://...[?ca=FILE&cert=FILE&key=FILE]` | the same over TLS | `tls` |
+/// | `redis+unix:PATH[?db=DB&user=USER]` | the same over a unix socket | `redis` |
+/// | `redis+sentinel://[...@]HOST[:PORT],.../MASTER[/DB]` | the master that sentinels name | `redis` |
+/// | `redis+cluster://[...@]HOST[:PORT],...` | a Redis cluster, found by any of its nodes | `redis` |
+/// | `redlock://[...@]HOST[:PORT],...[/DB][?longest-ttl=90s]` | many independent Redis masters | `redis` |
 ///
 /// `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS.
 ///
@@ -36,7 +41,7 @@ use crate::{Durability, Error, ErrorKind, Result};
 /// # Errors
 ///
 /// [`ErrorKind::InvalidConfig`] for any other URL, [`ErrorKind::Unsupported`] if the crate was built
-/// without the store, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] by the reply of the
+/// without the feature, [`ErrorKind::Unreachable`] and [`ErrorKind::Unauthorized`] by the reply of the
 /// server.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "redis")),
@@ -75,6 +80,7 @@ pub fn redacted_url(url: &str) -> Result<String> {
 }
 
 /// Collects the facts that [`doctor`](crate::doctor) checks. Changes nothing in the store.
+#[cfg(feature = "doctor")]
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "only servers have keyspaces to inspect")
@@ -94,7 +100,7 @@ pub(crate) async fn diagnose(
         }
         #[cfg(feature = "redis")]
         Scheme::Redis => {
-            let facts = redis::diagnose(url, options, space, durability).await?;
+            let facts = super::redis::diagnose(url, options, space, durability).await?;
             Ok(DiagnosticFacts::Servers(facts))
         }
     }
@@ -115,26 +121,50 @@ impl Scheme {
             "memory" => Ok(Self::Memory),
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Self::Sqlite),
-            #[cfg(not(feature = "sqlite"))]
-            "sqlite" => Err(not_built_in("sqlite")),
-            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-            | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
-                #[cfg(feature = "redis")]
-                return Ok(Self::Redis);
-                #[cfg(not(feature = "redis"))]
-                Err(not_built_in("redis"))
+            #[cfg(feature = "redis")]
+            "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => {
+                Ok(Self::Redis)
             }
-            _ => Err(Error::new(
-                ErrorKind::InvalidConfig,
-                "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
-                 redis+sentinel://, redis+cluster:// or redlock://",
-            )),
+            #[cfg(feature = "tls")]
+            "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => Ok(Self::Redis),
+            other => Err(not_in_this_build(other)),
         }
     }
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
-fn not_built_in(feature: &str) -> Error {
-    let message = format!("this build of leasehold has no {feature} store; enable the feature");
+/// The error of a URL whose scheme this build does not know.
+fn not_in_this_build(scheme: &str) -> Error {
+    let feature = match scheme {
+        "sqlite" => "sqlite",
+        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "redlock" => "redis",
+        "rediss" | "rediss+sentinel" | "rediss+cluster" | "redlocks" => "tls",
+        _ => {
+            let message = "the store URL must start with memory:, sqlite:, redis://, rediss://, redis+unix:, \
+                           redis+sentinel://, redis+cluster:// or redlock://";
+            return Error::new(ErrorKind::InvalidConfig, message);
+        }
+    };
+    let message = format!(
+        "this build of leasehold has no store for {scheme}: URLs; enable its crate feature {feature}"
+    );
     Error::new(ErrorKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_missing_feature() {
+        for (scheme, feature) in [
+            ("sqlite", "feature sqlite"),
+            ("redlock", "feature redis"),
+            ("rediss+sentinel", "feature tls"),
+        ] {
+            let error = not_in_this_build(scheme);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().ends_with(feature), "{error}");
+        }
+        assert_eq!(not_in_this_build("http").kind(), ErrorKind::InvalidConfig);
+    }
 }

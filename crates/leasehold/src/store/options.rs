@@ -21,28 +21,28 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Sets the timeout of a connection attempt: 5 s by default.
     #[must_use]
-    pub const fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
     /// Sets the timeout of a reply: 2 s by default.
     #[must_use]
-    pub const fn with_response_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
     /// Sets a password that is not in the URL. It replaces the one in the URL.
     #[must_use]
-    pub fn with_password(mut self, password: impl Into<Secret>) -> Self {
+    pub fn password(mut self, password: impl Into<Secret>) -> Self {
         self.password = Some(password.into());
         self
     }
 
     /// Sets the password of the sentinels. That of the servers is separate.
     #[must_use]
-    pub fn with_sentinel_password(mut self, password: impl Into<Secret>) -> Self {
+    pub fn sentinel_password(mut self, password: impl Into<Secret>) -> Self {
         self.sentinel_password = Some(password.into());
         self
     }

@@ -30,17 +30,17 @@
 //! [`Mutex::run`]: crate::Mutex::run
 
 mod address;
-pub mod frame;
+pub(crate) mod frame;
 mod observer;
-pub mod wire;
+pub(crate) mod wire;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::address::Address;
 pub use self::observer::Observer;
-use self::wire::Secret;
-use crate::Result;
+pub use self::wire::{ClientStatus, Liveness};
+use crate::{Result, Secret};
 
 /// The nodes of the watchdog that monitor a client, and the credentials for them.
 #[derive(Clone)]
@@ -110,8 +110,8 @@ impl Watchdog {
 
     /// The token for nodes on other machines.
     #[must_use]
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(Secret::new(token));
+    pub fn token(mut self, token: impl Into<Secret>) -> Self {
+        self.token = Some(token.into());
         self
     }
 
@@ -154,7 +154,8 @@ impl fmt::Debug for Watchdog {
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let own = own.filter(|folder| folder.is_absolute() && !rustix::process::geteuid().is_root());
+    let own =
+        own.filter(|directory| directory.is_absolute() && !rustix::process::geteuid().is_root());
     own.unwrap_or_else(|| PathBuf::from("/run"))
         .join("leasehold/watchdog.sock")
 }

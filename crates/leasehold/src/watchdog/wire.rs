@@ -8,7 +8,7 @@ use leasehold_core::ClientId;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
-pub use crate::secret::Secret;
+use crate::Secret;
 
 /// A message to a node. The first is a [`ToNode::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,7 +180,8 @@ impl fmt::Display for Refusal {
 }
 
 /// The status of a client, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClientStatus {
     /// Its id.
     pub client: [u8; 16],
@@ -213,7 +214,8 @@ pub struct ClientStatus {
 }
 
 /// The liveness of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Liveness {
     /// It renews its leases itself.
     Alive,
@@ -222,9 +224,24 @@ pub enum Liveness {
     /// It is silent for too long: its leases expire.
     Abandoned,
     /// It is not connected, and whether it is alive cannot be found out.
+    #[default]
     Unknown,
     /// It is dead: its leases are released.
     Dead,
+}
+
+impl Liveness {
+    /// As one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Silent => "silent",
+            Self::Abandoned => "abandoned",
+            Self::Unknown => "unknown",
+            Self::Dead => "dead",
+        }
+    }
 }
 
 /// A secret that a client draws when it is built. The id of the client is a hash of it.

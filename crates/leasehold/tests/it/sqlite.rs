@@ -187,7 +187,7 @@ async fn rejected(store: &dyn Store, request: Request) -> leasehold::Error {
 /// Opens a file that cannot be a store, and checks kind and words of the refusal.
 async fn refusal(path: &Path, kind: ErrorKind, words: &str) {
     let url = format!("sqlite:{}", path.display());
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_secs(2));
+    let options = OpenOptions::default().connect_timeout(Duration::from_secs(2));
     let error = store::open(&url, &options).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");

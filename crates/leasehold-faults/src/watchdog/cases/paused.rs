@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use leasehold::watchdog::wire::Liveness;
+use leasehold::watchdog::Liveness;
 
 use super::super::actor::{is_so_within, wait_for};
 use super::super::outcome::Outcome;

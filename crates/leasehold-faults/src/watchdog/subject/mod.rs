@@ -195,7 +195,7 @@ fn watchdog(args: &SubjectArgs) -> Result<Option<Watchdog>, String> {
         watchdog = watchdog.ca_file(ca);
     }
     if let Some(token) = &args.token {
-        watchdog = watchdog.token(token);
+        watchdog = watchdog.token(token.as_str());
     }
     Ok(Some(watchdog))
 }

@@ -47,11 +47,7 @@ fn mode(info: &Fields, topology: &Topology) -> Option<Finding> {
             "this is a sentinel, not a server",
             "redis+sentinel://HOST,HOST,HOST/MASTER",
         ),
-        ("cluster", Topology::Single) => (
-            "this is a node of a cluster",
-            "redis+cluster://HOST,HOST,HOST",
-        ),
-        ("cluster", Topology::Sentinel(_) | Topology::Masters) => (
+        ("cluster", Topology::Single | Topology::Sentinel(_) | Topology::Masters) => (
             "this is a node of a cluster",
             "redis+cluster://HOST,HOST,HOST",
         ),

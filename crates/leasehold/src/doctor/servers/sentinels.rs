@@ -41,7 +41,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     else {
         return findings;
     };
-    findings.extend(crew(master, sentinels.len()));
+    findings.extend(size(master, sentinels.len()));
     let name = master.get("name").unwrap_or("MASTER");
     if let Some(millis) = known
         .iter()
@@ -108,7 +108,7 @@ fn down(master: &Fields) -> Option<Finding> {
     down.then_some(finding)
 }
 
-fn crew(master: &Fields, named: usize) -> Vec<Finding> {
+fn size(master: &Fields, named: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let sentinels = master.number("num-other-sentinels").unwrap_or(0) + 1;
     let quorum = master.number("quorum").unwrap_or(0);

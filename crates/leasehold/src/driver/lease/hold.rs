@@ -6,8 +6,7 @@ use std::sync::Arc;
 use leasehold_core::{
     Cause, HoldId, Instant, LateRelease, Lease, Op, Outcome, State, Term, Token, Ttl,
 };
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{oneshot, watch};
 
 use super::super::acquire::AcquireOptions;
 use super::super::sync::{AbortHandle, report};
@@ -212,37 +211,29 @@ impl Hold {
         }
     }
 
-    /// Cancels a token when this hold is lost.
+    /// Triggers a signal when this hold is lost.
     pub(crate) fn watch_loss(&self) -> Loss {
-        let token = CancellationToken::new();
-        let process = self.driver.context.process;
-        if !process.is_current() {
-            token.cancel();
-            return Loss {
-                token,
-                task: None,
-                process,
-            };
-        }
-        let (lease, clock) = (
-            Arc::clone(&self.lease),
-            Arc::clone(&self.driver.context.clock),
-        );
-        let (id, lost) = (self.id, token.clone());
-        let task = self.driver.context.runtime.spawn(async move {
+        let context = &self.driver.context;
+        let is_current = context.process.is_current();
+        let (lost, signal) = watch::channel(!is_current);
+        let (id, lease, clock) = (self.id, Arc::clone(&self.lease), Arc::clone(&context.clock));
+        let wait = async move {
             let mut last = None;
             loop {
                 let state = lease.state_after(id, last, &*clock).await;
                 if state.is_lost() {
-                    return lost.cancel();
+                    lost.send_replace(true);
+                    return;
                 }
                 last = Some(state);
             }
-        });
+        };
+        // A fork has no tasks.
+        let task = is_current.then(|| context.runtime.spawn(wait).abort_handle());
         Loss {
-            token,
-            task: Some(task.abort_handle()),
-            process,
+            signal,
+            task,
+            process: context.process,
         }
     }
 
@@ -389,10 +380,10 @@ fn is_last(release: &Request) -> bool {
     matches!(release.op, Op::Release { count: 0, .. })
 }
 
-/// A cancellation token, and the task that cancels it, which ends with this.
+/// A signal of a loss, and the task that triggers it, which ends with this.
 #[derive(Debug)]
 pub(crate) struct Loss {
-    pub(crate) token: CancellationToken,
+    pub(crate) signal: watch::Receiver<bool>,
     task: Option<AbortHandle>,
     process: Process,
 }

@@ -1,16 +1,13 @@
 //! Facts about a file.
 
-use std::path::PathBuf;
-
-use crate::Error;
-
 /// A write-ahead log that is larger than this, in bytes, is not checkpointed: normally it is reset after 4 MB.
 pub(crate) const LOG_MAX: u64 = 64 * 1024 * 1024;
 
 /// The facts about a file.
+#[cfg(feature = "doctor")]
 #[derive(Clone, Debug)]
 pub(crate) struct FileFacts {
-    pub(crate) path: PathBuf,
+    pub(crate) path: std::path::PathBuf,
     /// Whether the file exists. If not, it will be created in its directory.
     pub(crate) exists: bool,
     pub(crate) file_system: FileSystem,
@@ -25,7 +22,7 @@ pub(crate) struct FileFacts {
     /// Whether the processes that have it open have another boot id than this one: they are in other containers.
     pub(crate) other_boot_id: bool,
     /// Why it cannot be opened.
-    pub(crate) fault: Option<Error>,
+    pub(crate) fault: Option<crate::Error>,
 }
 
 /// The kind of file system of a file.

@@ -2,18 +2,21 @@
 
 #[cfg(feature = "sqlite")]
 mod file;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "doctor", feature = "redis"))]
 mod servers;
 
+#[cfg(all(feature = "doctor", feature = "sqlite"))]
+pub(crate) use self::file::FileFacts;
 #[cfg(feature = "sqlite")]
-pub(crate) use self::file::{FileFacts, FileSystem, LOG_MAX};
-#[cfg(feature = "redis")]
+pub(crate) use self::file::{FileSystem, LOG_MAX};
+#[cfg(all(feature = "doctor", feature = "redis"))]
 pub(crate) use self::servers::{
     ClockFacts, ClusterFacts, ClusterMember, Fact, Fields, MissingRight, NodeFacts, Purpose,
     Rights, SentinelFacts, ServerFacts, Topology,
 };
 
 /// The facts about a store.
+#[cfg(feature = "doctor")]
 #[derive(Clone, Debug)]
 pub(crate) enum DiagnosticFacts {
     /// It is in the memory of one client.

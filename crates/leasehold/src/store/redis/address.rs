@@ -127,6 +127,7 @@ impl Address {
     }
 
     /// Host and port, or the path of a socket.
+    #[cfg(feature = "doctor")]
     pub(super) fn server(&self) -> String {
         struct Server<'a>(&'a Address);
         impl fmt::Display for Server<'_> {

@@ -7,6 +7,8 @@ mod cluster;
 mod connection;
 mod known;
 mod refusal;
+#[cfg(feature = "doctor")]
+mod refused;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,7 +24,9 @@ pub(super) use self::connection::{
     nothing_found_within, replaced, sentinel,
 };
 use self::known::{Known, NOT_ADMITTED, find, is_code};
-pub(super) use self::refusal::{DENIED, Refusal, Refused, refusal, refused_words};
+pub(super) use self::refusal::{DENIED, Refusal, refusal};
+#[cfg(feature = "doctor")]
+pub(super) use self::refused::{Refused, refused_words};
 use crate::{Error, ErrorKind};
 
 /// The maximum length of a quotation of the server.

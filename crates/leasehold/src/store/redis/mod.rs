@@ -23,11 +23,11 @@ mod connect;
 mod connection_manager;
 mod continuation;
 pub(super) mod deployment;
+#[cfg(feature = "doctor")]
 mod diagnose;
 pub(super) mod errors;
 #[cfg(any(test, feature = "__fuzz"))]
-#[doc(hidden)]
-pub mod fuzzing;
+pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 pub(super) mod master;
@@ -57,6 +57,7 @@ use self::connect::Role;
 use self::connection_manager::{ConnectionManager, ExchangeError};
 use self::continuation::continue_passing;
 use self::deployment::Deployment;
+#[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::keys::ClientKey;
 use self::replicas::{Replicas, Waits};

@@ -63,7 +63,7 @@ const LIMITS: WaitLimits = WaitLimits {
 /// was restarted is kept out until the leases that it may have forgotten have expired. The promises and
 /// their conditions are in `docs/guarantees.md`.
 #[derive(Debug)]
-pub struct RedlockStore {
+pub(super) struct RedlockStore {
     nodes: Vec<Arc<Master>>,
     size: Size,
     longest: Ttl,
@@ -87,7 +87,7 @@ impl RedlockStore {
     /// are one server, and for one that is a replica or a node of a cluster;
     /// [`ErrorKind::NoQuorum`] if fewer than a majority can be reached; otherwise as for
     /// [`open`](super::open()).
-    pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
+    pub(super) async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
         let deployment = Deployment::of(url, options)?;
         let url = deployment.to_string();
         let Deployment::Masters(masters) = deployment else {

@@ -19,6 +19,7 @@ mod boot;
 mod busy;
 mod change;
 mod commands;
+#[cfg(feature = "doctor")]
 mod diagnose;
 mod error;
 mod file;
@@ -52,6 +53,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::boot::Machine;
 use self::change::{Change, Write};
 use self::commands::{Command, Read};
+#[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::Link;
 use self::notify::{Listeners, Notifier};

@@ -132,10 +132,11 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
 pub(super) async fn the_states_are_told_one_after_the_other(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("states")).unwrap();
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
-    let token = guard.cancellation_token();
+    let signal = guard.loss_signal();
     let mut states = guard.states();
     assert!(matches!(states.next().await, Some(State::Held { .. })));
     assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
     assert_eq!(states.next().await, None);
-    token.cancelled().await;
+    signal.lost().await;
+    assert!(signal.is_lost());
 }

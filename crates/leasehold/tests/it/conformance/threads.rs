@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::ErrorKind;
-use leasehold::blocking::{Client, ClientBuilder};
+use leasehold::blocking::Client;
+use leasehold::{ClientBuilder, ErrorKind};
 
 use crate::fixture::{Fixture, fresh_name};
 
@@ -22,12 +22,12 @@ async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 
 fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
     let url = fixture.url().unwrap_or_else(|| "memory:".to_owned());
-    builder.connect(&url).unwrap()
+    builder.connect_blocking(&url).unwrap()
 }
 
 pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture) {
     on_thread(move || {
-        let client = connect(&fixture, Client::builder());
+        let client = connect(&fixture, ClientBuilder::default());
         let mutex = client.mutex(fresh_name("thread")).unwrap();
         let outer = mutex.lock().unwrap();
         let inner = mutex.lock().unwrap();
@@ -64,7 +64,7 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
 pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture) {
     on_thread(move || {
         let ttl = Duration::from_secs(4);
-        let client = connect(&fixture, Client::builder().ttl(ttl));
+        let client = connect(&fixture, ClientBuilder::default().ttl(ttl));
         let guard = client.mutex(fresh_name("busy")).unwrap().lock().unwrap();
         let begun = Instant::now();
         // Busy with something that is not the library's: no call of ours drives the renewal.

@@ -142,9 +142,9 @@ impl Held {
 
     /// Notes when the holder is told that its lease is lost.
     pub(super) fn told(&self) -> Told {
-        let lost = self.cancellation_token();
+        let lost = self.loss_signal();
         Told(tokio::spawn(async move {
-            lost.cancelled().await;
+            lost.lost().await;
             BootClock.now()
         }))
     }

@@ -120,12 +120,12 @@ async fn to_a_server_that_does_not_know_hello() {
 async fn with_timeouts_of_any_length() {
     let server = RedisServer::start();
     let options = OpenOptions::default()
-        .with_connect_timeout(Duration::MAX)
-        .with_response_timeout(Duration::MAX);
+        .connect_timeout(Duration::MAX)
+        .response_timeout(Duration::MAX);
     works(&*store::open(&server.url(), &options).await.unwrap()).await;
 }
 
 async fn open_with(url: &str, password: &str) -> Arc<dyn Store> {
-    let options = OpenOptions::default().with_password(password);
+    let options = OpenOptions::default().password(password);
     store::open(url, &options).await.unwrap()
 }

@@ -71,8 +71,8 @@ async fn a_server_that_is_gone_rejects_and_comes_back() {
 async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let server = RedisServer::start();
     let options = OpenOptions::default()
-        .with_connect_timeout(Duration::from_millis(400))
-        .with_response_timeout(Duration::from_millis(400));
+        .connect_timeout(Duration::from_millis(400))
+        .response_timeout(Duration::from_millis(400));
     let store = store::open(&server.url(), &options).await.unwrap();
     works(&*store).await;
     server.stop();
@@ -119,7 +119,7 @@ async fn all_callers_share_one_new_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_callers_share_one_failed_attempt() {
     let server = RedisServer::start();
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(300));
+    let options = OpenOptions::default().connect_timeout(Duration::from_millis(300));
     let store = store::open(&server.url(), &options).await.unwrap();
     let before = connections(&server);
     cut(&server);

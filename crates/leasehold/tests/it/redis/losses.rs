@@ -274,8 +274,7 @@ async fn a_connection_that_is_lost_while_idle_is_told_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_too_late_is_an_interruption() {
     let server = RedisServer::start();
-    let options =
-        OpenOptions::default().with_response_timeout(std::time::Duration::from_millis(100));
+    let options = OpenOptions::default().response_timeout(std::time::Duration::from_millis(100));
     let store = store::open(&server.url(), &options).await.unwrap();
     let a = Asker::on(&store, 1);
     a.take("a", 1).await;

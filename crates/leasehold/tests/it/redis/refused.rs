@@ -57,7 +57,7 @@ async fn nobody_there() {
 async fn nobody_answers() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://:{SECRET}@{}", silent.local_addr().unwrap());
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(50));
+    let options = OpenOptions::default().connect_timeout(Duration::from_millis(50));
     let start = Instant::now();
     let error = store::open(&url, &options).await.unwrap_err();
     assert!(start.elapsed() < SOON);
@@ -171,7 +171,7 @@ async fn tls_that_does_not_fit() {
 
     let plain = RedisServer::start();
     let url = format!("rediss://localhost:{}?ca={ca}", plain.port());
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(200));
+    let options = OpenOptions::default().connect_timeout(Duration::from_millis(200));
     let error = store::open(&url, &options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.to_string().contains("that it speaks TLS"), "{error}");

@@ -184,7 +184,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     refusal(&place.path(), ErrorKind::Unreachable, words).await;
     other.execute_batch("COMMIT").unwrap();
 
-    let options = OpenOptions::default().with_response_timeout(Duration::from_millis(300));
+    let options = OpenOptions::default().response_timeout(Duration::from_millis(300));
     let store = store::open(&place.url(), &options).await.unwrap();
     let other = place.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -201,7 +201,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
 #[tokio::test]
 async fn each_request_waits_its_own_time_for_a_locked_file() {
     let place = Place::new();
-    let options = OpenOptions::default().with_response_timeout(Duration::from_millis(1_600));
+    let options = OpenOptions::default().response_timeout(Duration::from_millis(1_600));
     let store = store::open(&place.url(), &options).await.unwrap();
     let other = place.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::clock::ManualClock;
-use leasehold::store::sqlite::Machine;
+use leasehold::store::Machine;
 use leasehold::{Cause, Client};
 
 use super::event_log::Asker;
@@ -254,7 +254,7 @@ async fn a_lock_of_another_program_keeps_the_file_from_being_opened() {
     let file = std::fs::File::open(place.path()).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
     let after = Lab::new(Some("two"), TODAY + HOUR);
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(500));
+    let options = OpenOptions::default().connect_timeout(Duration::from_millis(500));
     let refused = SqliteStore::open_on(place.path(), after.machine(), &options).await;
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

@@ -51,7 +51,7 @@ async fn one_sentinel_of_three_is_enough() {
     works(&*store).await;
     assert_eq!(store.to_string(), set.url().trim_end_matches("/0"));
     set.sentinels()[2].stop();
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(500));
+    let options = OpenOptions::default().connect_timeout(Duration::from_millis(500));
     let error = store::open(&set.url(), &options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(
@@ -78,7 +78,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
     let url = set.url_of("app", SECRET);
     refused(&url, ErrorKind::Unauthorized, "do not name the master").await;
     for url in [url.clone(), format!("{url}?sentinel-user=watcher")] {
-        let with = |password: &str| OpenOptions::default().with_sentinel_password(password);
+        let with = |password: &str| OpenOptions::default().sentinel_password(password);
         let error = store::open(&url, &with("wrong")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
         let store = store::open(&url, &with("eyes-only")).await.unwrap();

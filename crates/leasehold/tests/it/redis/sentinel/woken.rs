@@ -52,7 +52,7 @@ async fn nothing_is_granted_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_under_way_ends_with_the_failover() {
     let (set, old) = asleep();
-    let options = OpenOptions::default().with_response_timeout(Duration::from_secs(600));
+    let options = OpenOptions::default().response_timeout(Duration::from_secs(600));
     let store = store::open(&set.url(), &options).await.unwrap();
     works(&*store).await;
     set.servers()[old].stop();
