@@ -210,7 +210,7 @@ impl LossSignal {
     /// Dropping it loses nothing.
     pub async fn lost(&self) {
         if self.0.clone().wait_for(|lost| *lost).await.is_err() {
-            future::pending().await
+            future::pending::<()>().await;
         }
     }
 }
