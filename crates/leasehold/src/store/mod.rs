@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod forwarding;
 mod key;
+mod lock;
 pub mod memory;
 mod open;
 mod options;
@@ -27,6 +28,8 @@ pub use leasehold_core::{
     ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, Ttl,
 };
 
+#[cfg(test)]
+pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::{LeaseId, Op, Outcome, StoreTime, Ttl};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
-use super::codec::REQUESTS_MAX;
-use super::keys::RecordKey;
-use super::script::{Executor, Script};
+use super::keys::record_key;
+use super::script::{REQUESTS_MAX, Script};
 use crate::store::api::{Key, Reply, Request};
 
 /// The bytes of the arguments of a renewal without its names.
@@ -52,7 +52,7 @@ impl RenewScript {
     /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
     pub(super) async fn apply(
         &self,
-        connection: &mut impl Executor,
+        connection: &mut (impl ConnectionLike + Send),
         batch: &[Request],
     ) -> RedisResult<Vec<Option<Reply>>> {
         let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
@@ -66,7 +66,7 @@ impl RenewScript {
             .iter()
             .flat_map(|(ttl, group)| group.chunks(REQUESTS_MAX).map(move |part| (*ttl, part)))
             .collect();
-        let answers = self.script.call_all(connection, &parts, encode).await?;
+        let answers = self.script.call(connection, &parts, encode).await?;
         let mut replies = vec![None; batch.len()];
         for ((_, part), answer) in parts.iter().zip(&answers) {
             let Some((now, open)) = decode(answer) else {
@@ -100,7 +100,7 @@ pub(super) fn encode(verb: &str, script: &str, (ttl, part): &(Ttl, &[Renewal<'_>
     cmd.write_arg(script.as_bytes());
     cmd.write_arg_fmt(part.len());
     for (_, key, _) in *part {
-        cmd.write_arg_fmt(RecordKey(key));
+        cmd.write_arg_fmt(record_key(key));
     }
     cmd.write_arg_fmt(ttl.as_millis());
     for (_, _, lease) in *part {

@@ -247,28 +247,23 @@ impl Tally {
     }
 
     fn step(&mut self, step: Step) -> Option<(Masters, Request)> {
-        match step {
-            Step::Wait => None,
-            Step::Write { first, to } => Some((to, self.fence(first)?)),
-            Step::Won { first } => {
-                self.applied(Outcome::Granted { first });
-                None
-            }
-            Step::Lost(Defeat::Held { left, split }) => {
+        let outcome = match step {
+            Step::Wait => return None,
+            Step::Write { first, to } => return Some((to, self.fence(first)?)),
+            Step::Won { first } => Outcome::Granted { first },
+            Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
-                let left = if split { Duration::ZERO } else { left };
-                self.applied(Outcome::Refused { left, place: None });
-                None
-            }
-            Step::Lost(Defeat::Exhausted) => {
-                self.applied(Outcome::Exhausted);
-                None
-            }
+                left: if split { Duration::ZERO } else { left },
+                place: None,
+            },
+            Step::Lost(Defeat::Exhausted) => Outcome::Exhausted,
             Step::Lost(Defeat::NoQuorum) => {
                 self.no_quorum = true;
-                None
+                return None;
             }
-        }
+        };
+        self.applied(outcome);
+        None
     }
 
     fn decide(&mut self, verdict: Verdict) {

@@ -1,22 +1,10 @@
 //! Tests of pushes and their events.
 
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::Name;
 
+use super::super::fuzzing::EventLog;
 use super::*;
-
-#[derive(Debug, Default)]
-struct EventLog(Mutex<Vec<Event>>);
-
-impl Listener for EventLog {
-    fn notify(&self, event: Event) {
-        self.0.lock().unwrap().push(event);
-    }
-}
-
-fn space(namespace: &str, tenant: &str) -> Keyspace {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    Keyspace::new(scope(namespace), scope(tenant))
-}
+use crate::store::api::fixture::space;
 
 fn key(space: &Keyspace) -> Key {
     space.key(Name::parse("n").unwrap())
@@ -35,7 +23,7 @@ fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLo
 }
 
 fn events(log: &EventLog) -> Vec<Event> {
-    std::mem::take(&mut log.0.lock().unwrap())
+    log.take()
 }
 
 fn bulk(text: &str) -> Value {

@@ -3,7 +3,7 @@
 use redis::{Pipeline, Value};
 
 use super::super::address::Address;
-use super::super::codec::text;
+use super::super::codec::{field, text};
 use super::super::{connect, errors};
 use crate::{Error, ErrorKind};
 
@@ -80,7 +80,8 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
         },
         _ => return Err(strange()),
     };
-    let epoch = connect::field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = field(about, "config-epoch").and_then(text);
+    let epoch = epoch.and_then(|epoch| epoch.parse().ok());
     Ok(View {
         epoch: epoch.ok_or_else(strange)?,
         host,

@@ -9,11 +9,11 @@ use leasehold_core::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::super::acquire::AcquireOptions;
-use super::super::sync::{AbortHandle, report};
-use super::super::{Driver, Turn, batcher, release};
 use super::active_lease::{ActiveLease, Inner};
+use super::context::AcquireOptions;
 use super::reentry::ReentrySlot;
+use super::sync::{AbortHandle, report};
+use super::{Driver, Turn, batcher, release};
 use crate::process::Process;
 use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
@@ -216,34 +216,32 @@ impl Hold {
     pub(crate) fn watch_loss(&self) -> Loss {
         let token = CancellationToken::new();
         let process = self.driver.context.process;
+        let mut loss = Loss {
+            token: token.clone(),
+            task: None,
+            process,
+        };
         if !process.is_current() {
             token.cancel();
-            return Loss {
-                token,
-                task: None,
-                process,
-            };
+            return loss;
         }
         let (lease, clock) = (
             Arc::clone(&self.lease),
             Arc::clone(&self.driver.context.clock),
         );
-        let (id, lost) = (self.id, token.clone());
+        let id = self.id;
         let task = self.driver.context.runtime.spawn(async move {
             let mut last = None;
             loop {
                 let state = lease.state_after(id, last, &*clock).await;
                 if state.is_lost() {
-                    return lost.cancel();
+                    return token.cancel();
                 }
                 last = Some(state);
             }
         });
-        Loss {
-            token,
-            task: Some(task.abort_handle()),
-            process,
-        }
+        loss.task = Some(task.abort_handle());
+        loss
     }
 
     /// The error of a lease that is lost.
@@ -286,7 +284,7 @@ impl Hold {
         drop(inner);
         driver.renewer.remove(lease);
         driver.note_release(&lease.key);
-        let followed = head.and_then(|head| driver.follow(head, &lease.key, &request));
+        let followed = head.and_then(|head| head.follow(driver, &lease.key, &request));
         let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
         Some((request, posted))
     }
