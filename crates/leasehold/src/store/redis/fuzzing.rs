@@ -27,11 +27,11 @@ pub fn address(data: &[u8]) {
         assert_eq!(Address::parse(&address.to_string()).ok(), Some(address));
     }
     let (before, after) = text.split_once('|').unwrap_or(("", &text));
-    let told = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
+    let message = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
         Ok(address) => format!("{address} {address:?}"),
         Err(error) => format!("{error} {error:?}"),
     };
-    assert!(!told.contains(PASSWORD), "{told}");
+    assert!(!message.contains(PASSWORD), "{message}");
 }
 
 /// Bytes as the answer of a server to a batch of the script, and to the queries of a listing.
@@ -163,7 +163,7 @@ fn requests(choice: u8) -> Vec<Request> {
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
         (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
-        (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
+        (Op::Release { count, .. }, Outcome::Released { count: released }) => count == released,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
         | (Op::Enter { .. }, Outcome::Entered { .. })

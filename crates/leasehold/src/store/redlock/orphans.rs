@@ -118,22 +118,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_before_it_was_answered_is_released_again() {
+    fn a_release_before_the_reply_is_repeated() {
         let orphans = Orphans::default();
         let ([acquire, release], [other, _]) = (requests(1), requests(2));
-        let asked = orphans.begin(&[acquire, other]);
+        let in_flight = orphans.begin(&[acquire, other]);
         assert!(orphans.begin(&[release]).end(&[]).is_empty());
-        let again = asked.end(&[]);
+        let again = in_flight.end(&[]);
         assert_eq!(again.len(), 1);
         assert!(matches!(again[0].op, Op::Release { lease, count: 0, .. } if lease.number == 1));
         assert!(lock(&orphans.0).is_empty());
     }
 
     #[test]
-    fn what_was_refused_is_not_released_again() {
+    fn the_release_of_a_refused_lease_is_not_repeated() {
         let orphans = Orphans::default();
         let [acquire, release] = requests(1);
-        let asked = orphans.begin(&[acquire]);
+        let in_flight = orphans.begin(&[acquire]);
         drop(orphans.begin(&[release]));
         let outcome = Outcome::Refused {
             left: Duration::ZERO,
@@ -141,15 +141,15 @@ mod tests {
         };
         let now = StoreTime::default();
         let refused = Reply::Applied { outcome, now };
-        assert!(asked.end(&[refused]).is_empty());
+        assert!(in_flight.end(&[refused]).is_empty());
     }
 
     #[test]
-    fn what_is_released_after_its_answer_or_never_sent_is_not() {
+    fn a_release_after_the_reply_is_not_repeated() {
         let orphans = Orphans::default();
         let [acquire, release] = requests(1);
-        let asked = orphans.begin(std::slice::from_ref(&acquire));
-        assert!(asked.end(&[]).is_empty());
+        let in_flight = orphans.begin(std::slice::from_ref(&acquire));
+        assert!(in_flight.end(&[]).is_empty());
         drop(orphans.begin(&[acquire]));
         assert!(orphans.begin(&[release]).end(&[]).is_empty());
         assert!(lock(&orphans.0).is_empty());

@@ -365,12 +365,12 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         false => ErrorKind::NoQuorum,
     };
     // Several errors may have the same text.
-    let mut said = BTreeMap::<&str, Vec<&str>>::new();
+    let mut messages = BTreeMap::<&str, Vec<&str>>::new();
     for error in errors {
         let (message, store) = error.parts();
-        said.entry(message).or_default().extend(store);
+        messages.entry(message).or_default().extend(store);
     }
-    let said = said.into_iter().map(|(message, mut stores)| {
+    let messages = messages.into_iter().map(|(message, mut stores)| {
         stores.sort_unstable();
         stores.dedup();
         match stores.is_empty() {
@@ -378,7 +378,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
             false => format!("{}: {message}", stores.join(", ")),
         }
     });
-    let said: Vec<_> = said.collect();
+    let messages: Vec<_> = messages.collect();
     // A master that does not answer may keep them out for longer.
     let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
@@ -391,7 +391,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     let message = format!(
         "no majority of {} masters{until}: {}",
         size.masters(),
-        said.join("; ")
+        messages.join("; ")
     );
     Error::new(kind, message).with_retry(retry(size, errors, kept_out))
 }

@@ -17,7 +17,7 @@ fn tcp(host: &str, port: u16) -> Endpoint {
 }
 
 #[test]
-fn what_is_left_out_has_its_usual_value() {
+fn parts_that_are_left_out_have_defaults() {
     let address = parse("redis://db.example.org");
     assert_eq!(address.endpoint, tcp("db.example.org", 6379));
     assert_eq!((address.user, address.password), (None, None));
@@ -37,7 +37,7 @@ fn user_and_password_are_decoded() {
 }
 
 #[test]
-fn numbers_can_stand_for_hosts() {
+fn hosts_can_be_ip_addresses() {
     assert_eq!(parse("redis://127.0.0.1:1").endpoint, tcp("127.0.0.1", 1));
     let address = parse("redis://[::1]:7/2");
     let Endpoint::Tcp { host, .. } = &address.endpoint else {
@@ -71,7 +71,7 @@ fn a_socket_has_two_spellings() {
 }
 
 #[test]
-fn every_mistake_is_told_without_the_secret() {
+fn no_error_contains_the_password() {
     for url in [
         "",
         "redis",
@@ -118,14 +118,14 @@ fn every_mistake_is_told_without_the_secret() {
     ] {
         let error = Address::parse(url).expect_err(url);
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("sEcret"), "{url}: {told}");
-        assert!(!told.contains('\n') && !error.to_string().ends_with('.'));
+        let message = format!("{error} {error:?}");
+        assert!(!message.contains("sEcret"), "{url}: {message}");
+        assert!(!message.contains('\n') && !error.to_string().ends_with('.'));
     }
 }
 
 #[test]
-fn a_password_is_never_shown() {
+fn a_password_is_never_displayed() {
     let address = parse("redis://u:sEcret@h");
     assert_eq!(address.to_string(), "redis://u@h:6379/0");
     assert!(!format!("{address:?}").contains("sEcret"));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -42,7 +42,7 @@ pub(super) struct Topology {
 
 /// The current slot map.
 #[derive(Debug)]
-struct SharedSlotMap(RwLock<Arc<SlotMap>>);
+struct SharedSlotMap(Mutex<Arc<SlotMap>>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -73,7 +73,7 @@ impl Topology {
         Self {
             seeds,
             options,
-            map: Arc::new(SharedSlotMap(RwLock::new(Arc::new(SlotMap::empty())))),
+            map: Arc::new(SharedSlotMap(Mutex::new(Arc::new(SlotMap::empty())))),
             known: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             queries: AtomicU64::new(0),
@@ -105,8 +105,8 @@ impl Topology {
             }
         };
         // There is at least one: a URL without a host is invalid.
-        let asked = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
-        let (reply, _) = select_ok(asked).await?;
+        let queries = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
+        let (reply, _) = select_ok(queries).await?;
         self.learn(&reply);
         Ok(())
     }
@@ -352,18 +352,16 @@ impl Known {
 
 impl SharedSlotMap {
     fn now(&self) -> Arc<SlotMap> {
-        let map = self.0.read();
-        Arc::clone(&map.unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.0))
     }
 
     fn take(&self, map: SlotMap) {
-        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *now = Arc::new(map);
+        *lock(&self.0) = Arc::new(map);
     }
 
     fn shard(&self, key: &Key) -> Option<Shard> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.owner(slots::of(key)).map(|node| node.shard)
+        let slot = slots::of(key);
+        lock(&self.0).owner(slot).map(|node| node.shard)
     }
 }
 

@@ -29,7 +29,7 @@ fn requests() -> Vec<Request> {
 }
 
 #[test]
-fn the_script_and_the_rule_mean_the_same_numbers() {
+fn the_script_and_the_rule_have_the_same_numbers() {
     let script = include_str!("../scripts/mutex.lua");
     let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
     assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
@@ -77,18 +77,18 @@ fn a_request_is_three_keys_and_six_arguments() {
 }
 
 #[test]
-fn who_waits_is_told_its_place() {
+fn a_waiter_receives_its_place() {
     let requests = requests();
     let refused = |value: Value| {
         let answer = Value::Array(vec![Value::Int(1_000), Value::Int(REFUSED), value]);
         decode(&requests[..1], answer).remove(0)
     };
     let pair = |left, place| Value::Array(vec![Value::Int(left), Value::Int(place)]);
-    for (value, told) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
+    for (value, expected) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
         assert!(matches!(
             refused(value),
             Reply::Applied { outcome: Outcome::Refused { left, place }, .. }
-                if left == Duration::from_millis(5) && place == told
+                if left == Duration::from_millis(5) && place == expected
         ));
     }
     for value in [pair(5, -1), Value::Nil, Value::Array(vec![Value::Int(5)])] {

@@ -99,11 +99,7 @@ pub(super) async fn ask(
         user: user(manager).await?,
         ..Rights::default()
     };
-    let Probed {
-        record,
-        channel,
-        answer,
-    } = probe(manager, space).await?;
+    let (record, channel, answer) = probe(manager, space).await?;
     match &answer {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
@@ -156,15 +152,12 @@ pub(super) async fn ask(
     Ok(rights)
 }
 
-/// The result of the script.
-struct Probed {
-    record: String,
-    channel: String,
-    answer: Option<Value>,
-}
-
-/// Runs the script. A node of a cluster accepts only names in its slots.
-async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> {
+/// Runs the script. A node of a cluster accepts only names in its slots. Returns the record and the channel that it
+/// was run with, and its answer.
+async fn probe(
+    manager: &ConnectionManager,
+    space: &Keyspace,
+) -> Result<(String, String, Option<Value>)> {
     let mut left = NAMES_MAX;
     loop {
         let (key, client) = unused_names(space)?;
@@ -177,11 +170,7 @@ async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> 
         let moved = matches!(&answer, Some(Value::ServerError(error)) if error.code() == "MOVED");
         left -= 1;
         if !moved || left == 0 {
-            return Ok(Probed {
-                record,
-                channel,
-                answer,
-            });
+            return Ok((record, channel, answer));
         }
     }
 }

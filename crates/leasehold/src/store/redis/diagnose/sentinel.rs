@@ -32,8 +32,7 @@ pub(super) async fn ask(
         let name = sentinel.server();
         let manager =
             ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
-        let asked = one(&manager, &set.master).await;
-        let master = match asked {
+        let master = match one(&manager, &set.master).await {
             Ok((Fact::Known(master), replicas)) => {
                 let epoch = master.number("config-epoch");
                 if newest.is_none_or(|newest| newest < epoch) {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_names_nobody() {
+    fn an_invalid_answer_names_no_master() {
         let flat = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
         let about = flat(&["name", "m", "config-epoch", "7"]);
         let address = flat(&["::1", "6379"]);
