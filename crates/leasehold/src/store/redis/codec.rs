@@ -1,4 +1,4 @@
-//! Encodes requests as arguments of the mutex script, and decodes its answer.
+//! Encodes requests as arguments of the scripts, and decodes their answers.
 
 use std::fmt::Arguments;
 use std::time::Duration;
@@ -19,6 +19,9 @@ const ARGS_EACH: usize = 6;
 
 /// The bytes of the arguments of a request without its key: verb, lease and four numbers.
 const ARGS_BYTES: usize = 84;
+
+/// The bytes of the arguments of a renewal on the fast path without its names.
+const RENEWAL_BYTES: usize = 64;
 
 // The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
@@ -160,6 +163,43 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
         }
     };
     requests.iter().map(&mut reply).collect()
+}
+
+/// A renewal of a batch: its position there, its record and its lease.
+pub(super) type Renewal<'a> = (usize, &'a Key, LeaseId);
+
+pub(super) fn encode_renewals(
+    verb: &str,
+    script: &str,
+    (ttl, part): &(Ttl, &[Renewal<'_>]),
+) -> Cmd {
+    let bytes = part.len() * RENEWAL_BYTES + script.len();
+    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    cmd.write_arg_fmt(part.len());
+    for (_, key, _) in *part {
+        cmd.write_arg_fmt(record_key(key));
+    }
+    cmd.write_arg_fmt(ttl.as_millis());
+    for (_, _, lease) in *part {
+        cmd.write_arg_fmt(lease);
+    }
+    cmd
+}
+
+/// The time of the server, and the positions that were not renewed. `None` if the answer is invalid.
+pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
+    let Value::Array(items) = answer else {
+        return None;
+    };
+    let mut numbers = items.iter().map(|item| match item {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    });
+    let now = StoreTime::from_micros(numbers.next()??);
+    let open = numbers.map(|position| usize::try_from(position?.checked_sub(1)?).ok());
+    Some((now, open.collect::<Option<_>>()?))
 }
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {

@@ -6,8 +6,8 @@
 //! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both
 //!   on to the clients.
 //! * `script` calls scripts, and applies batches with them: `scripts/mutex.lua` is the rule, and the comment at
-//!   its top describes every key and the wire format. `codec` writes its arguments and reads its answer;
-//!   `renew_script` is the fast path for renewals.
+//!   its top describes every key and the wire format; `scripts/renew.lua` is the fast path for renewals. `codec`
+//!   writes the arguments and reads the answers.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -30,11 +30,11 @@ mod inspect;
 mod keys;
 pub(super) mod master;
 mod notifications;
-mod renew_script;
 mod replicas;
 mod script;
 mod sentinel;
 mod session;
+mod session_state;
 mod subscriptions;
 mod target;
 mod tracking;

@@ -2,23 +2,26 @@
 //! itself.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::Outcome;
+use leasehold_core::{Op, Outcome, Ttl};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
-use super::codec::{self, RuleCall};
+use super::codec::{self, Renewal, RuleCall};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::notifications::Notifications;
-use super::renew_script::RenewScript;
 use crate::Result;
 use crate::store::api::{Key, Reply, Request};
 
 /// The rule. The comment at its top describes every key and the wire format.
 pub(super) const MUTEX: &str = include_str!("scripts/mutex.lua");
+
+/// The script of the fast path for batches of renewals, at a third of the cost.
+pub(super) const RENEW: &str = include_str!("scripts/renew.lua");
 
 /// The number of requests in one call of a script.
 ///
@@ -98,6 +101,82 @@ impl RuleScripts {
         Ok(replies
             .map(|reply| reply.or_else(|| ruled.next()).unwrap_or_else(unknown))
             .collect())
+    }
+}
+
+/// The script for renewals of one server.
+#[derive(Debug)]
+pub(super) struct RenewScript {
+    script: Script,
+    /// Whether the server cannot run it.
+    off: AtomicBool,
+}
+
+impl RenewScript {
+    pub(super) fn new() -> Self {
+        Self {
+            script: Script::new(RENEW),
+            off: AtomicBool::new(false),
+        }
+    }
+
+    /// The number of calls sent so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.script.calls()
+    }
+
+    /// Whether the script can apply a batch: it contains only renewals.
+    pub(super) fn suits(&self, batch: &[Request]) -> bool {
+        let renewals = batch
+            .iter()
+            .all(|request| matches!(request.op, Op::Renew { .. }));
+        renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
+    }
+
+    /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
+    pub(super) async fn apply(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        batch: &[Request],
+    ) -> RedisResult<Vec<Option<Reply>>> {
+        let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
+        for (position, request) in batch.iter().enumerate() {
+            if let Op::Renew { lease, ttl } = request.op {
+                let group = groups.entry(ttl).or_default();
+                group.push((position, &request.key, lease));
+            }
+        }
+        let parts: Vec<_> = groups
+            .iter()
+            .flat_map(|(ttl, group)| group.chunks(REQUESTS_MAX).map(move |part| (*ttl, part)))
+            .collect();
+        let answers = self
+            .script
+            .call(connection, &parts, codec::encode_renewals)
+            .await?;
+        let mut replies = vec![None; batch.len()];
+        for ((_, part), answer) in parts.iter().zip(&answers) {
+            let Some((now, open)) = codec::decode_renewals(answer) else {
+                self.note_failure(answer);
+                continue;
+            };
+            let outcome = Outcome::Renewed;
+            for (nth, (position, ..)) in part.iter().enumerate() {
+                if !open.contains(&nth) {
+                    replies[*position] = Some(Reply::Applied { outcome, now });
+                }
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Turns the script off if the server cannot run it.
+    fn note_failure(&self, answer: &Value) {
+        if let Value::Array(_) = answer
+            && !self.off.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(?answer, "renewals use the rule");
+        }
     }
 }
 

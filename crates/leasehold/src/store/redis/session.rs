@@ -1,13 +1,11 @@
-//! An open connection, and whether it is still usable.
+//! An open connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::notifications::Notifications;
+use super::session_state::SessionState;
 use super::subscriptions::Subscriptions;
 
 /// An open connection, and the subscriptions on it.
@@ -18,50 +16,4 @@ pub(super) struct Session {
     pub(super) subscriptions: Subscriptions,
     /// Detects a new master, if there are sentinels. Dropping it stops its tasks.
     pub(super) failover_monitor: Option<JoinSet<()>>,
-}
-
-/// The state of a connection. When it ends, all clients are notified: events may be missed from then on.
-#[derive(Debug)]
-pub(super) struct SessionState {
-    ended: AtomicBool,
-    /// Cancelled when another server has become the master.
-    replaced: CancellationToken,
-    notifications: Arc<Notifications>,
-}
-
-impl SessionState {
-    pub(super) fn new(notifications: Arc<Notifications>) -> Self {
-        Self {
-            ended: AtomicBool::new(false),
-            replaced: CancellationToken::new(),
-            notifications,
-        }
-    }
-
-    /// Whether the connection is broken, or must not be used any more.
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    /// Ends the connection.
-    pub(super) fn end(&self) {
-        if !self.ended.swap(true, Ordering::Relaxed) {
-            self.notifications.interrupted();
-        }
-    }
-
-    /// Ends the connection because another server has become the master: replies of this one are void.
-    pub(super) fn replace(&self) {
-        self.replaced.cancel();
-        self.end();
-    }
-
-    pub(super) fn is_replaced(&self) -> bool {
-        self.replaced.is_cancelled()
-    }
-
-    /// Waits until another server has become the master.
-    pub(super) async fn until_replaced(&self) {
-        self.replaced.cancelled().await;
-    }
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::errors::{self, Refusal};
 use super::keys::namespace;
 use super::notifications::Notifications;
-use super::session::SessionState;
+use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
 use crate::store::lock::lock;

@@ -7,7 +7,6 @@ use leasehold_core::{Op, Outcome, ScopeName, Ttl};
 use redis::{Cmd, Value};
 
 use super::super::codec::{self, text};
-use super::super::renew_script;
 use super::super::script::REQUESTS_MAX;
 use super::node::ClusterNode;
 use super::slots;
@@ -176,7 +175,7 @@ impl Call {
                     .collect()
             }
             Work::RenewScript(_) => {
-                let Some((now, left)) = renew_script::decode(&answer) else {
+                let Some((now, left)) = codec::decode_renewals(&answer) else {
                     return vec![None; self.requests.len()];
                 };
                 let outcome = Outcome::Renewed;

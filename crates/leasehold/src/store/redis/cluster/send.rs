@@ -4,7 +4,6 @@ use leasehold_core::Op;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 
 use super::super::codec::{self, RuleCall};
-use super::super::renew_script;
 use super::super::script::{continue_passing, is_unknown_script, unfinished_keys};
 use super::super::session::Session;
 use super::call::{Call, Work};
@@ -90,7 +89,7 @@ fn command(node: &ClusterNode, call: &Call, by_text: bool) -> Cmd {
                 })
                 .collect();
             let (verb, script) = node.renew.verb(by_text);
-            renew_script::encode(verb, script, &(*ttl, &part))
+            codec::encode_renewals(verb, script, &(*ttl, &part))
         }
         Work::Plain(cmd) => cmd.clone(),
     }

@@ -135,3 +135,25 @@ fn each_part_of_an_answer_is_for_its_request() {
         }
     ));
 }
+
+#[test]
+fn an_answer_names_what_was_not_renewed() {
+    let ints = |numbers: &[i64]| {
+        let items = numbers.iter().map(|number| Value::Int(*number));
+        Value::Array(items.collect())
+    };
+    let now = StoreTime::from_micros(7);
+    assert_eq!(decode_renewals(&ints(&[7])), Some((now, vec![])));
+    assert_eq!(decode_renewals(&ints(&[7, 1, 3])), Some((now, vec![0, 2])));
+    for strange in [
+        ints(&[]),
+        ints(&[-1]),
+        ints(&[7, 0]),
+        ints(&[7, -1]),
+        Value::Nil,
+        Value::Array(vec![Value::BulkString(b"PEXPIRE".to_vec()), Value::Nil]),
+        Value::Array(vec![Value::Int(7), Value::Nil]),
+    ] {
+        assert_eq!(decode_renewals(&strange), None, "{strange:?}");
+    }
+}

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::super::address::Address;
 use super::super::connect;
-use super::super::session::SessionState;
+use super::super::session_state::SessionState;
 use super::query::{View, ask};
 use crate::Result;
 
