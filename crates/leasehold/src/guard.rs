@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::{Cause, Instant, LeaseId, State, Token};
 use tokio::sync::watch;
 
-use crate::driver::lease::hold::{Hold, Loss};
+use crate::driver::hold::{Hold, Loss};
 use crate::{Error, ErrorKind, Result};
 
 /// A lock that is held, until it is released, dropped or lost.

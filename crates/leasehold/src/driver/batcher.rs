@@ -9,7 +9,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -93,17 +92,38 @@ impl Batcher {
         let queue = self.queue(&request);
         // The semaphore is never closed.
         let _permit = queue.callers.acquire().await;
-        let mut call = queue.submit(request);
-        poll_fn(|context| call.poll(context)).await
+        let call = {
+            let mut pending = queue.pending();
+            let inline = !pending.busy;
+            let reply = if inline {
+                let (reply, receiver) = oneshot::channel();
+                let store = Arc::clone(&self.context.store);
+                let call = Box::pin(async move { store.apply(vec![request]).await });
+                pending.busy = true;
+                pending.idle = Some(Sender {
+                    queue: Arc::clone(&queue),
+                    call: Some((call, reply)),
+                });
+                drop(pending);
+                count_round_trip();
+                receiver
+            } else {
+                let receiver = pending.push(request);
+                queue.ensure_sender(pending);
+                receiver
+            };
+            SubmittedCall {
+                queue: Arc::clone(&queue),
+                reply,
+                inline,
+            }
+        };
+        call.await
     }
 
     /// Queues an operation without waiting: it reaches the store before all that are queued after it.
     pub(crate) fn post(&self, request: Request) -> oneshot::Receiver<Reply> {
-        let queue = self.queue(&request);
-        let mut pending = queue.pending();
-        let reply = pending.push(request);
-        queue.ensure_sender(pending);
-        reply
+        self.queue(&request).post(request)
     }
 
     /// Queues a release without waiting. At a store of many masters it may overtake operations that were queued
@@ -113,10 +133,7 @@ impl Batcher {
             return self.post(request);
         }
         let queue = self.queue_in(&self.unordered, self.context.route_of(&request));
-        let mut pending = queue.pending();
-        let reply = pending.push(request);
-        queue.ensure_sender(pending);
-        reply
+        queue.post(request)
     }
 
     /// Queues two operations on one record, which travel together if they have the same route.
@@ -185,31 +202,11 @@ impl ShardQueue {
         lock(&self.pending)
     }
 
-    fn submit(self: &Arc<Self>, request: Request) -> SubmittedCall {
+    fn post(self: &Arc<Self>, request: Request) -> oneshot::Receiver<Reply> {
         let mut pending = self.pending();
-        let inline = !pending.busy;
-        let reply = if inline {
-            let (reply, receiver) = oneshot::channel();
-            let store = Arc::clone(&self.context.store);
-            let call = Box::pin(async move { store.apply(vec![request]).await });
-            pending.busy = true;
-            pending.idle = Some(Sender {
-                queue: Arc::clone(self),
-                call: Some((call, reply)),
-            });
-            drop(pending);
-            count_round_trip();
-            receiver
-        } else {
-            let receiver = pending.push(request);
-            self.ensure_sender(pending);
-            receiver
-        };
-        SubmittedCall {
-            queue: Arc::clone(self),
-            reply,
-            inline,
-        }
+        let reply = pending.push(request);
+        self.ensure_sender(pending);
+        reply
     }
 
     /// Starts a task that sends the waiting operations, unless there is one.
@@ -291,15 +288,22 @@ impl fmt::Debug for Sender {
     }
 }
 
-impl SubmittedCall {
-    fn poll(&mut self, context: &mut task::Context<'_>) -> Poll<Reply> {
+impl Future for SubmittedCall {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Reply> {
         let sender = {
-            let mut pending = self.queue.pending();
-            if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(context) {
+            let Self {
+                queue,
+                reply,
+                inline,
+            } = &mut *self;
+            let mut pending = queue.pending();
+            if let Poll::Ready(reply) = Pin::new(reply).poll(context) {
                 return Poll::Ready(reply.unwrap_or_else(|_| unanswered()));
             }
             // As long as the reply is outstanding, an idle sender has this caller's call.
-            pending.idle.take_if(|_| self.inline)
+            pending.idle.take_if(|_| *inline)
         };
         let Some(mut sender) = sender else {
             return Poll::Pending;

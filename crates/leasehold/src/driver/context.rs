@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use leasehold_core::LeaseOptions;
+
 use super::clock::Clock;
 use super::sync::Runtime;
 use crate::process::Process;
@@ -18,6 +20,14 @@ pub(crate) struct Context {
     pub(crate) process: Process,
     /// Whether the store accepts repeated acquires of one lease id.
     pub(crate) idempotent: bool,
+}
+
+/// How a lease is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireOptions {
+    pub(crate) lease: LeaseOptions,
+    /// The replicas that must acknowledge the grant and each renewal.
+    pub(crate) durability: Durability,
 }
 
 /// Which queue of operations a request joins. An operation delays only those on the same route.

@@ -4,16 +4,19 @@
 //! Mutex::lock -> acquire::acquire -> Batcher::submit -> Store::apply       one way down, one reply back
 //!                   ^          |            ^               |
 //!                   |   ActiveLease <--- Renewer            |              a lease, renewed until its release
-//!                   +--- handed off      acquire::events <--+              grants and changes, notified
+//!                   +--- handed off             events <----+              grants and changes, notified
 //! ```
 
 pub(crate) mod acquire;
+mod active_lease;
 pub(crate) mod batcher;
 pub mod clock;
-mod context;
+pub(crate) mod context;
+mod events;
 mod flush;
-pub(crate) mod lease;
+pub(crate) mod hold;
 mod presence;
+mod reentry;
 mod release;
 mod renew;
 pub(crate) mod shutdown;
@@ -27,23 +30,23 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::contention::Backoff;
 use leasehold_core::{ClientId, Handoff, LeaseId};
-use tokio::sync::oneshot;
 
+use self::acquire::Contender;
 use self::acquire::local_queue::{Head, LocalQueues, QueueKind};
 use self::acquire::wakeup::{LastReply, SharedAcquisition};
-use self::acquire::{AcquireOptions, Contender, events};
+use self::active_lease::ActiveLease;
 use self::batcher::Batcher;
+use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
-use self::lease::active_lease::ActiveLease;
-use self::lease::hold::Hold;
-use self::lease::reentry::ReentrySlots;
+use self::hold::Hold;
 use self::presence::Presence;
+use self::reentry::ReentrySlots;
 use self::release::Releases;
 use self::renew::Renewer;
 use self::sync::{Mutex, lock};
 pub(crate) use self::sync::{Runtime, report};
 use self::watchdog::WatchdogClient;
-use crate::store::{ClientInfo, Event, Key, Keyspace, Listener, Reply, Request};
+use crate::store::{ClientInfo, Event, Key, Keyspace, Listener};
 use crate::{Error, ErrorKind, Result};
 
 /// Of how many locks a client keeps the backoff. More are forgotten: a backoff is learned anew.
@@ -213,16 +216,6 @@ impl Driver {
             backoff.released(self.context.clock.now());
             self.set_backoff(key, backoff);
         }
-    }
-
-    /// Lets the next task in the queue contend for a lock that is released by this request.
-    pub(crate) fn follow(
-        self: &Arc<Self>,
-        head: Head<MutexQueues>,
-        key: &Key,
-        release: &Request,
-    ) -> Option<oneshot::Receiver<Reply>> {
-        acquire::follow(self, head, key, release)
     }
 
     pub(crate) fn next_lease(&self) -> LeaseId {

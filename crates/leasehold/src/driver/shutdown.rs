@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use leasehold_core::{Cause, Instant, LateRelease};
 
-use super::acquire::events;
+use super::active_lease::ActiveLease;
 use super::batcher::BATCH_MAX;
-use super::lease::active_lease::ActiveLease;
-use super::{Driver, release};
+use super::{Driver, events, release};
 use crate::store::EventScope;
 
 /// Releases every lease, ends all waiting, and waits until the store has confirmed the releases. Returns how

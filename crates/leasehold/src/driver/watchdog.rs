@@ -15,8 +15,8 @@ use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
 use self::session::NodeSession;
+use super::active_lease::ActiveLease;
 use super::clock::Clock;
-use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::Instant;
 
-use super::lease::active_lease::ActiveLease;
+use super::active_lease::ActiveLease;
 
 /// The watchdog client of a build without one.
 #[derive(Clone, Debug, Default)]

@@ -10,6 +10,8 @@ use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
 
 pub use super::entry::{ClientInfo, Entry};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
+#[cfg(any(test, feature = "__fuzz"))]
+pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
 use crate::{Durability, Error, ErrorKind, Result};
 
@@ -192,6 +194,17 @@ pub enum Reply {
     Rejected(Error),
     /// There was no reply: the request may have been applied, or may still be.
     Unknown(Error),
+}
+
+impl Reply {
+    /// The same reply with another error, if it is one.
+    pub(crate) fn map_error(self, map: impl FnOnce(Error) -> Error) -> Self {
+        match self {
+            Self::Applied { .. } => self,
+            Self::Rejected(error) => Self::Rejected(map(error)),
+            Self::Unknown(error) => Self::Unknown(map(error)),
+        }
+    }
 }
 
 /// Refuses a whole batch if one of its requests needs replicas, for stores that have none.

@@ -50,3 +50,26 @@ pub struct Key {
 /// A part of a store that can fail by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard(pub u32);
+
+/// Keys and leases for tests.
+#[cfg(any(test, feature = "__fuzz"))]
+pub(crate) mod fixture {
+    use leasehold_core::{ClientId, LeaseId, Name, ScopeName};
+
+    use super::{Key, Keyspace};
+
+    pub(crate) fn space(namespace: &str, tenant: &str) -> Keyspace {
+        let scope = |text| ScopeName::parse(text).unwrap_or_else(|_| unreachable!("{text}"));
+        Keyspace::new(scope(namespace), scope(tenant))
+    }
+
+    /// A key of the tenant `t` in the namespace `app`.
+    pub(crate) fn key(name: &str) -> Key {
+        space("app", "t").key(Name::parse(name).unwrap_or_else(|_| unreachable!("{name}")))
+    }
+
+    pub(crate) fn lease(number: u64) -> LeaseId {
+        let client = ClientId::from_random([0; 16]);
+        LeaseId { client, number }
+    }
+}

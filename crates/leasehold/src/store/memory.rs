@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::mutex::{self, Record};
@@ -14,6 +14,7 @@ use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
     Store, WakeupMode, refuse_replicated,
 };
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The number of records from which free ones are removed.
@@ -86,16 +87,11 @@ impl MemoryStore {
         StoreTime::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        // A panic cannot leave a record half changed: each is changed by one call of a pure function.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn apply_now(&self, batch: &[Request]) -> Vec<Reply> {
         if let Some(refused) = refuse_replicated(batch, self) {
             return refused;
         }
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         let now = self.now();
         let mut notifications = Vec::new();
         let replies = batch
@@ -185,11 +181,11 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, _space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.tables().listeners.insert(client, listener);
+        lock(&self.tables).listeners.insert(client, listener);
     }
 
     fn forget(&self, client: ClientId) {
-        self.tables().listeners.remove(&client);
+        lock(&self.tables).listeners.remove(&client);
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -197,13 +193,13 @@ impl Store for MemoryStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(async move { Ok(self.tables().entry(key, self.now())) })
+        Box::pin(async move { Ok(lock(&self.tables).entry(key, self.now())) })
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(async move {
             let now = self.now();
-            let tables = self.tables();
+            let tables = lock(&self.tables);
             let keys = tables.records.keys().filter(|key| key.space == *space);
             let mut entries: Vec<_> = keys.filter_map(|key| tables.entry(key, now)).collect();
             entries.sort_by(|a, b| a.key.name.cmp(&b.key.name));
@@ -222,7 +218,7 @@ impl Store for MemoryStore {
             let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
             let until = self.now().as_micros().saturating_add(micros);
             let entry = (info.clone(), StoreTime::from_micros(until));
-            self.tables().clients.insert(client, entry);
+            lock(&self.tables).clients.insert(client, entry);
             Ok(())
         })
     }

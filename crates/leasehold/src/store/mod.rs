@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod forwarding;
 mod key;
+mod lock;
 mod memory;
 mod open;
 mod options;
@@ -29,6 +30,8 @@ pub use leasehold_core::{
     TokenCount, Ttl,
 };
 
+#[cfg(test)]
+pub(crate) use self::api::fixture;
 pub(crate) use self::api::not_replicated;
 pub use self::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, EventScope, Key, Keyspace, Leftover,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use leasehold_core::{Cause, LeaseOptions, Op, Outcome, OwnerId, Policy, State, StateKind};
 
-use crate::driver::acquire::{self, AcquireOptions, AcquireRequest, Wait, reenter};
+use crate::driver::acquire::{self, AcquireRequest, Wait, reenter};
+use crate::driver::context::AcquireOptions;
 use crate::driver::{Driver, report};
 use crate::store::{Key, Reply, Request, not_replicated};
 use crate::{Durability, Error, ErrorKind, Guard, LockInfo, Owner, Result, config, owner};

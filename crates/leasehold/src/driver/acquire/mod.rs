@@ -3,7 +3,6 @@
 //! The protocol is [`leasehold_core::acquisition`]. A [`Contender`] is its host: it sends the requests, reads
 //! the clock, draws the random numbers, and sleeps in [`wakeup`].
 
-pub(crate) mod events;
 pub(crate) mod local_queue;
 pub(crate) mod reenter;
 pub(crate) mod wakeup;
@@ -13,14 +12,15 @@ use std::sync::Arc;
 use leasehold_core::acquisition::{
     self, AcquireAction, AcquireReply, Acquisition, Failure, GrantedLease,
 };
-use leasehold_core::{Instant, LeaseOptions, Op, Outcome, StoreTime, TokenCount};
+use leasehold_core::{Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
 use self::local_queue::{Entry, Head};
 use self::wakeup::{LastReply, SharedAcquisition};
+use super::active_lease::ActiveLease;
 use super::batcher;
-use super::lease::active_lease::ActiveLease;
-use super::lease::hold::Hold;
+use super::context::AcquireOptions;
+use super::hold::Hold;
 use super::sync::report;
 use super::{Driver, HeadState, MutexQueues, Turn, release};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
@@ -32,14 +32,6 @@ pub(crate) struct AcquireRequest {
     pub(crate) key: Key,
     pub(crate) options: AcquireOptions,
     pub(crate) wait: Wait,
-}
-
-/// How the lease is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AcquireOptions {
-    pub(crate) lease: LeaseOptions,
-    /// The replicas that must acknowledge the grant and each renewal.
-    pub(crate) durability: Durability,
 }
 
 /// How long a caller waits.
@@ -60,59 +52,55 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Hold>> {
     // Before anything is waited for: in a fork of the process, no task runs.
     driver.check_open(&request.key)?;
+    if let Wait::No = request.wait {
+        return try_acquire(driver, request).await;
+    }
+    // What the store replied last.
     let mut last = None;
-    match request.wait {
-        Wait::No => try_acquire(driver, request).await,
-        Wait::Forever => contend(driver, request, &mut last).await,
-        Wait::Until(end) => tokio::select! {
-            biased;
-            acquired = contend(driver, request, &mut last) => acquired,
-            () = driver.context.clock.sleep_until(end) => {
-                // A caller that was not at the head of the queue knows what the head knows.
-                match last.or_else(|| driver.last_reply(&request.key)) {
-                    Some(LastReply::Refused) => Ok(None),
-                    // A store that does not answer is not a refusal.
-                    Some(LastReply::Failed(error)) => Err(error),
+    let acquired = async {
+        let contender = match driver.queues.enter(&request.key, request.options) {
+            Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
+            Entry::QueuedTask(mut waiting) => {
+                let arrived = driver.context.clock.now();
+                let turn = waiting.turn().await;
+                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
+                    last = driver.last_reply(&request.key);
+                }
+                match turn {
+                    Some(Turn::Hold(hold)) => return Ok(Some(hold)),
+                    Some(Turn::Head(head)) => Contender::new(driver, &request.key, Some(head)),
+                    Some(Turn::Contend(contender)) => {
+                        contender.take_over(arrived, last.as_ref())?
+                    }
+                    // The queues were closed.
                     None => {
-                        let message = "the store did not answer within the time given";
-                        let error = Error::new(ErrorKind::Unreachable, message);
-                        Err(driver.context.name_error(error, &request.key))
+                        driver.check_open(&request.key)?;
+                        Contender::new(driver, &request.key, None)
                     }
                 }
             }
-        },
-    }
-}
-
-/// Waits for the head of the queue, and acquires the lock there. `last` is what the store replied last.
-async fn contend(
-    driver: &Arc<Driver>,
-    request: &AcquireRequest,
-    last: &mut Option<LastReply>,
-) -> Result<Option<Hold>> {
-    let contender = match driver.queues.enter(&request.key, request.options) {
-        Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
-        Entry::QueuedTask(mut waiting) => {
-            let arrived = driver.context.clock.now();
-            match waiting.turn().await {
-                Some(Turn::Hold(hold)) => return Ok(Some(hold)),
-                Some(Turn::Head(head)) => {
-                    *last = driver.last_reply(&request.key);
-                    Contender::new(driver, &request.key, Some(head))
-                }
-                Some(Turn::Contend(contender)) => {
-                    *last = driver.last_reply(&request.key);
-                    contender.take_over(arrived, last.as_ref())?
-                }
-                // The queues were closed.
-                None => {
-                    driver.check_open(&request.key)?;
-                    Contender::new(driver, &request.key, None)
-                }
-            }
-        }
+        };
+        contender.run(request, &mut last).await
     };
-    contender.run(request, last).await
+    let Wait::Until(end) = request.wait else {
+        return acquired.await;
+    };
+    tokio::select! {
+        biased;
+        acquired = acquired => return acquired,
+        () = driver.context.clock.sleep_until(end) => {}
+    }
+    // A caller that was not at the head of the queue knows what the head knows.
+    match last.or_else(|| driver.last_reply(&request.key)) {
+        Some(LastReply::Refused) => Ok(None),
+        // A store that does not answer is not a refusal.
+        Some(LastReply::Failed(error)) => Err(error),
+        None => {
+            let message = "the store did not answer within the time given";
+            let error = Error::new(ErrorKind::Unreachable, message);
+            Err(driver.context.name_error(error, &request.key))
+        }
+    }
 }
 
 /// Acquires a lock without waiting, past the queue if there is one.
@@ -405,44 +393,46 @@ impl Drop for Contender {
     }
 }
 
-/// Lets the next task in the queue contend, in one round trip with the release of the lease before it:
-/// the waiters of other processes come first. Returns the reply to the release. `None`: the queue is empty.
-pub(crate) fn follow(
-    driver: &Arc<Driver>,
-    head: Head<MutexQueues>,
-    key: &Key,
-    release: &Request,
-) -> Option<oneshot::Receiver<Reply>> {
-    let mut first = None;
-    let next = head.next(|options, followed| {
-        let acquisition = new_acquisition(driver, key, *options, true);
-        // This process has held the lock until now.
-        acquisition.lock().last = Some(LastReply::Refused);
-        first = Some((Arc::clone(&acquisition), followed));
-        Some(HeadState::Acquiring(acquisition))
-    });
-    let ((head, next), (acquisition, followed)) = next.zip(first)?;
-    let mut contender = Contender::new(driver, key, Some(head));
-    let (now, shard) = (driver.context.clock.now(), driver.context.shard(key));
-    let tokens = tokens(driver, followed);
-    let action = {
-        let machine = &mut acquisition.lock().machine;
-        machine.start(driver.next_lease(), tokens);
-        machine.poll(now, shard.0)
-    };
-    let released = match action {
-        AcquireAction::Acquire(op) => {
-            let acquire = contender.request(op, acquisition.options.durability);
-            let [released, posted] = driver.batcher.post_both([release.clone(), acquire]);
-            contender.posted = Some((shard, posted));
-            released
-        }
-        _ => driver.batcher.post(release.clone()),
-    };
-    contender.acquisition = Some(acquisition);
-    // If the task was cancelled meanwhile, its turn passes on to the next.
-    drop(next.give(Turn::Contend(Box::new(contender))));
-    Some(released)
+impl Head<MutexQueues> {
+    /// Lets the next task in the queue contend, in one round trip with the release of the lease before it:
+    /// the waiters of other processes come first. Returns the reply to the release. `None`: the queue is empty.
+    pub(crate) fn follow(
+        self,
+        driver: &Arc<Driver>,
+        key: &Key,
+        release: &Request,
+    ) -> Option<oneshot::Receiver<Reply>> {
+        let mut first = None;
+        let next = self.next(|options, followed| {
+            let acquisition = new_acquisition(driver, key, *options, true);
+            // This process has held the lock until now.
+            acquisition.lock().last = Some(LastReply::Refused);
+            first = Some((Arc::clone(&acquisition), followed));
+            Some(HeadState::Acquiring(acquisition))
+        });
+        let ((head, next), (acquisition, followed)) = next.zip(first)?;
+        let mut contender = Contender::new(driver, key, Some(head));
+        let (now, shard) = (driver.context.clock.now(), driver.context.shard(key));
+        let tokens = tokens(driver, followed);
+        let action = {
+            let machine = &mut acquisition.lock().machine;
+            machine.start(driver.next_lease(), tokens);
+            machine.poll(now, shard.0)
+        };
+        let released = match action {
+            AcquireAction::Acquire(op) => {
+                let acquire = contender.request(op, acquisition.options.durability);
+                let [released, posted] = driver.batcher.post_both([release.clone(), acquire]);
+                contender.posted = Some((shard, posted));
+                released
+            }
+            _ => driver.batcher.post(release.clone()),
+        };
+        contender.acquisition = Some(acquisition);
+        // If the task was cancelled meanwhile, its turn passes on to the next.
+        drop(next.give(Turn::Contend(Box::new(contender))));
+        Some(released)
+    }
 }
 
 fn new_acquisition(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::OwnerId;
 
 use super::super::Driver;
-use super::super::lease::hold::Hold;
+use super::super::hold::Hold;
 use super::{AcquireRequest, Wait};
 use crate::Result;
 

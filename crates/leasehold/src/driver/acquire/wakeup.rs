@@ -5,8 +5,8 @@ use leasehold_core::acquisition::{self, AcquireNotice, Acquisition};
 use tokio::sync::Notify;
 
 use super::super::clock::Clock;
+use super::super::context::AcquireOptions;
 use super::super::sync::{Mutex, MutexGuard, lock};
-use super::AcquireOptions;
 use crate::Error;
 
 /// An acquisition, shared by the task that drives it and by those that receive events.

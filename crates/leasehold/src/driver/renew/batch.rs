@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::{Instant, Op, Ttl};
 
+use super::super::active_lease::ActiveLease;
 use super::super::context::Context;
-use super::super::lease::active_lease::ActiveLease;
 use super::super::sync::report;
 use super::Shared;
 use super::shard_limiter::ShardLimiter;

@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 
 use self::batch::Batch;
 use self::shard_limiter::ShardLimiters;
+use super::active_lease::ActiveLease;
 use super::context::{Context, Route};
-use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, MutexGuard, lock, report};
 use super::watchdog::WatchdogClient;
 use crate::store::EventScope;
@@ -78,7 +78,7 @@ impl Renewer {
     /// Keeps a lease renewed from now on.
     pub(crate) fn insert(&self, lease: &Arc<ActiveLease>) {
         let now = self.shared.context.clock.now();
-        let mut table = self.shared.table();
+        let mut table = lock(&self.shared.table);
         table.remove(lease);
         self.shared.schedule(table, Arc::clone(lease), now);
     }
@@ -108,7 +108,7 @@ impl Renewer {
 
     /// Removes a lease: no renewal of it is begun any more.
     pub(crate) fn remove(&self, lease: &ActiveLease) {
-        self.shared.table().remove(lease);
+        lock(&self.shared.table).remove(lease);
         self.shared.watchdog.unregister(lease);
     }
 
@@ -119,7 +119,7 @@ impl Renewer {
 
     /// The leases that it keeps renewed.
     pub(crate) fn leases(&self) -> Vec<Arc<ActiveLease>> {
-        self.shared.table().0.entries().cloned().collect()
+        lock(&self.shared.table).0.entries().cloned().collect()
     }
 }
 
@@ -150,10 +150,6 @@ impl Table {
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
-    }
-
     /// Renews the leases, and goes on after a panic.
     async fn run(self: Arc<Self>) {
         loop {
@@ -186,7 +182,7 @@ impl Shared {
             while self.poll_due() {
                 tokio::task::yield_now().await;
             }
-            let next = self.table().0.arm();
+            let next = lock(&self.table).0.arm();
             match next {
                 Some(next) => tokio::select! {
                     () = self.context.clock.sleep_until(next) => {}
@@ -203,7 +199,7 @@ impl Shared {
         let mut changes = Vec::new();
         let mut polled = 0;
         let leases = {
-            let mut table = self.table();
+            let mut table = lock(&self.table);
             let now = self.context.clock.now();
             while polled < LEASES_PER_PASS
                 && let Some(lease) = table.0.pop_due(now)
@@ -253,7 +249,7 @@ impl Shared {
             let concerns = |scope: &EventScope| self.context.concerns(scope, &lease.key);
             interrupted.iter().any(concerns)
         };
-        let leases: Vec<_> = self.table().0.entries().cloned().collect();
+        let leases: Vec<_> = lock(&self.table).0.entries().cloned().collect();
         let leases: Vec<_> = leases.into_iter().filter(concerned).collect();
         for part in leases.chunks(LEASES_PER_PASS) {
             for lease in part {
@@ -267,7 +263,7 @@ impl Shared {
     /// Schedules a lease anew, if it is scheduled at all. It calls no foreign code: no panic removes a lease
     /// from the table.
     fn reschedule(&self, lease: &ActiveLease, now: Instant) {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         if let Some(lease) = table.remove(lease) {
             self.schedule(table, lease, now);
         }

@@ -6,6 +6,9 @@ mod recording_store;
 mod shuttle_client;
 mod shuttle_local_queue;
 
+use std::pin::Pin;
+use std::task::Poll;
+
 use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -14,4 +17,20 @@ async fn a_while() {
     for _ in 0..thread_rng().gen_range(0..6) {
         yield_now().await;
     }
+}
+
+/// Polls a future so many times at most.
+async fn poll_times<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
+    std::future::poll_fn(move |context| {
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        polls -= 1;
+        let polled = Pin::new(&mut *future).poll(context);
+        if polled.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        polled.map(Some)
+    })
+    .await
 }

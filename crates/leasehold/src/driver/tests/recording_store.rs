@@ -10,7 +10,7 @@ use leasehold_core::{Instant, LeaseId, Op, TokenCount, Ttl};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::lease::active_lease::ActiveLease;
+use super::super::active_lease::ActiveLease;
 use super::a_while;
 use crate::clock::Clock;
 use crate::store::{BoxFuture, ForwardingStore, Key, MemoryStore, Reply, Request, Shard, Store};

@@ -6,10 +6,9 @@
 //! never renewed. A lease that is due or in doubt is renewed: otherwise its holder waits for ever, which the
 //! checker reports as a deadlock.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
@@ -21,15 +20,16 @@ use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::acquire::{self, AcquireOptions, AcquireRequest, Wait};
-use super::super::lease::active_lease::ActiveLease;
-use super::super::lease::hold::Hold;
+use super::super::acquire::{self, AcquireRequest, Wait};
+use super::super::active_lease::ActiveLease;
+use super::super::context::AcquireOptions;
+use super::super::hold::Hold;
 use super::super::renew::Renewer;
 use super::super::sync::Runtime;
 use super::super::watchdog::WatchdogClient;
 use super::super::{Context as DriverContext, Driver, shutdown};
-use super::a_while;
 use super::recording_store::RecordingStore;
+use super::{a_while, poll_times};
 use crate::Durability;
 use crate::clock::Clock;
 use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Key, Keyspace, Listener, Store};
@@ -99,22 +99,6 @@ async fn stop(renewer: &Renewer) {
     while !task.is_finished() {
         yield_now().await;
     }
-}
-
-/// Polls a future so many times at most.
-async fn poll_times<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
-    std::future::poll_fn(move |context: &mut Context<'_>| {
-        if polls == 0 {
-            return Poll::Ready(None);
-        }
-        polls -= 1;
-        let polled = Pin::new(&mut *future).poll(context);
-        if polled.is_pending() {
-            context.waker().wake_by_ref();
-        }
-        polled.map(Some)
-    })
-    .await
 }
 
 /// A whole client.

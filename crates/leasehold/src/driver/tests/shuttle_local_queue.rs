@@ -5,15 +5,15 @@
 //! arrival, and there is no queue at the end. A lost turn would leave a task waiting for ever, which the checker
 //! reports as a deadlock.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex as ModelMutex;
 
 use super::super::acquire::local_queue::{Entry, Head, LocalQueues, QueueKind};
+use super::poll_times;
 
 const RUNS: usize = 8_000;
 const TASKS: usize = 4;
@@ -103,26 +103,6 @@ impl Drop for Baton {
             std::mem::forget(head);
         }
     }
-}
-
-/// Polls a future so many times at most.
-async fn poll_times<F: Future + Unpin>(future: &mut F, mut polls: u8) -> Option<F::Output> {
-    std::future::poll_fn(move |context: &mut Context<'_>| {
-        if polls == 0 {
-            return Poll::Ready(None);
-        }
-        polls -= 1;
-        match Pin::new(&mut *future).poll(context) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => {
-                if polls < u8::MAX - 1 {
-                    context.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
 
 impl World {

@@ -16,8 +16,8 @@ use super::transport::{self, Reader, Writer};
 use super::{Processes, RegisteredLease};
 use crate::Error;
 use crate::ErrorKind;
+use crate::driver::active_lease::ActiveLease;
 use crate::driver::clock::Clock;
-use crate::driver::lease::active_lease::ActiveLease;
 use crate::driver::sync::{Mutex, lock, report};
 use crate::process::Process;
 use crate::watchdog::Address;
@@ -85,17 +85,16 @@ impl NodeSession {
     }
 
     pub(super) fn register(&self, number: u64, terms: Terms, lease: RegisteredLease) {
-        let mut registrations = lock(&self.registrations);
-        registrations.register(number, terms, lease);
-        if registrations.has_changes() {
-            drop(registrations);
-            self.wakeup.notify_one();
-        }
+        self.change(|registrations| registrations.register(number, terms, lease));
     }
 
     pub(super) fn unregister(&self, number: u64) {
+        self.change(|registrations| registrations.unregister(number));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Registrations<RegisteredLease>)) {
         let mut registrations = lock(&self.registrations);
-        registrations.unregister(number);
+        change(&mut registrations);
         if registrations.has_changes() {
             drop(registrations);
             self.wakeup.notify_one();

@@ -122,6 +122,16 @@ pub(crate) enum Purpose {
 pub(crate) struct Fields(pub(crate) BTreeMap<String, String>);
 
 impl Fields {
+    /// From lines with a colon between name and value.
+    pub(crate) fn of_lines(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        Self(
+            lines
+                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+                .collect(),
+        )
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

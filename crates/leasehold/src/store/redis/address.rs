@@ -38,11 +38,7 @@ pub(in crate::store) enum Endpoint {
     Tcp {
         host: Server,
         port: u16,
-    },
-    Tls {
-        host: Server,
-        port: u16,
-        files: TlsFiles,
+        tls: Option<TlsFiles>,
     },
     Unix {
         path: PathBuf,
@@ -99,22 +95,19 @@ impl Address {
             true => format!("[{host}]"),
             false => host.to_owned(),
         });
-        let endpoint = match &self.endpoint {
-            Endpoint::Tls { files, .. } => Endpoint::Tls {
-                host,
-                port,
-                files: files.clone(),
-            },
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => Endpoint::Tcp { host, port },
-        };
+        let tls = self.tls().cloned();
         Self {
-            endpoint,
+            endpoint: Endpoint::Tcp { host, port, tls },
             ..self.clone()
         }
     }
 
-    pub(super) fn is_tls(&self) -> bool {
-        matches!(self.endpoint, Endpoint::Tls { .. })
+    /// The certificates, if it is reached over TLS.
+    pub(super) fn tls(&self) -> Option<&TlsFiles> {
+        match &self.endpoint {
+            Endpoint::Tcp { tls, .. } => tls.as_ref(),
+            Endpoint::Unix { .. } => None,
+        }
     }
 
     /// Writes the user as in a URL, with an `@`, if there is one.
@@ -129,26 +122,13 @@ impl Address {
     /// Host and port, or the path of a socket.
     #[cfg(feature = "doctor")]
     pub(super) fn server(&self) -> String {
-        struct Server<'a>(&'a Address);
-        impl fmt::Display for Server<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.write_server(f)
-            }
-        }
-        Server(self).to_string()
-    }
-
-    /// Host and port, or the path of a socket.
-    pub(super) fn write_server(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.endpoint {
-            Endpoint::Tcp { host, port } | Endpoint::Tls { host, port, .. } => {
-                write!(f, "{}:{port}", host.0)
-            }
+            Endpoint::Tcp { host, port, .. } => format!("{}:{port}", host.0),
             Endpoint::Unix { path } => {
                 let path = percent_encoded(&path.to_string_lossy());
                 // Two slashes after the colon belong to the URL, so a path with two follows two.
                 let slashes = if path.starts_with("//") { "//" } else { "" };
-                write!(f, "{slashes}{path}")
+                format!("{slashes}{path}")
             }
         }
     }
@@ -160,10 +140,7 @@ impl Address {
         extra: (&str, Option<String>),
     ) -> fmt::Result {
         let path = |path: &PathBuf| percent_encoded(&path.to_string_lossy());
-        let files = match &self.endpoint {
-            Endpoint::Tls { files, .. } => Some(files),
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => None,
-        };
+        let files = self.tls();
         let identity = files.and_then(|files| files.identity.as_ref());
         let parameters = [
             extra,
@@ -177,21 +154,19 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match &self.endpoint {
-            Endpoint::Tcp { .. } => "redis://",
-            Endpoint::Tls { .. } => "rediss://",
-            Endpoint::Unix { .. } => "redis+unix:",
-        };
-        f.write_str(scheme)?;
         if let Endpoint::Unix { .. } = self.endpoint {
-            self.write_server(f)?;
+            write!(f, "redis+unix:{}", self.server())?;
             let db = (self.db != 0).then(|| self.db.to_string());
             let user = self.user.as_deref().map(percent_encoded);
             return write_query(f, [("db", db), ("user", user)]);
         }
+        f.write_str(if self.tls().is_some() {
+            "rediss://"
+        } else {
+            "redis://"
+        })?;
         self.write_user(f)?;
-        self.write_server(f)?;
-        write!(f, "/{}", self.db)?;
+        write!(f, "{}/{}", self.server(), self.db)?;
         self.write_parameters(f, ("", None))
     }
 }
@@ -222,17 +197,14 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
         return Err(invalid("the port in the store URL must not be 0"));
     }
     let query = url.query().unwrap_or_default();
+    if !tls && !query.is_empty() {
+        return Err(invalid(
+            "a redis:// URL takes no parameters after ?; certificates need rediss://",
+        ));
+    }
+    let tls = tls.then(|| parse_tls_files(query)).transpose()?;
     Ok(Address {
-        endpoint: if tls {
-            let files = parse_tls_files(query)?;
-            Endpoint::Tls { host, port, files }
-        } else if query.is_empty() {
-            Endpoint::Tcp { host, port }
-        } else {
-            return Err(invalid(
-                "a redis:// URL takes no parameters after ?; certificates need rediss://",
-            ));
-        },
+        endpoint: Endpoint::Tcp { host, port, tls },
         user: user.map(decoded).transpose()?,
         password: url.password().map(decoded).transpose()?.map(Secret::from),
         db: match url.path() {

@@ -11,14 +11,16 @@ use crate::store::api::ClientInfo;
 /// The script that stores the description of a client.
 pub(super) const REGISTER: &str = include_str!("scripts/client.lua");
 
+/// The description of a client, to be stored under this key for this time.
+pub(super) struct Registration<'a> {
+    pub(super) key: &'a str,
+    pub(super) info: &'a ClientInfo,
+    pub(super) ttl: Duration,
+}
+
 /// A call of [`REGISTER`].
-pub(super) fn register_cmd(
-    verb: &str,
-    script: &str,
-    key: &str,
-    info: &ClientInfo,
-    ttl: Duration,
-) -> Cmd {
+pub(super) fn encode(verb: &str, script: &str, registration: &Registration<'_>) -> Cmd {
+    let Registration { key, info, ttl } = registration;
     let millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX).max(1);
     let mut cmd = Cmd::new();
     cmd.arg(verb).arg(script).arg(1).arg(key).arg(millis);

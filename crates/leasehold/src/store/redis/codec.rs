@@ -1,4 +1,4 @@
-//! Encodes requests as arguments of the mutex script, and decodes its answer.
+//! Encodes requests as arguments of the scripts, and decodes their answers.
 
 use std::fmt::Arguments;
 use std::time::Duration;
@@ -8,22 +8,20 @@ use redis::{Cmd, RedisWrite, Value};
 
 use super::errors;
 use super::keys::{
-    AdmissionKey, COUNTER_SUFFIX, CounterKey, QUEUE_SUFFIX, QueueKey, RECORD_PUNCTUATION, RecordKey,
+    COUNTER_SUFFIX, QUEUE_SUFFIX, RECORD_PUNCTUATION, admission_key, counter_key, queue_key,
+    record_key,
 };
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
-
-/// The number of requests in one call of the script.
-///
-/// The server does nothing else during a call: 256 requests take about a millisecond. Larger calls are hardly
-/// cheaper per request.
-pub(super) const REQUESTS_MAX: usize = 256;
 
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 6;
 
 /// The bytes of the arguments of a request without its key: verb, lease and four numbers.
 const ARGS_BYTES: usize = 84;
+
+/// The bytes of the arguments of a renewal on the fast path without its names.
+const RENEWAL_BYTES: usize = 64;
 
 // The reply codes of the script. The comment at its top lists them, too.
 const LOST: i64 = 0;
@@ -37,9 +35,10 @@ const FAILED: i64 = 7;
 const FENCED: i64 = 8;
 const OUTDATED: i64 = 9;
 
-/// Options of a call.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CallOptions<'a> {
+/// A call of the script.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RuleCall<'a> {
+    pub(super) requests: &'a [Request],
     /// Whether the queue is used. If not, an acquisition that would wait is refused.
     pub(super) queued: bool,
     /// The id of the node of a cluster. Empty without a cluster.
@@ -51,50 +50,59 @@ pub(super) struct CallOptions<'a> {
     pub(super) master: bool,
 }
 
+impl<'a> RuleCall<'a> {
+    /// A call to one server, without its queue.
+    pub(super) const fn new(requests: &'a [Request]) -> Self {
+        Self {
+            requests,
+            queued: false,
+            node: "",
+            record_only: false,
+            master: false,
+        }
+    }
+}
+
 /// Encodes a call of the script: `verb` is `EVALSHA` or `EVAL`, `script` its hash or text.
-pub(super) fn encode(
-    verb: &str,
-    script: &str,
-    requests: &[Request],
-    options: CallOptions<'_>,
-) -> Cmd {
-    debug_assert!(!options.record_only || requests.len() == 1);
+pub(super) fn encode(verb: &str, script: &str, call: &RuleCall<'_>) -> Cmd {
+    let requests = call.requests;
+    debug_assert!(!call.record_only || requests.len() == 1);
     let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
     let args = 3 + requests.len() * (KEYS_EACH + ARGS_EACH) + 1;
     let mut cmd = Cmd::with_capacity(args, script.len() + 16 + bytes);
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
-    let keys_each = if options.record_only { 1 } else { KEYS_EACH };
-    let admission = requests.first().filter(|_| options.master);
+    let keys_each = if call.record_only { 1 } else { KEYS_EACH };
+    let admission = requests.first().filter(|_| call.master);
     cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
     for request in requests {
-        match options.record_only {
-            true => cmd.write_arg_fmt(RecordKey(&request.key)),
+        match call.record_only {
+            true => cmd.write_arg_fmt(record_key(&request.key)),
             false => write_keys(&mut cmd, &request.key),
         }
     }
     if let Some(request) = admission {
-        cmd.write_arg_fmt(AdmissionKey(request.key.space.namespace()));
+        cmd.write_arg_fmt(admission_key(request.key.space.namespace()));
     }
     for request in requests {
-        encode_op(&mut cmd, &request.op, options.queued);
+        encode_op(&mut cmd, &request.op, call.queued);
     }
-    if !options.node.is_empty() {
-        cmd.write_arg(options.node.as_bytes());
+    if !call.node.is_empty() {
+        cmd.write_arg(call.node.as_bytes());
     }
     cmd
 }
 
-/// Encodes a call that continues where an earlier one left dead waiters. `node` as in [`CallOptions`].
-pub(super) fn encode_continue(verb: &str, script: &str, keys: &[Key], node: &str) -> Cmd {
+/// Encodes a call that continues where an earlier one left dead waiters. `node` as in [`RuleCall`].
+pub(super) fn encode_continue(verb: &str, script: &str, (keys, node): &(&[Key], &str)) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.write_arg(verb.as_bytes());
     cmd.write_arg(script.as_bytes());
     cmd.write_arg_fmt(keys.len() * KEYS_EACH);
-    for key in keys {
+    for key in *keys {
         write_keys(&mut cmd, key);
     }
-    for _ in keys {
+    for _ in *keys {
         cmd.arg(&["continue", "", "0", "0", "0", "0"]);
     }
     if !node.is_empty() {
@@ -128,7 +136,7 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
             let text = items.next().as_ref().and_then(text).unwrap_or_default();
             let command = String::from_utf8_lossy(&command);
             let replies = requests.iter().map(|request| {
-                let key = RecordKey(&request.key).to_string();
+                let key = record_key(&request.key).to_string();
                 Reply::Rejected(errors::command(&command, &key, &text))
             });
             return replies.collect();
@@ -157,10 +165,47 @@ pub(super) fn decode(requests: &[Request], answer: Value) -> Vec<Reply> {
     requests.iter().map(&mut reply).collect()
 }
 
+/// A renewal of a batch: its position there, its record and its lease.
+pub(super) type Renewal<'a> = (usize, &'a Key, LeaseId);
+
+pub(super) fn encode_renewals(
+    verb: &str,
+    script: &str,
+    (ttl, part): &(Ttl, &[Renewal<'_>]),
+) -> Cmd {
+    let bytes = part.len() * RENEWAL_BYTES + script.len();
+    let mut cmd = Cmd::with_capacity(4 + part.len() * 2, bytes);
+    cmd.write_arg(verb.as_bytes());
+    cmd.write_arg(script.as_bytes());
+    cmd.write_arg_fmt(part.len());
+    for (_, key, _) in *part {
+        cmd.write_arg_fmt(record_key(key));
+    }
+    cmd.write_arg_fmt(ttl.as_millis());
+    for (_, _, lease) in *part {
+        cmd.write_arg_fmt(lease);
+    }
+    cmd
+}
+
+/// The time of the server, and the positions that were not renewed. `None` if the answer is invalid.
+pub(super) fn decode_renewals(answer: &Value) -> Option<(StoreTime, Vec<usize>)> {
+    let Value::Array(items) = answer else {
+        return None;
+    };
+    let mut numbers = items.iter().map(|item| match item {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    });
+    let now = StoreTime::from_micros(numbers.next()??);
+    let open = numbers.map(|position| usize::try_from(position?.checked_sub(1)?).ok());
+    Some((now, open.collect::<Option<_>>()?))
+}
+
 fn write_keys(cmd: &mut Cmd, key: &Key) {
-    cmd.write_arg_fmt(RecordKey(key));
-    cmd.write_arg_fmt(CounterKey(key));
-    cmd.write_arg_fmt(QueueKey(key));
+    cmd.write_arg_fmt(record_key(key));
+    cmd.write_arg_fmt(counter_key(key));
+    cmd.write_arg_fmt(queue_key(key));
 }
 
 fn size(key: &Key) -> usize {
@@ -275,10 +320,31 @@ pub(super) fn left(millis: i64) -> Duration {
 /// The text in a value. `None` if it is not a string.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
+        Value::VerbatimString { text, .. } => Some(text.clone()),
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),
         _ => None,
     }
+}
+
+/// The fields of a hash or an object, in either protocol. `None` if it has none.
+pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
+    match answer {
+        Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
+        Value::Array(flat) => Some(
+            flat.chunks_exact(2)
+                .map(|pair| (&pair[0], &pair[1]))
+                .collect(),
+        ),
+        _ => None,
+    }
+}
+
+/// The value of a field.
+pub(super) fn field<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
+    let is = |field: &Value| text(field).is_some_and(|field| field == name);
+    let mut fields = fields(answer)?.into_iter();
+    fields.find_map(|(field, value)| is(field).then_some(value))
 }
 
 /// The error in the `{command, error}` of a script, if it has that form.
@@ -298,9 +364,9 @@ fn failed(key: &Key, value: &Value) -> Option<Error> {
         _ => return None,
     };
     let place = match command.as_str() {
-        "GET" | "SET" => CounterKey(key).to_string(),
-        "LINDEX" | "LPOS" | "RPUSH" | "LREM" | "LTRIM" => QueueKey(key).to_string(),
-        _ => RecordKey(key).to_string(),
+        "GET" | "SET" => counter_key(key).to_string(),
+        "LINDEX" | "LPOS" | "RPUSH" | "LREM" | "LTRIM" => queue_key(key).to_string(),
+        _ => record_key(key).to_string(),
     };
     failed_command(&place, value)
 }

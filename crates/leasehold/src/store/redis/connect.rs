@@ -12,7 +12,7 @@ use redis::{
 };
 
 use super::address::{Address, Endpoint, TlsFiles};
-use super::codec::text;
+use super::codec::{field, text};
 use super::errors;
 use super::notifications::Notifications;
 use super::session::Session;
@@ -34,15 +34,11 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
     let refused = |error: RedisError| errors::no_connection(&error, address);
     let state = Arc::new(SessionState::new(Arc::clone(notifications)));
-    // The caller has a timeout for the whole call.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
     let tracking = Arc::<KeyTracking>::default();
     let config_with_pushes = {
         let (state, tracking) = (Arc::clone(&state), Arc::clone(&tracking));
         let notifications = Arc::clone(notifications);
-        config.clone().set_push_sender(move |push: PushInfo| {
+        config().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => state.end(),
                 // Messages of a former master are void.
@@ -61,7 +57,7 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         // A server before 6.0, or one where HELLO was renamed.
         Err(error) if is_hello_unknown(&error) => {
             let client = self::client(address, ProtocolVersion::RESP2)?;
-            let connection = connect(&client, &config).await.map_err(refused)?;
+            let connection = connect(&client, &config()).await.map_err(refused)?;
             let subscriptions = Subscriptions::separate(&client, &state, notifications).await;
             (connection, subscriptions.map_err(refused)?)
         }
@@ -80,11 +76,8 @@ pub(super) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
 
 /// A connection without subscriptions.
 pub(super) async fn plain(address: &Address) -> Result<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
     let client = client(address, ProtocolVersion::RESP2)?;
-    let connection = connect(&client, &config).await;
+    let connection = connect(&client, &config()).await;
     connection.map_err(|error| errors::no_connection(&error, address))
 }
 
@@ -108,7 +101,8 @@ pub(super) enum Role {
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role> {
     // Every user may send HELLO, but servers before 6.0 do not know it, and a sentinel does not report its role.
     let hello = connection.send_packed_command(&cmd("HELLO")).await.ok()?;
-    match field(&hello, "mode").zip(field(&hello, "role")) {
+    let hello = |name| field(&hello, name).and_then(text);
+    match hello("mode").zip(hello("role")) {
         Some((mode, role)) if mode != "sentinel" => return named(&role),
         _ => {}
     }
@@ -125,6 +119,11 @@ pub(super) async fn role(connection: &mut MultiplexedConnection) -> Option<Role>
     }
 }
 
+/// Whether the answer to `HELLO` is that of a node of a cluster.
+pub(super) fn is_cluster_node(hello: &Value) -> bool {
+    field(hello, "mode").and_then(text).as_deref() == Some("cluster")
+}
+
 fn named(role: &str) -> Option<Role> {
     match role {
         "master" => Some(Role::Master),
@@ -133,20 +132,11 @@ fn named(role: &str) -> Option<Role> {
     }
 }
 
-/// The value of a name in an answer with names and values.
-pub(super) fn field(answer: &Value, wanted: &str) -> Option<String> {
-    let is = |name: &Value| text(name).is_some_and(|name| name == wanted);
-    match answer {
-        Value::Map(pairs) => {
-            let (_, value) = pairs.iter().find(|(name, _)| is(name))?;
-            text(value)
-        }
-        Value::Array(flat) => {
-            let pair = flat.chunks_exact(2).find(|pair| is(&pair[0]))?;
-            text(&pair[1])
-        }
-        _ => None,
-    }
+/// Without timeouts: the caller has one for the whole call.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
 }
 
 async fn connect(
@@ -181,35 +171,35 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
     } else if let Some(password) = password {
         settings = settings.set_password(password);
     }
-    let target = |addr: ConnectionAddr| -> Result<ConnectionInfo> {
-        let info = addr.into_connection_info().map_err(|error| {
-            Error::new(ErrorKind::InvalidConfig, "the store URL cannot be used").with_source(error)
-        })?;
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE_AFTER)
-            .with_interval(KEEPALIVE_EVERY);
-        let tcp = TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(keepalive);
-        Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
-    };
-    let opened = match &address.endpoint {
-        Endpoint::Tcp { host, port } => Client::open(target(ConnectionAddr::Tcp(
-            host.as_str().to_owned(),
-            *port,
-        ))?),
-        Endpoint::Unix { path } => Client::open(target(ConnectionAddr::Unix(path.clone()))?),
-        Endpoint::Tls { host, port, files } => {
-            let addr = ConnectionAddr::TcpTls {
-                host: host.as_str().to_owned(),
-                port: *port,
-                insecure: false,
-                tls_params: None,
-            };
-            return secure(target(addr)?, files);
+    let addr = match &address.endpoint {
+        Endpoint::Tcp { host, port, tls } => {
+            let (host, port) = (host.as_str().to_owned(), *port);
+            match tls {
+                None => ConnectionAddr::Tcp(host, port),
+                Some(_) => ConnectionAddr::TcpTls {
+                    host,
+                    port,
+                    insecure: false,
+                    tls_params: None,
+                },
+            }
         }
+        Endpoint::Unix { path } => ConnectionAddr::Unix(path.clone()),
     };
-    opened.map_err(|error| errors::no_connection(&error, address))
+    let info = addr.into_connection_info().map_err(|error| {
+        Error::new(ErrorKind::InvalidConfig, "the store URL cannot be used").with_source(error)
+    })?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+    match address.tls() {
+        Some(files) => secure(info, files),
+        None => Client::open(info).map_err(|error| errors::no_connection(&error, address)),
+    }
 }
 
 #[cfg(feature = "tls")]

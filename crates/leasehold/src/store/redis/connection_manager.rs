@@ -4,12 +4,12 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::errors;
@@ -19,6 +19,7 @@ use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::process::Process;
 use crate::store::api::Reply;
+use crate::store::lock::lock;
 use crate::{Error, Result};
 
 /// Replaces a timeout that is too long to be added to a clock.
@@ -39,15 +40,6 @@ pub(super) struct ConnectionManager {
     /// The number of completed attempts.
     attempts: AtomicU64,
     process: Process,
-}
-
-/// The failure of an exchange.
-#[derive(Debug)]
-pub(super) enum ExchangeError {
-    /// The request was certainly not sent.
-    NotSent(Error),
-    /// The request was or may have been sent.
-    Unanswered(Error),
 }
 
 impl ConnectionManager {
@@ -113,62 +105,40 @@ impl ConnectionManager {
         }
     }
 
-    /// Runs `exchange`, which sends requests and waits for their answers, within the response timeout. Connects
-    /// first if needed, within the connect timeout.
+    /// Sends one command, and returns its answer.
+    pub(super) async fn query(&self, cmd: Cmd) -> Result<Value> {
+        let query = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(&cmd).await
+        };
+        self.exchange(Duration::ZERO, query).await
+    }
+
+    /// Runs `exchange`, which sends requests and waits for their answers, within a response timeout that is
+    /// `longer`. Connects first if needed, within the connect timeout.
     ///
     /// A connection that failed or timed out is not used again: late answers on it must not delay those of
     /// other requests, or be taken for them.
     pub(super) async fn exchange<T, F>(
         &self,
-        exchange: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, ExchangeError>
-    where
-        F: Future<Output = RedisResult<T>>,
-    {
-        self.exchange_longer(Duration::ZERO, exchange).await
-    }
-
-    /// As [`ConnectionManager::exchange`], with a response timeout that is `longer`.
-    pub(super) async fn exchange_longer<T, F>(
-        &self,
         longer: Duration,
         exchange: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, ExchangeError>
+    ) -> Result<T>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let session = self.session().await.map_err(ExchangeError::NotSent)?;
-        let exchange = exchange(session.connection.clone());
-        let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
-        let answer = self.answer(&session, deadline, exchange).await;
-        answer.map_err(ExchangeError::Unanswered)
-    }
-
-    /// As [`ConnectionManager::exchange_longer`], on a connection with all subscriptions.
-    pub(super) async fn exchange_settled<T, F>(
-        &self,
-        longer: Duration,
-        exchange: impl FnOnce(Arc<Session>) -> F,
-    ) -> Result<T, ExchangeError>
-    where
-        F: Future<Output = RedisResult<T>>,
-    {
-        let session = self.session().await.map_err(ExchangeError::NotSent)?;
-        let deadline = Self::deadline(self.response_timeout.saturating_add(longer));
-        let settled = self.settle(&session, deadline).await;
-        settled.map_err(ExchangeError::NotSent)?;
-        let exchange = exchange(Arc::clone(&session));
-        let answer = self.answer(&session, deadline, exchange).await;
-        answer.map_err(ExchangeError::Unanswered)
-    }
-
-    /// A connection with all subscriptions, opened within the connect timeout and subscribed within the
-    /// response timeout. The future may be dropped: no record is involved.
-    pub(super) async fn settled(&self) -> Result<Arc<Session>> {
         let session = self.session().await?;
-        let deadline = Self::deadline(self.response_timeout);
+        let exchange = exchange(session.connection.clone());
+        let deadline = deadline(self.response_timeout.saturating_add(longer));
+        self.answer(&session, deadline, exchange).await
+    }
+
+    /// A connection with all subscriptions, opened within the connect timeout, and the deadline of an answer on it
+    /// within a response timeout that is `longer`. The future may be dropped: no record is involved.
+    pub(super) async fn settled(&self, longer: Duration) -> Result<(Arc<Session>, Instant)> {
+        let session = self.session().await?;
+        let deadline = deadline(self.response_timeout.saturating_add(longer));
         self.settle(&session, deadline).await?;
-        Ok(session)
+        Ok((session, deadline))
     }
 
     async fn settle(&self, session: &Arc<Session>, deadline: Instant) -> Result<()> {
@@ -236,12 +206,6 @@ impl ConnectionManager {
         }
     }
 
-    /// The instant after a duration.
-    pub(super) fn deadline(duration: Duration) -> Instant {
-        let now = Instant::now();
-        now.checked_add(duration).unwrap_or_else(|| now + FAR_AWAY)
-    }
-
     /// The current connection, or a new one.
     async fn session(&self) -> Result<Arc<Session>> {
         // A forked process shares the connection: bytes that it reads or writes are missing in the parent.
@@ -252,7 +216,7 @@ impl ConnectionManager {
             return Ok(session);
         }
         let attempts = self.attempts.load(Ordering::Acquire);
-        let deadline = Self::deadline(self.connect_timeout);
+        let deadline = deadline(self.connect_timeout);
         let Ok(mut failure) = timeout_at(deadline, self.dialing.lock()).await else {
             return Err(self.no_connection_in_time());
         };
@@ -273,7 +237,7 @@ impl ConnectionManager {
         let session = session.map(Arc::new);
         *failure = session.as_ref().err().cloned();
         self.attempts.fetch_add(1, Ordering::Release);
-        *self.current() = session.as_ref().ok().cloned();
+        *lock(&self.current) = session.as_ref().ok().cloned();
         session
     }
 
@@ -283,7 +247,7 @@ impl ConnectionManager {
     }
 
     fn usable(&self) -> Option<Arc<Session>> {
-        let mut current = self.current();
+        let mut current = lock(&self.current);
         if current.as_ref()?.state.is_ended() {
             *current = None;
         }
@@ -293,7 +257,7 @@ impl ConnectionManager {
     /// Ends a connection, and forgets it unless there is already a new one.
     fn discard(&self, broken: &Arc<Session>) {
         broken.state.end();
-        let mut current = self.current();
+        let mut current = lock(&self.current);
         if current
             .as_ref()
             .is_some_and(|session| Arc::ptr_eq(session, broken))
@@ -301,11 +265,12 @@ impl ConnectionManager {
             *current = None;
         }
     }
+}
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        // A panic cannot leave it half changed: it is only replaced as a whole.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The instant after a duration.
+pub(super) fn deadline(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + FAR_AWAY)
 }
 
 #[cfg(test)]
@@ -318,11 +283,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    async fn ping(manager: &ConnectionManager) -> Result<(), ExchangeError> {
-        let ping = cmd("PING");
-        let answer = manager
-            .exchange(|mut connection| async move { connection.send_packed_command(&ping).await });
-        answer.await.map(drop)
+    async fn ping(manager: &ConnectionManager) -> Result<()> {
+        manager.query(cmd("PING")).await.map(drop)
     }
 
     /// A broken connection is noticed while it is idle, so the next request is not lost with it.

@@ -61,26 +61,19 @@ pub(in crate::store) struct Masters {
 impl Deployment {
     /// Parses a URL.
     pub(in crate::store) fn parse(text: &str) -> Result<Self> {
-        let (scheme, tls) = match text.split_once("://").map_or("", |(scheme, _)| scheme) {
-            "redis+sentinel" => (Scheme::Sentinel, false),
-            "rediss+sentinel" => (Scheme::Sentinel, true),
-            "redis+cluster" => (Scheme::Cluster, false),
-            "rediss+cluster" => (Scheme::Cluster, true),
-            "redlock" => (Scheme::Masters, false),
-            "redlocks" => (Scheme::Masters, true),
-            _ => return Address::parse(text).map(Self::Single),
-        };
+        let parse: fn(_) -> Result<Self> =
+            match text.split_once("://").map_or("", |(scheme, _)| scheme) {
+                "redis+sentinel" | "rediss+sentinel" => Parts::sentinel,
+                "redis+cluster" | "rediss+cluster" => Parts::cluster,
+                "redlock" | "redlocks" => Parts::masters,
+                _ => return Address::parse(text).map(Self::Single),
+            };
         if text.contains('#') {
             return Err(invalid(
                 "the store URL contains a #; in a password, write it as %23",
             ));
         }
-        let parts = Parts::of(text, scheme)?;
-        match scheme {
-            Scheme::Sentinel => parts.sentinel(tls),
-            Scheme::Cluster => parts.cluster(tls),
-            Scheme::Masters => parts.masters(tls),
-        }
+        parse(Parts::of(text)?)
     }
 
     /// Parses a URL. A password in the options replaces the one in the URL.
@@ -105,15 +98,9 @@ impl Deployment {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    Sentinel,
-    Cluster,
-    Masters,
-}
-
 /// The parts of a URL with many servers.
 struct Parts<'a> {
+    tls: bool,
     /// With the `@`, or empty.
     user: &'a str,
     servers: Vec<&'a str>,
@@ -123,8 +110,8 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(text: &'a str, scheme: Scheme) -> Result<Self> {
-        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    fn of(text: &'a str) -> Result<Self> {
+        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let at = authority.rfind('@').map_or(0, |at| at + 1);
@@ -134,20 +121,17 @@ impl<'a> Parts<'a> {
             return Err(invalid("the store URL names more than 64 servers"));
         }
         if servers.iter().any(|server| server.is_empty()) {
-            return Err(invalid(match scheme {
-                Scheme::Sentinel => {
-                    "the store URL has an empty host, it must be as in \
-                     redis+sentinel://HOST,HOST,HOST/MASTER"
-                }
-                Scheme::Cluster => {
-                    "the store URL has an empty host, it must be as in redis+cluster://HOST,HOST"
-                }
-                Scheme::Masters => {
-                    "the store URL has an empty host, it must be as in redlock://HOST,HOST,HOST"
-                }
-            }));
+            let path = if scheme.ends_with("sentinel") {
+                "/MASTER"
+            } else {
+                ""
+            };
+            return Err(invalid(&format!(
+                "the store URL has an empty host, it must be as in {scheme}://HOST,HOST,HOST{path}"
+            )));
         }
         Ok(Self {
+            tls: scheme.starts_with("rediss") || scheme == "redlocks",
             user,
             servers,
             path,
@@ -175,8 +159,8 @@ impl<'a> Parts<'a> {
     }
 
     /// The address of each server. The rest of the query is for TLS.
-    fn addresses(&self, tls: bool, port: Option<u16>, db: &str) -> Result<Vec<Address>> {
-        let (scheme, user) = (if tls { "rediss" } else { "redis" }, self.user);
+    fn addresses(&self, port: Option<u16>, db: &str) -> Result<Vec<Address>> {
+        let (scheme, user) = (if self.tls { "rediss" } else { "redis" }, self.user);
         let query = self.query.join("&");
         let mut addresses = Vec::with_capacity(self.servers.len());
         for server in &self.servers {
@@ -198,7 +182,7 @@ impl<'a> Parts<'a> {
         Ok(addresses)
     }
 
-    fn sentinel(mut self, tls: bool) -> Result<Deployment> {
+    fn sentinel(mut self) -> Result<Deployment> {
         let user = self.take("sentinel-user")?;
         let (master, db) = self.path.split_once('/').unwrap_or((self.path, ""));
         let master = decoded(master)?;
@@ -209,25 +193,25 @@ impl<'a> Parts<'a> {
             ));
         }
         Ok(Deployment::Sentinel(SentinelSet {
-            sentinels: self.addresses(tls, Some(SENTINEL_PORT), db)?,
+            sentinels: self.addresses(Some(SENTINEL_PORT), db)?,
             master,
             user,
         }))
     }
 
-    fn cluster(self, tls: bool) -> Result<Deployment> {
+    fn cluster(self) -> Result<Deployment> {
         if !matches!(self.path, "" | "0") {
             return Err(invalid("a cluster has no databases; leave out the path"));
         }
-        Ok(Deployment::Cluster(self.addresses(tls, None, "")?))
+        Ok(Deployment::Cluster(self.addresses(None, "")?))
     }
 
-    fn masters(mut self, tls: bool) -> Result<Deployment> {
+    fn masters(mut self) -> Result<Deployment> {
         let longest_ttl = match self.take("longest-ttl")? {
             Some(text) => Some(parse_ttl(&text)?),
             None => None,
         };
-        let nodes = self.addresses(tls, None, self.path)?;
+        let nodes = self.addresses(None, self.path)?;
         Ok(Deployment::Masters(Masters { nodes, longest_ttl }))
     }
 }
@@ -260,30 +244,15 @@ impl fmt::Display for Deployment {
             Self::Sentinel(set) => {
                 let master = format!("/{}", percent_encoded(&set.master).replace('/', "%2F"));
                 let user = set.user.as_deref().map(percent_encoded);
-                let extra = [("sentinel-user", user)];
-                write_many(
-                    f,
-                    "redis+sentinel",
-                    "rediss+sentinel",
-                    &set.sentinels,
-                    &master,
-                    extra,
-                )
+                let extra = ("sentinel-user", user);
+                write_many(f, ("redis", "+sentinel"), &set.sentinels, &master, extra)
             }
-            Self::Cluster(seeds) => write_many(
-                f,
-                "redis+cluster",
-                "rediss+cluster",
-                seeds,
-                "",
-                [("", None)],
-            ),
+            Self::Cluster(seeds) => write_many(f, ("redis", "+cluster"), seeds, "", ("", None)),
             Self::Masters(masters) => {
-                let longest = masters
-                    .longest_ttl
-                    .map(|ttl| format!("{}ms", ttl.as_millis()));
-                let extra = [("longest-ttl", longest)];
-                write_many(f, "redlock", "redlocks", &masters.nodes, "", extra)
+                let longest = masters.longest_ttl;
+                let longest = longest.map(|ttl| format!("{}ms", ttl.as_millis()));
+                let extra = ("longest-ttl", longest);
+                write_many(f, ("redlock", ""), &masters.nodes, "", extra)
             }
         }
     }
@@ -291,28 +260,23 @@ impl fmt::Display for Deployment {
 
 fn write_many(
     f: &mut fmt::Formatter<'_>,
-    plain: &str,
-    secure: &str,
+    (base, kind): (&str, &str),
     addresses: &[Address],
     path: &str,
-    extra: [(&str, Option<String>); 1],
+    extra: (&str, Option<String>),
 ) -> fmt::Result {
     let Some(first) = addresses.first() else {
-        return write!(f, "{plain}://");
+        return write!(f, "{base}{kind}://");
     };
-    f.write_str(if first.is_tls() { secure } else { plain })?;
-    f.write_str("://")?;
+    let secure = if first.tls().is_some() { "s" } else { "" };
+    write!(f, "{base}{secure}{kind}://")?;
     first.write_user(f)?;
-    for (nth, address) in addresses.iter().enumerate() {
-        f.write_str(if nth == 0 { "" } else { "," })?;
-        address.write_server(f)?;
-    }
-    f.write_str(path)?;
+    let servers: Vec<_> = addresses.iter().map(Address::server).collect();
+    write!(f, "{}{path}", servers.join(","))?;
     if first.db != 0 {
         write!(f, "/{}", first.db)?;
     }
-    let [user_or_ttl] = extra;
-    first.write_parameters(f, user_or_ttl)
+    first.write_parameters(f, extra)
 }
 
 #[cfg(test)]

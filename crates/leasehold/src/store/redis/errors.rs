@@ -40,7 +40,7 @@ pub(super) fn call(error: &ServerError) -> (Error, bool) {
     let message = format!("{advice} ({})", quote(&format!("{code} {words}")));
     let error = known_error(found, message);
     let error = match of_replica(code) {
-        true => error.with_source(IsReplica),
+        true => error.with_source(Condition::Replica),
         false => error,
     };
     (error, found.is_some())
@@ -53,46 +53,44 @@ fn known_error(known: Option<&Known>, message: String) -> Error {
     }
 }
 
-/// The source of the error of a master that is not admitted.
-#[derive(Debug)]
-struct NotAdmitted;
+/// The source of an error that the stores handle.
+#[derive(Debug, PartialEq, Eq)]
+enum Condition {
+    NotAdmitted,
+    /// Another server may be the master now.
+    Replica,
+}
 
-impl fmt::Display for NotAdmitted {
+impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the master is not admitted")
+        f.write_str(match self {
+            Self::NotAdmitted => "the master is not admitted",
+            Self::Replica => "the server is a replica",
+        })
     }
 }
 
-impl StdError for NotAdmitted {}
+impl StdError for Condition {}
+
+impl Condition {
+    fn is_of(&self, error: &Error) -> bool {
+        let source = error.source().and_then(|source| source.downcast_ref());
+        source == Some(self)
+    }
+}
 
 /// Whether an error means that a master is not admitted.
 pub(in crate::store) fn is_not_admitted(error: &Error) -> bool {
-    error
-        .source()
-        .is_some_and(|source| source.is::<NotAdmitted>())
-}
-
-/// The source of the error of a replica: another server may be the master now.
-#[derive(Debug)]
-struct IsReplica;
-
-impl fmt::Display for IsReplica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server is a replica")
-    }
-}
-
-impl StdError for IsReplica {}
-
-fn of_replica(code: &str) -> bool {
-    matches!(code, "READONLY" | "MASTERDOWN")
+    Condition::NotAdmitted.is_of(error)
 }
 
 /// Whether an error means that the server is a replica.
 pub(super) fn is_of_replica(error: &Error) -> bool {
-    error
-        .source()
-        .is_some_and(|source| source.is::<IsReplica>())
+    Condition::Replica.is_of(error)
+}
+
+fn of_replica(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN")
 }
 
 /// The error of one command that certainly changed nothing. `key` may be empty.
@@ -113,8 +111,8 @@ pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
     };
     let error = known_error(found, message);
     match code {
-        _ if of_replica(code) => error.with_source(IsReplica),
-        _ if text == NOT_ADMITTED => error.with_source(NotAdmitted),
+        _ if of_replica(code) => error.with_source(Condition::Replica),
+        _ if text == NOT_ADMITTED => error.with_source(Condition::NotAdmitted),
         _ => error,
     }
 }

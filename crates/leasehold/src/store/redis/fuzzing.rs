@@ -1,18 +1,19 @@
 //! Entry points of the fuzz targets: no input may break them.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, Token, TokenCount, Ttl};
+use leasehold_core::{ClientId, Name, Op, Outcome, Token, TokenCount, Ttl};
 use redis::{PushInfo, Value};
 
 use super::address::Address;
 use super::inspect::Unreadable;
-use super::keys::{ClientKey, RecordKey, parse_record};
+use super::keys::{client_key, parse_record, record_key};
 use super::notifications::Notifications;
 use super::{codec, inspect};
-use crate::store::api::{Event, Key, Keyspace, Listener, Reply, Request};
+use crate::store::api::{Event, Listener, Reply, Request, fixture};
+use crate::store::lock::lock;
 
 /// A password that must not appear in any message.
 const PASSWORD: &str = "kEnNwOrT";
@@ -26,22 +27,25 @@ pub fn address(data: &[u8]) {
         assert_eq!(Address::parse(&address.to_string()).ok(), Some(address));
     }
     let (before, after) = text.split_once('|').unwrap_or(("", &text));
-    let told = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
+    let message = match Address::parse(&format!("redis://{before}:{PASSWORD}{after}@host")) {
         Ok(address) => format!("{address} {address:?}"),
         Err(error) => format!("{error} {error:?}"),
     };
-    assert!(!told.contains(PASSWORD), "{told}");
+    assert!(!message.contains(PASSWORD), "{message}");
 }
 
 /// Bytes as the answer of a server to a batch of the script, and to the queries of a listing.
 pub fn answer(data: &[u8]) {
-    let Some((choice, bytes)) = data.split_first() else {
-        return;
-    };
-    let Ok(value) = redis::parse_redis_value(bytes) else {
-        return;
-    };
-    let requests = requests(*choice);
+    if let Some((choice, bytes)) = data.split_first()
+        && let Ok(value) = redis::parse_redis_value(bytes)
+    {
+        check_answer(*choice, value);
+    }
+}
+
+fn check_answer(choice: u8, value: Value) {
+    let requests = requests(choice);
+    assert_eq!(codec::decode(&[], value.clone()).len(), 0);
     let replies = codec::decode(&requests, value.clone());
     assert_eq!(replies.len(), requests.len());
     for (request, reply) in requests.iter().zip(replies) {
@@ -62,7 +66,7 @@ pub fn answer(data: &[u8]) {
 /// Bytes as a push of the server, and as a message on the channel of a client. A valid one is an event of this
 /// client and this keyspace; all others are ignored.
 pub fn push(data: &[u8]) {
-    let (space, client) = (space(), ClientId::from_random([0; 16]));
+    let (space, client) = (fixture::space("app", "t"), ClientId::from_random([0; 16]));
     let log = Arc::new(EventLog::default());
     let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
     let notifications = Notifications::default();
@@ -70,7 +74,7 @@ pub fn push(data: &[u8]) {
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
         notifications.handle_push(&PushInfo { kind, data });
     }
-    let channel = ClientKey(&space, client).to_string();
+    let channel = client_key(&space, client).to_string();
     notifications.handle_message(channel.as_bytes(), data);
     if let Some(at) = data.iter().position(|byte| *byte == b'|') {
         notifications.handle_message(&data[..at], &data[at + 1..]);
@@ -89,32 +93,30 @@ pub fn push(data: &[u8]) {
 
 /// Records events.
 #[derive(Debug, Default)]
-struct EventLog(Mutex<Vec<Event>>);
+pub(super) struct EventLog(Mutex<Vec<Event>>);
 
 impl EventLog {
-    fn take(&self) -> Vec<Event> {
-        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut events)
+    pub(super) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
 impl Listener for EventLog {
     fn notify(&self, event: Event) {
-        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push(event);
+        lock(&self.0).push(event);
     }
 }
 
 /// A key and a name: only the key of a name is parsed as that name.
 pub fn key(data: &[u8]) {
-    let space = space();
+    let space = fixture::space("app", "t");
     if let Some(name) = parse_record(&space, data) {
         let key = space.key(name);
-        assert_eq!(RecordKey(&key).to_string().as_bytes(), data);
+        assert_eq!(record_key(&key).to_string().as_bytes(), data);
     }
     if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
         let key = space.key(name.clone());
-        let record = RecordKey(&key).to_string();
+        let record = record_key(&key).to_string();
         assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
     }
 }
@@ -124,13 +126,7 @@ const WAIT: u8 = 0x40;
 
 /// One to four operations: two bits of `choice` are their number, the rest selects them.
 fn requests(choice: u8) -> Vec<Request> {
-    let name = Name::parse("n").unwrap_or_else(|_| unreachable!());
-    let key: Key = space().key(name);
-    let lease = LeaseId {
-        client: ClientId::from_random([0; 16]),
-        number: 1,
-    };
-    let ttl = Ttl::MAX;
+    let (lease, ttl) = (fixture::lease(1), Ttl::MAX);
     let ops = [
         Op::Acquire {
             lease,
@@ -160,19 +156,14 @@ fn requests(choice: u8) -> Vec<Request> {
     let first = usize::from(choice >> 2);
     let count = usize::from(choice & 3) + 1;
     let ops = (first..first + count).map(|at| ops[at % ops.len()]);
-    ops.map(|op| Request::new(key.clone(), op)).collect()
-}
-
-fn space() -> Keyspace {
-    let scope = |text| ScopeName::parse(text).unwrap_or_else(|_| unreachable!());
-    Keyspace::new(scope("app"), scope("t"))
+    ops.map(|op| Request::new(fixture::key("n"), op)).collect()
 }
 
 /// Whether an operation can have this outcome.
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
         (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
-        (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
+        (Op::Release { count, .. }, Outcome::Released { count: released }) => count == released,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)
         | (Op::Enter { .. }, Outcome::Entered { .. })
@@ -191,4 +182,58 @@ fn check_message(error: &crate::Error) {
     let message = error.to_string();
     assert!(!message.contains(char::is_control), "{message:?}");
     assert!(message.len() < 2_000, "{message:?}");
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in super::super) fn any_value() -> impl Strategy<Value = Value> {
+        let text = prop::sample::select(vec!["00000000000000000000000000000000:1", "1", "pid"]);
+        let leaf = prop_oneof![
+            4 => (-2_i64..9).prop_map(Value::Int),
+            1 => (0..20_000_i64).prop_map(Value::Int),
+            1 => any::<i64>().prop_map(Value::Int),
+            1 => text.prop_map(|text| Value::BulkString(text.into())),
+            1 => any::<String>().prop_map(|text| Value::BulkString(text.into())),
+            1 => any::<Vec<u8>>().prop_map(Value::BulkString),
+            1 => any::<String>().prop_map(Value::SimpleString),
+            1 => Just(Value::Nil),
+            1 => Just(Value::Okay),
+            1 => any::<f64>().prop_map(Value::Double),
+            1 => any::<bool>().prop_map(Value::Boolean),
+        ];
+        leaf.prop_recursive(3, 24, 9, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..10).prop_map(Value::Array),
+                prop::collection::vec((inner.clone(), inner.clone()), 0..3).prop_map(Value::Map),
+                prop::collection::vec(inner, 0..3).prop_map(Value::Set),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_the_client(
+            choice in any::<u8>(),
+            value in prop_oneof![
+                any_value(),
+                prop::collection::vec(any_value(), 9).prop_map(Value::Array),
+            ],
+        ) {
+            check_answer(choice, value);
+        }
+
+        /// Bytes as they may come from anything that listens on a port.
+        #[test]
+        fn no_bytes_break_the_client(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            answer(&bytes);
+            push(&bytes);
+            key(&bytes);
+            bytes.splice(0..0, *b"\x03*9\r\n:1\r\n:1\r\n");
+            answer(&bytes);
+        }
+    }
 }

@@ -1,15 +1,17 @@
 //! Reads records, for people: no rule depends on it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId, Name, Token};
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::codec::{left, text};
-use super::connection_manager::{ConnectionManager, ExchangeError};
+use super::codec::{fields, left, text};
+use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
+use super::keys::{client_key, counter_key, parse_record, record_key, record_pattern};
 use crate::store::api::{ClientInfo, Entry, Key, Keyspace};
 use crate::{Error, ErrorKind, Result};
 
@@ -48,12 +50,10 @@ impl Reader for ConnectionManager {
             pipeline.add_command(cmd);
         }
         let count = pipeline.len();
-        let answers = self
-            .exchange(|mut connection| async move {
-                connection.send_packed_commands(&pipeline, 0, count).await
-            })
-            .await
-            .map_err(plain)?;
+        let send = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_commands(&pipeline, 0, count).await
+        };
+        let answers = self.exchange(Duration::ZERO, send).await?;
         if answers.len() == count {
             Ok(answers)
         } else {
@@ -110,38 +110,40 @@ pub(super) async fn list(
 
 /// The names that have a record, in order.
 async fn names(manager: &ConnectionManager, space: &Keyspace) -> Result<BTreeSet<Name>> {
-    let pattern = RecordPattern(space).to_string();
+    let pattern = record_pattern(space);
     let mut names = BTreeSet::new();
     let mut cursor = "0".to_owned();
     loop {
         let mut scan = cmd("SCAN");
         scan.arg(&cursor).arg("MATCH").arg(&pattern);
         scan.arg("COUNT").arg(SCAN_COUNT);
-        let answer = manager
-            .exchange(|mut connection| async move { connection.send_packed_command(&scan).await })
-            .await
-            .map_err(plain)?;
-        let (next, keys) = match answer {
-            Value::Array(answer) => match <[Value; 2]>::try_from(answer) {
-                Ok([next, Value::Array(keys)]) => (text(&next), keys),
-                _ => return Err(errors::strange_answer().at_store(manager.target())),
-            },
-            Value::ServerError(error) => {
-                let error = errors::command_error("SCAN", &pattern, &error);
-                return Err(error.at_store(manager.target()));
-            }
-            _ => return Err(errors::strange_answer().at_store(manager.target())),
-        };
+        let (next, keys) = scanned(manager.query(scan).await?, &pattern)
+            .map_err(|error| error.at_store(manager.target()))?;
         names.extend(keys.iter().filter_map(|key| match key {
             Value::BulkString(key) => parse_record(space, key),
             _ => None,
         }));
-        match next {
-            Some(next) if next != "0" => cursor = next,
-            Some(_) => return Ok(names),
-            None => return Err(errors::strange_answer().at_store(manager.target())),
+        if next == "0" {
+            return Ok(names);
         }
+        cursor = next;
     }
+}
+
+/// The next cursor and the keys in an answer to `SCAN`.
+fn scanned(answer: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
+    let parts = match answer {
+        Value::ServerError(error) => {
+            return Err(errors::command_error("SCAN", pattern, &error));
+        }
+        Value::Array(parts) => <[Value; 2]>::try_from(parts).ok(),
+        _ => None,
+    };
+    match parts {
+        Some([next, Value::Array(keys)]) => text(&next).zip(Some(keys)),
+        _ => None,
+    }
+    .ok_or_else(errors::strange_answer)
 }
 
 /// Reads records, without the clients behind them. As many results as keys.
@@ -151,7 +153,7 @@ async fn entries(
 ) -> Result<Vec<Result<Option<Entry>, Unreadable>>> {
     let mut queries = Vec::with_capacity(keys.len() * READS_EACH);
     for key in keys {
-        let (record, counter) = (RecordKey(key).to_string(), CounterKey(key).to_string());
+        let (record, counter) = (record_key(key).to_string(), counter_key(key).to_string());
         queries.push(query("HGETALL", record.clone()));
         queries.push(query("PTTL", record));
         queries.push(query("GET", counter));
@@ -169,36 +171,22 @@ fn query(command: &str, key: String) -> Query {
 
 /// Adds the descriptions of the clients to the entries.
 async fn add_client(reader: &impl Reader, entries: &mut [Entry]) -> Result<()> {
-    let clients: HashMap<ClientId, String> = entries
-        .iter()
-        .map(|entry| {
-            let client = entry.lease.client;
-            (client, ClientKey(&entry.key.space, client).to_string())
-        })
-        .collect();
+    let key = |entry: &Entry| {
+        let client = entry.lease.client;
+        (client, client_key(&entry.key.space, client).to_string())
+    };
+    let clients: BTreeMap<ClientId, String> = entries.iter().map(key).collect();
     if clients.is_empty() {
         return Ok(());
     }
-    let mut queries = Vec::with_capacity(clients.len());
-    let mut asked = Vec::with_capacity(clients.len());
-    for (client, key) in clients {
-        queries.push(query("HGETALL", key));
-        asked.push(client);
-    }
-    let answers = reader.read(queries).await?;
-    let clients = asked.into_iter().zip(answers.iter().map(client_info));
-    let clients: HashMap<ClientId, Option<ClientInfo>> = clients.collect();
+    let queries = clients.values().map(|key| query("HGETALL", key.clone()));
+    let answers = reader.read(queries.collect()).await?;
+    let found = clients.into_keys().zip(answers.iter().map(client_info));
+    let found: BTreeMap<_, _> = found.collect();
     for entry in entries {
-        entry.client = clients.get(&entry.lease.client).cloned().flatten();
+        entry.client = found.get(&entry.lease.client).cloned().flatten();
     }
     Ok(())
-}
-
-/// For queries it makes no difference whether they were sent.
-pub(super) fn plain(trouble: ExchangeError) -> Error {
-    match trouble {
-        ExchangeError::NotSent(error) | ExchangeError::Unanswered(error) => error,
-    }
 }
 
 pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unreadable> {
@@ -209,8 +197,8 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
     for (name, answer) in [("HGETALL", record), ("PTTL", ttl), ("GET", counter)] {
         if let Value::ServerError(error) = answer {
             let key_name = match name {
-                "GET" => CounterKey(key).to_string(),
-                _ => RecordKey(key).to_string(),
+                "GET" => counter_key(key).to_string(),
+                _ => record_key(key).to_string(),
             };
             let described = errors::command_error(name, &key_name, error);
             return Err(match error.code() {
@@ -231,7 +219,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         _ => None,
     };
     let Some((lease, count)) = held else {
-        let record = RecordKey(key).to_string();
+        let record = record_key(key).to_string();
         let message = format!("the key {record:?} holds a hash that leasehold did not write");
         return Err(Unreadable::Foreign(Error::new(ErrorKind::Store, message)));
     };
@@ -262,57 +250,6 @@ pub(super) fn client_info(answer: &Value) -> Option<ClientInfo> {
     Some(info)
 }
 
-/// The fields of a hash, in either protocol. `None` if it is not a hash.
-pub(super) fn fields(answer: &Value) -> Option<Vec<(&Value, &Value)>> {
-    match answer {
-        Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
-        Value::Array(flat) => Some(
-            flat.chunks_exact(2)
-                .map(|pair| (&pair[0], &pair[1]))
-                .collect(),
-        ),
-        _ => None,
-    }
-}
-
 pub(super) fn parsed<T: FromStr>(value: &Value) -> Option<T> {
     text(value)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use leasehold_core::ScopeName;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn any_value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            any::<i64>().prop_map(Value::Int),
-            any::<Vec<u8>>().prop_map(Value::BulkString),
-            prop::sample::select(vec!["00000000000000000000000000000000:1", "1", "pid"])
-                .prop_map(|text| Value::BulkString(text.into())),
-            Just(Value::Nil),
-        ];
-        leaf.prop_recursive(2, 12, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::Array),
-                prop::collection::vec((inner.clone(), inner), 0..3).prop_map(Value::Map),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn no_answer_breaks_it(answers in prop::collection::vec(any_value(), 0..5)) {
-            let scope = |text| ScopeName::parse(text).unwrap();
-            let key = Keyspace::new(scope("a"), scope("t")).key(Name::parse("n").unwrap());
-            if let Ok(Some(entry)) = entry(&key, &answers) {
-                prop_assert!(entry.time_left <= left(-1));
-            }
-            for answer in &answers {
-                client_info(answer);
-            }
-        }
-    }
 }

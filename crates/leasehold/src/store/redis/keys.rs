@@ -1,48 +1,57 @@
 //! The names of keys.
 
-use std::fmt;
+use std::fmt::{Display, from_fn};
 
 use leasehold_core::{ClientId, Name, ScopeName};
 
 use crate::store::api::{Key, Keyspace};
 
 /// The record of a name: `<namespace>:{<tenant>:<name>}`.
-pub(super) struct RecordKey<'a>(pub(super) &'a Key);
-
-/// The counter of a name: the same and `:token`.
-pub(super) struct CounterKey<'a>(pub(super) &'a Key);
-
-/// The queue of a name: the same and `:queue`.
-pub(super) struct QueueKey<'a>(pub(super) &'a Key);
-
-/// The description of a client: `<namespace>:client:<client id>`.
-pub(super) struct ClientKey<'a>(pub(super) &'a Keyspace, pub(super) ClientId);
-
-/// The admission record of one of many masters: `<namespace>:master`.
-pub(super) struct AdmissionKey<'a>(pub(super) &'a ScopeName);
-
-impl fmt::Display for AdmissionKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:master", self.0)
-    }
+pub(super) fn record_key(Key { space, name }: &Key) -> impl Display {
+    let (namespace, tenant) = (space.namespace(), space.tenant());
+    from_fn(move |f| write!(f, "{namespace}:{{{tenant}:{name}}}"))
 }
 
-/// A channel on which a client receives its grants: the same and, in a cluster, `:<node id>`.
+/// The counter of a name: the same and `:token`.
+pub(super) fn counter_key(key: &Key) -> impl Display {
+    from_fn(move |f| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
+}
+
+/// The queue of a name: the same and `:queue`.
+pub(super) fn queue_key(key: &Key) -> impl Display {
+    from_fn(move |f| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
+}
+
+/// The description of a client: `<namespace>:client:<client id>`.
+pub(super) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
+    from_fn(move |f| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
+}
+
+/// The admission record of one of many masters: `<namespace>:master`.
+pub(super) fn admission_key(namespace: &ScopeName) -> impl Display {
+    from_fn(move |f| write!(f, "{namespace}:master"))
+}
+
+/// A channel on which a client receives its grants: that of its description and, in a cluster, `:<node id>`. `node`
+/// is empty without a cluster, or for all nodes.
 ///
 /// A cluster broadcasts each message to all its nodes. A channel with a node id belongs to the connection to
 /// this node, so that a client with a connection to each node receives a message once. The channel without it
 /// belongs to all connections, and is used for messages that had no receiver on the other.
-pub(super) struct Channel<'a> {
-    pub(super) space: &'a Keyspace,
-    pub(super) client: ClientId,
-    /// The id of the node. Empty without a cluster, or for all nodes.
-    pub(super) node: &'a str,
+pub(super) fn channel(space: &Keyspace, client: ClientId, node: &str) -> String {
+    let channel = client_key(space, client);
+    match node {
+        "" => channel.to_string(),
+        node => format!("{channel}:{node}"),
+    }
 }
 
 /// A pattern that matches every record of a keyspace, and no other key of ours.
 ///
 /// No namespace, tenant or literal here contains a special character of patterns.
-pub(super) struct RecordPattern<'a>(pub(super) &'a Keyspace);
+pub(super) fn record_pattern(space: &Keyspace) -> String {
+    format!("{}:{{{}:*}}", space.namespace(), space.tenant())
+}
 
 /// The length of the key of a record without namespace, tenant and name.
 pub(super) const RECORD_PUNCTUATION: usize = "::{}".len();
@@ -56,7 +65,7 @@ pub(super) const QUEUE_SUFFIX: &str = ":queue";
 /// The part between namespace and client id.
 const CLIENT_INFIX: &str = ":client:";
 
-/// The name in a key that matched [`RecordPattern`]. `None` if the key is not ours.
+/// The name in a key that matched [`record_pattern`]. `None` if the key is not ours.
 ///
 /// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter.
 pub(super) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
@@ -86,62 +95,17 @@ pub(super) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a st
     Some((namespace, client.parse().ok()?))
 }
 
-impl fmt::Display for RecordKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { space, name } = self.0;
-        let (namespace, tenant) = (space.namespace(), space.tenant());
-        write!(f, "{namespace}:{{{tenant}:{name}}}")
-    }
-}
-
-impl fmt::Display for CounterKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{COUNTER_SUFFIX}", RecordKey(self.0))
-    }
-}
-
-impl fmt::Display for QueueKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{QUEUE_SUFFIX}", RecordKey(self.0))
-    }
-}
-
-impl fmt::Display for ClientKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{CLIENT_INFIX}{}", self.0.namespace(), self.1)
-    }
-}
-
-impl fmt::Display for Channel<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ClientKey(self.space, self.client).fmt(f)?;
-        match self.node {
-            "" => Ok(()),
-            node => write!(f, ":{node}"),
-        }
-    }
-}
-
-impl fmt::Display for RecordPattern<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (namespace, tenant) = (self.0.namespace(), self.0.tenant());
-        write!(f, "{namespace}:{{{tenant}:*}}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use leasehold_core::ScopeName;
-
     use super::*;
+    use crate::store::api::fixture::space;
 
     #[test]
     fn a_name_is_found_again_in_its_key() {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let space = Keyspace::new(scope("app"), scope("t"));
+        let space = space("app", "t");
         for name in ["orders/42", "a:token", "token", ":", "昼 [a-z]*?\\"] {
             let key = space.key(Name::parse(name).unwrap());
-            let record = RecordKey(&key).to_string();
+            let record = record_key(&key).to_string();
             assert_eq!(
                 parse_record(&space, record.as_bytes()),
                 Some(key.name.clone())
@@ -150,7 +114,7 @@ mod tests {
                 record.len(),
                 "app".len() + 1 + name.len() + RECORD_PUNCTUATION
             );
-            for other in [CounterKey(&key).to_string(), QueueKey(&key).to_string()] {
+            for other in [counter_key(&key).to_string(), queue_key(&key).to_string()] {
                 assert_eq!(parse_record(&space, other.as_bytes()), None);
             }
         }
@@ -169,16 +133,10 @@ mod tests {
 
     #[test]
     fn a_client_is_found_again_in_its_channel() {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let space = Keyspace::new(scope("app"), scope("t"));
+        let space = space("app", "t");
         let client = ClientId::from_random([0xa5; 16]);
         for node in ["", "4f0c"] {
-            let channel = Channel {
-                space: &space,
-                client,
-                node,
-            };
-            let channel = channel.to_string();
+            let channel = channel(&space, client, node);
             let of = |channel: &str| parse_channel(channel.as_bytes(), node).is_some();
             let parsed = parse_channel(channel.as_bytes(), node);
             assert_eq!(parsed, Some(("app", client)));

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
 use leasehold_core::{ScopeName, StoreTime, Token};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 
 use super::RedisStore;
 use super::address::Address;
 use super::codec::{failed_command, text};
-use super::connection_manager::{ConnectionManager, ExchangeError};
+use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::keys::AdmissionKey;
+use super::keys::admission_key;
 use super::notifications::Notifications;
 use super::script::Script;
+use crate::store::diagnose::Fields;
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
@@ -60,11 +60,8 @@ impl RedisStore {
             info.push_str(&self.query("INFO", query).await?);
             info.push('\n');
         }
-        let field = |name: &str| {
-            let mut lines = info.lines().filter_map(|line| line.split_once(':'));
-            let found = lines.find(|(field, _)| *field == name);
-            found.map(|(_, value)| value.trim().to_owned())
-        };
+        let info = Fields::of_lines(&info);
+        let field = |name: &str| info.get(name).map(str::to_owned);
         let of_master = || {
             let (host, port) = (field("master_host")?, field("master_port")?);
             Some(format!("{host}:{port}"))
@@ -72,10 +69,8 @@ impl RedisStore {
         Ok(Facts {
             run: field("run_id").ok_or_else(|| errors::strange_answer().at_store(self))?,
             version: field("redis_version").unwrap_or_default(),
-            master: field("role")
-                .filter(|role| role == "slave")
-                .and_then(|_| of_master()),
-            cluster: field("cluster_enabled").is_some_and(|enabled| enabled == "1"),
+            master: info.is("role", "slave").then(of_master).flatten(),
+            cluster: info.is("cluster_enabled", "1"),
         })
     }
 
@@ -104,11 +99,11 @@ impl RedisStore {
         namespace: &ScopeName,
         admit: Option<(&Inspection, Option<Token>)>,
     ) -> Result<Inspection> {
-        let key = AdmissionKey(namespace).to_string();
+        let key = admission_key(namespace).to_string();
         let Some(script) = &self.master else {
             return Err(errors::strange_answer().at_store(self));
         };
-        let call = |verb: &str, script: &str| {
+        let call = |verb: &str, script: &str, (): &()| {
             let mut cmd = Cmd::new();
             cmd.arg(verb).arg(script).arg(1).arg(&key);
             if let Some((candidate, floor)) = admit {
@@ -118,12 +113,8 @@ impl RedisStore {
             }
             cmd
         };
-        let answer = self
-            .manager
-            .exchange(|mut connection| async move { script.call(&mut connection, call).await })
-            .await;
-        let result = match answer {
-            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
+        let result = match script.call_at(&self.manager, &(), call).await {
+            Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::call(&error).0),
             Ok(answer) => inspection(&answer).ok_or_else(|| {
                 failed_command(&key, &answer).unwrap_or_else(errors::strange_answer)
@@ -133,13 +124,9 @@ impl RedisStore {
     }
 
     async fn query(&self, command: &str, query: Cmd) -> Result<String> {
-        let exchange = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(&query).await
-        };
-        let result = match self.manager.exchange(exchange).await {
-            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
+        let result = match self.manager.query(query).await {
+            Err(error) => Err(error),
             Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
-            Ok(Value::VerbatimString { text, .. }) => Ok(text),
             Ok(answer) => text(&answer).ok_or_else(errors::strange_answer),
         };
         result.map_err(|error: Error| error.at_store(self))

@@ -5,10 +5,9 @@
 //!   target where sentinels know it.
 //! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both
 //!   on to the clients.
-//! * `rule` applies batches with the scripts: `scripts/mutex.lua` is the rule, and the comment at its top
-//!   describes every key and the wire format. `codec` writes its arguments and reads its answer;
-//!   `renew_script` is the fast path for renewals. `script` calls scripts.
-//! * `continuation` passes over many dead waiters in several short calls.
+//! * `script` calls scripts, and applies batches with them: `scripts/mutex.lua` is the rule, and the comment at
+//!   its top describes every key and the wire format; `scripts/renew.lua` is the fast path for renewals. `codec`
+//!   writes the arguments and reads the answers.
 //! * `replicas` waits for acknowledgements of replicas.
 //! * `inspect` reads records, `client_info` stores the description of a client.
 //! * `cluster` is the store over the nodes of a cluster, `master` a server that is one of many.
@@ -21,7 +20,6 @@ mod cluster;
 mod codec;
 mod connect;
 mod connection_manager;
-mod continuation;
 pub(super) mod deployment;
 #[cfg(feature = "doctor")]
 mod diagnose;
@@ -32,9 +30,7 @@ mod inspect;
 mod keys;
 pub(super) mod master;
 mod notifications;
-mod renew_script;
 mod replicas;
-mod rule;
 mod script;
 mod sentinel;
 mod session;
@@ -48,21 +44,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-use self::client_info::{REGISTER, register_cmd, registered};
+use self::client_info::{REGISTER, Registration, registered};
 pub(super) use self::cluster::ClusterStore;
 use self::connect::Role;
-use self::connection_manager::{ConnectionManager, ExchangeError};
-use self::continuation::continue_passing;
+use self::connection_manager::ConnectionManager;
 use self::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-use self::keys::ClientKey;
+use self::keys::client_key;
 use self::replicas::{Replicas, Waits};
-use self::rule::RuleScripts;
-use self::script::Script;
+use self::script::{RuleScripts, Script, continue_passing, notify_local};
 use self::session::Session;
 use self::target::Target;
 use crate::store::api::private::Sealed;
@@ -131,7 +124,7 @@ impl RedisStore {
 
     /// Proves that the server responds, accepts us and can run the rule.
     async fn greet(&self) -> Result<()> {
-        if let Err(error) = rule::greet(&self.manager, &self.rule.mutex).await {
+        if let Err(error) = script::greet(&self.manager, &self.rule.mutex).await {
             if error.kind() == ErrorKind::Unsupported
                 && let Some(masters) = self.monitored_masters().await
             {
@@ -141,12 +134,8 @@ impl RedisStore {
         }
         // Every user may send HELLO. A server before 6.0 does not know it; one that does not answer now
         // fails at the first request.
-        let hello = cmd("HELLO");
-        let asked = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(&hello).await
-        };
-        match self.manager.exchange(asked).await {
-            Ok(hello) if cluster::is_node(&hello) => {
+        match self.manager.query(cmd("HELLO")).await {
+            Ok(hello) if connect::is_cluster_node(&hello) => {
                 Err(errors::cluster_without_its_name().at_store(self))
             }
             _ => Ok(()),
@@ -156,31 +145,10 @@ impl RedisStore {
     /// The masters that the server monitors, if it is a sentinel.
     async fn monitored_masters(&self) -> Option<Vec<String>> {
         let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
-        match self.manager.exchange(role).await {
+        match self.manager.exchange(Duration::ZERO, role).await {
             Ok(Some(Role::Sentinel(masters))) => Some(masters),
             _ => None,
         }
-    }
-
-    async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
-        if batch.is_empty() {
-            return Vec::new();
-        }
-        self.manager.notifications().retry_denied(&batch);
-        let replicated = |request: &Request| request.durability.is_replicated();
-        let mut replies = match batch.iter().filter(|request| replicated(request)).count() {
-            0 => self.apply_plain(&batch).await,
-            count if count == batch.len() => self.apply_replicated(&batch).await,
-            _ => self.apply_mixed(&batch).await,
-        };
-        // A request whose answer is missing may have been applied.
-        replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
-        for (reply, request) in replies.iter_mut().zip(&batch) {
-            if let Reply::Rejected(error) | Reply::Unknown(error) = reply {
-                *error = error.clone().for_lock(&request.key.name).at_store(self);
-            }
-        }
-        replies
     }
 
     /// Applies requests that wait for replicas beside those that do not.
@@ -190,7 +158,7 @@ impl RedisStore {
             .cloned()
             .partition(|request| request.durability.is_replicated());
         let (replicated, plain) =
-            tokio::join!(self.apply_replicated(&replicated), self.apply_plain(&plain));
+            tokio::join!(self.apply_replicated(&replicated), self.apply(plain));
         let (mut replicated, mut plain) = (replicated.into_iter(), plain.into_iter());
         let unknown = || Reply::Unknown(errors::strange_answer());
         let replies = batch.iter().map(|request| {
@@ -203,54 +171,38 @@ impl RedisStore {
         replies.collect()
     }
 
-    async fn apply_plain(&self, requests: &[Request]) -> Vec<Reply> {
-        let notifications = self.manager.notifications();
-        let mut unfinished = Vec::new();
-        let open = &mut unfinished;
-        let answers = self
-            .manager
-            .exchange_settled(Duration::ZERO, |session| async move {
-                let mut connection = session.connection.clone();
-                let replies = self
-                    .rule
-                    .apply(&mut connection, requests, notifications, open);
-                Ok((replies.await?, session))
-            })
-            .await;
-        let replies = self.finish(&self.manager, requests, answers);
-        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
-        replies
-    }
-
     /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.
     async fn apply_replicated(&self, requests: &[Request]) -> Vec<Reply> {
         let mut ready = self.replicas.count_for(requests).await;
         // A waiter is notified over the main connection.
         if ready.is_ok() && requests.iter().any(Request::acquires) {
-            ready = self.manager.settled().await.map(drop);
+            ready = self.manager.settled(Duration::ZERO).await.map(drop);
         }
         if let Err(error) = ready {
             return vec![Reply::Rejected(error); requests.len()];
         }
         let (manager, _turn) = self.replicas.turn().await;
-        let notifications = self.manager.notifications();
         // The server may still be waiting for the previous batch, whose caller may have given up, and a
         // repeated call by the text of the script waits again.
         let time = Waits::of(requests).time().saturating_mul(3);
+        let (session, deadline) = match manager.settled(time).await {
+            Ok(settled) => settled,
+            Err(error) => return vec![Reply::Rejected(error); requests.len()],
+        };
         let mut unfinished = Vec::new();
-        let open = &mut unfinished;
-        let answers = manager
-            .exchange_settled(time, |session| async move {
-                let mut executor = self.replicas.executor(session.connection.clone(), requests);
-                let replies = self
-                    .rule
-                    .apply(&mut executor, requests, notifications, open);
-                let mut replies = replies.await?;
-                executor.into_waits().check(requests, &mut replies);
-                Ok((replies, session))
-            })
-            .await;
-        let replies = self.finish(manager, requests, answers);
+        let applied = async {
+            let connection = session.connection.clone();
+            let mut connection = self.replicas.acknowledged(connection, requests);
+            let notifications = self.manager.notifications();
+            let replies =
+                self.rule
+                    .apply(&mut connection, requests, notifications, &mut unfinished);
+            let mut replies = replies.await?;
+            connection.into_waits().check(requests, &mut replies);
+            Ok(replies)
+        };
+        let applied = manager.answer(&session, deadline, applied).await;
+        let replies = self.finish(manager, &session, requests, applied);
         continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
         replies
     }
@@ -259,41 +211,19 @@ impl RedisStore {
     fn finish(
         &self,
         manager: &ConnectionManager,
+        session: &Arc<Session>,
         requests: &[Request],
-        answers: Result<(Vec<Reply>, Arc<Session>), ExchangeError>,
+        applied: Result<Vec<Reply>>,
     ) -> Vec<Reply> {
-        match answers {
-            Err(ExchangeError::NotSent(error)) => vec![Reply::Rejected(error); requests.len()],
-            Err(ExchangeError::Unanswered(error)) => vec![Reply::Unknown(error); requests.len()],
-            Ok((mut replies, session)) => {
-                manager.check_demotion(&session, &mut replies);
+        match applied {
+            Err(error) => vec![Reply::Unknown(error); requests.len()],
+            Ok(mut replies) => {
+                manager.check_demotion(session, &mut replies);
                 session.subscriptions.track(requests, &replies);
-                rule::notify_local(self.manager.notifications(), requests, &replies);
+                notify_local(self.manager.notifications(), requests, &replies);
                 replies
             }
         }
-    }
-
-    async fn write_client_info(
-        &self,
-        space: &Keyspace,
-        client: ClientId,
-        info: &ClientInfo,
-        ttl: Duration,
-    ) -> Result<()> {
-        let key = ClientKey(space, client).to_string();
-        let cmd = |verb: &str, script: &str| register_cmd(verb, script, &key, info, ttl);
-        let answer = self
-            .manager
-            .exchange(
-                |mut connection| async move { self.register.call(&mut connection, cmd).await },
-            )
-            .await;
-        let result = match answer {
-            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
-            Ok(answer) => registered(&key, answer),
-        };
-        result.map_err(|error| error.at_store(self))
     }
 }
 
@@ -307,7 +237,42 @@ impl Sealed for RedisStore {}
 
 impl Store for RedisStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        Box::pin(self.apply_batch(batch))
+        Box::pin(async move {
+            if batch.is_empty() {
+                return Vec::new();
+            }
+            let notifications = self.manager.notifications();
+            notifications.retry_denied(&batch);
+            let replicated = |request: &&Request| request.durability.is_replicated();
+            let mut replies = match batch.iter().filter(replicated).count() {
+                0 => match self.manager.settled(Duration::ZERO).await {
+                    Ok((session, deadline)) => {
+                        let mut connection = session.connection.clone();
+                        let mut unfinished = Vec::new();
+                        let applied = self.rule.apply(
+                            &mut connection,
+                            &batch,
+                            notifications,
+                            &mut unfinished,
+                        );
+                        let applied = self.manager.answer(&session, deadline, applied).await;
+                        let replies = self.finish(&self.manager, &session, &batch, applied);
+                        continue_passing(&self.manager, &self.rule.mutex, unfinished).await;
+                        replies
+                    }
+                    Err(error) => vec![Reply::Rejected(error); batch.len()],
+                },
+                count if count == batch.len() => self.apply_replicated(&batch).await,
+                _ => self.apply_mixed(&batch).await,
+            };
+            // A request whose answer is missing may have been applied.
+            replies.resize(batch.len(), Reply::Unknown(errors::strange_answer()));
+            let replies = replies.into_iter().zip(&batch);
+            let named = |(reply, request): (Reply, &Request)| {
+                reply.map_error(|error| error.for_lock(&request.key.name).at_store(self))
+            };
+            replies.map(named).collect()
+        })
     }
 
     fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
@@ -352,6 +317,14 @@ impl Store for RedisStore {
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.write_client_info(space, client, info, ttl))
+        Box::pin(async move {
+            let key = &*client_key(space, client).to_string();
+            let registration = Registration { key, info, ttl };
+            let called = self
+                .register
+                .call_at(&self.manager, &registration, client_info::encode);
+            let result = called.await.and_then(|answer| registered(key, answer));
+            result.map_err(|error| error.at_store(self))
+        })
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Grant, LeaseId, Notice, StoreTime, Token, Ttl};
 use redis::{PushInfo, PushKind, Value};
 
-use super::keys::{Channel, parse_channel, parse_record};
+use super::keys::{channel, parse_channel, parse_record};
 use crate::Error;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Request, WakeupMode};
+use crate::store::lock::lock;
 
 type Table = HashMap<ClientId, (Keyspace, Weak<dyn Listener>)>;
 
@@ -51,6 +52,11 @@ impl Notifications {
         self.queueless
     }
 
+    /// Whether a refused client may join a queue: it would be notified of its grant.
+    pub(super) fn queues(&self) -> bool {
+        !self.queueless && self.wakeup_mode() == WakeupMode::Grants
+    }
+
     /// The id of the node of a cluster. Empty without a cluster.
     pub(super) fn node(&self) -> &str {
         &self.node
@@ -60,28 +66,23 @@ impl Notifications {
     pub(super) fn channels(&self, space: &Keyspace, client: ClientId) -> Vec<String> {
         let own = self.node.as_str();
         let nodes = std::iter::once(own).chain((!own.is_empty()).then_some(""));
-        let channels = nodes.map(|node| Channel {
-            space,
-            client,
-            node,
-        });
-        channels.map(|channel| channel.to_string()).collect()
+        nodes.map(|node| channel(space, client, node)).collect()
     }
 
     pub(super) fn add(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        self.table().insert(client, (space.clone(), listener));
+        lock(&self.table).insert(client, (space.clone(), listener));
         self.changed();
     }
 
     /// Removes a client and returns its keyspace, if it was there.
     pub(super) fn remove(&self, client: ClientId) -> Option<Keyspace> {
-        let (space, _) = self.table().remove(&client)?;
+        let (space, _) = lock(&self.table).remove(&client)?;
         self.changed();
         Some(space)
     }
 
     pub(super) fn has(&self, client: ClientId) -> bool {
-        self.table().contains_key(&client)
+        lock(&self.table).contains_key(&client)
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -90,7 +91,7 @@ impl Notifications {
 
     /// The clients, without those whose listener was dropped.
     pub(super) fn clients(&self) -> Vec<(ClientId, Keyspace)> {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.retain(|_, (_, listener)| listener.strong_count() > 0);
         let clients = table.iter();
         clients
@@ -100,12 +101,12 @@ impl Notifications {
 
     /// How refused clients are woken. Optimistic until it is known.
     pub(super) fn wakeup_mode(&self) -> WakeupMode {
-        self.last_wakeup_mode().unwrap_or(WakeupMode::Grants)
+        lock(&self.wakeup_mode).unwrap_or(WakeupMode::Grants)
     }
 
     /// Sets how refused clients are woken, and returns whether that is a change.
     pub(super) fn set_wakeup_mode(&self, mode: WakeupMode) -> bool {
-        self.last_wakeup_mode().replace(mode) != Some(mode)
+        lock(&self.wakeup_mode).replace(mode) != Some(mode)
     }
 
     /// Why a request may not acquire its lock, if that is known.
@@ -113,13 +114,13 @@ impl Notifications {
         if !request.acquires() {
             return None;
         }
-        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.get(request.key.space.namespace().as_str()).cloned()
+        let namespace = request.key.space.namespace().as_str();
+        lock(&self.denied).get(namespace).cloned()
     }
 
     /// Sets the namespaces in which no lock may be acquired.
     pub(super) fn set_denied(&self, denied: HashMap<String, Error>) {
-        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = denied;
+        *lock(&self.denied) = denied;
     }
 
     /// Causes the subscriptions to be repeated that these requests need and that were denied: the permission may
@@ -164,7 +165,9 @@ impl Notifications {
         let own = parse_channel(channel, &self.node);
         let addressee = own.or_else(|| parse_channel(channel, ""));
         let parsed = addressee.and_then(|(namespace, client)| {
-            let space = self.table().get(&client).map(|(space, _)| space.clone())?;
+            let space = lock(&self.table)
+                .get(&client)
+                .map(|(space, _)| space.clone())?;
             let ours = space.namespace().as_str() == namespace;
             parse_notice(&space, client, message).filter(|_| ours)
         });
@@ -206,8 +209,7 @@ impl Notifications {
     /// Notifies a client. If its listener was dropped, the client is removed, so that the next batch unsubscribes
     /// from its channel.
     pub(super) fn notify(&self, client: ClientId, event: Event) {
-        let Some(listener) = self
-            .table()
+        let Some(listener) = lock(&self.table)
             .get(&client)
             .map(|(_, listener)| listener.clone())
         else {
@@ -222,7 +224,7 @@ impl Notifications {
     /// Notifies every client of the event in its keyspace, if there is one.
     fn notify_all(&self, event_in: impl Fn(&Keyspace) -> Option<Event>) {
         let events: Vec<(Arc<dyn Listener>, Event)> = {
-            let table = self.table();
+            let table = lock(&self.table);
             let events = table.values().filter_map(|(space, listener)| {
                 let event = event_in(space)?;
                 Some((listener.upgrade()?, event))
@@ -237,17 +239,6 @@ impl Notifications {
 
     fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);
-    }
-
-    fn last_wakeup_mode(&self) -> MutexGuard<'_, Option<WakeupMode>> {
-        self.wakeup_mode
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // No panic can leave it half changed: each change is one call.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

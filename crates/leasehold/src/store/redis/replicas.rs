@@ -13,18 +13,16 @@
 //! A change that was not acknowledged was still made. So its reply is unknown: the client releases a grant,
 //! and a renewal has failed.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Op, Outcome};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value, cmd};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::connection_manager::{ConnectionManager, ExchangeError};
+use super::connection_manager::ConnectionManager;
 use super::errors;
-use super::script::Executor;
 use crate::store::api::{Reply, Request};
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
@@ -48,25 +46,19 @@ pub(super) struct Replicas {
     most: AtomicU32,
 }
 
-/// The acknowledgements that a batch needs, by timeout and number, and their results.
+/// The acknowledgements that a batch needs, the shortest timeout first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waits(BTreeMap<(Duration, Wanted), Option<Waited>>);
+pub(super) struct Waits(Vec<Wait>);
 
-/// A number of replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wanted {
-    Number(u32),
-    All,
-}
-
-/// The result of a `WAIT`.
 #[derive(Clone, Debug)]
-struct Waited {
-    needed: u32,
-    answer: Value,
+struct Wait {
+    count: ReplicaCount,
+    timeout: Duration,
+    /// The number of replicas that `WAIT` was sent for, and its answer.
+    waited: Option<(u32, Value)>,
 }
 
-/// Sends calls together with the `WAIT`s of a batch.
+/// A connection that sends calls together with the `WAIT`s of a batch.
 pub(super) struct Acknowledged<'a> {
     connection: MultiplexedConnection,
     replicas: &'a Replicas,
@@ -121,13 +113,10 @@ impl Replicas {
         let wait = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(&wait).await
         };
-        let there = match self.counter.exchange_longer(timeout, wait).await {
-            Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => {
-                return Err(error);
-            }
-            Ok(Value::ServerError(error)) => return Err(refused(&error)),
-            Ok(Value::Int(there)) => u32::try_from(there).unwrap_or(0),
-            Ok(_) => return Err(errors::strange_answer()),
+        let there = match self.counter.exchange(timeout, wait).await? {
+            Value::ServerError(error) => return Err(refused(&error)),
+            Value::Int(there) => u32::try_from(there).unwrap_or(0),
+            _ => return Err(errors::strange_answer()),
         };
         self.most.fetch_max(there, Ordering::Relaxed);
         Ok(there)
@@ -158,8 +147,8 @@ impl Replicas {
         Err(Error::new(ErrorKind::NotReplicated, message))
     }
 
-    /// Waits for what these requests need after each call.
-    pub(super) fn executor(
+    /// A connection on which each call waits for what these requests need.
+    pub(super) fn acknowledged(
         &self,
         connection: MultiplexedConnection,
         requests: &[Request],
@@ -171,10 +160,10 @@ impl Replicas {
         }
     }
 
-    fn needed(&self, wanted: Wanted) -> u32 {
-        match wanted {
-            Wanted::Number(number) => number,
-            Wanted::All => self.most.load(Ordering::Relaxed).max(1),
+    fn needed(&self, count: ReplicaCount) -> u32 {
+        match count {
+            ReplicaCount::Number(number) => number.get(),
+            ReplicaCount::All => self.most.load(Ordering::Relaxed).max(1),
         }
     }
 }
@@ -182,18 +171,27 @@ impl Replicas {
 impl Waits {
     /// The acknowledgements that these requests need. Releases need none.
     pub(super) fn of(requests: &[Request]) -> Self {
-        let waits = requests.iter().filter_map(|request| match request.op {
-            Op::Acquire { .. } | Op::Enter { .. } | Op::Renew { .. } | Op::SetToken { .. } => {
-                Some((key(request.durability)?, None))
+        let mut waits = Vec::<Wait>::new();
+        for request in requests {
+            let Durability::Replicas { count, timeout } = request.durability else {
+                continue;
+            };
+            let released = matches!(request.op, Op::Release { .. } | Op::Revoke);
+            if !released && !waits.iter().any(|wait| wait.is_for(count, timeout)) {
+                waits.push(Wait {
+                    count,
+                    timeout,
+                    waited: None,
+                });
             }
-            Op::Release { .. } | Op::Revoke => None,
-        });
-        Self(waits.collect())
+        }
+        waits.sort_by_key(|wait| wait.timeout);
+        Self(waits)
     }
 
     /// The sum of the timeouts.
     pub(super) fn time(&self) -> Duration {
-        let times = self.0.keys().map(|(timeout, _)| *timeout);
+        let times = self.0.iter().map(|wait| wait.timeout);
         times.fold(Duration::ZERO, Duration::saturating_add)
     }
 
@@ -210,32 +208,36 @@ impl Waits {
                     ..
                 }
             );
-            let Some(key) = key(request.durability).filter(|_| counts) else {
+            let (true, Durability::Replicas { count, timeout }) = (counts, request.durability)
+            else {
                 continue;
             };
-            if let Err(error) = self.acknowledged(key) {
+            let wait = self.0.iter().find(|wait| wait.is_for(count, timeout));
+            if let Err(error) = wait.map_or_else(|| Err(errors::strange_answer()), Wait::check) {
                 *reply = Reply::Unknown(error);
             }
         }
     }
+}
 
-    fn acknowledged(&self, key: (Duration, Wanted)) -> Result<()> {
-        let waited = self.0.get(&key).and_then(Option::as_ref);
-        match waited {
-            Some(Waited { needed, answer }) => match answer {
-                Value::Int(there) if u32::try_from(*there).is_ok_and(|there| there >= *needed) => {
-                    Ok(())
+impl Wait {
+    fn is_for(&self, count: ReplicaCount, timeout: Duration) -> bool {
+        (self.count, self.timeout) == (count, timeout)
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.waited {
+            Some((needed, Value::Int(there))) => {
+                if u32::try_from(*there).is_ok_and(|there| there >= *needed) {
+                    return Ok(());
                 }
-                Value::Int(there) => {
-                    let timeout = key.0;
-                    let message =
-                        format!("{there} of {needed} replicas acknowledged within {timeout:?}");
-                    Err(Error::new(ErrorKind::NotReplicated, message))
-                }
-                Value::ServerError(error) => Err(refused(error)),
-                _ => Err(errors::strange_answer()),
-            },
-            None => Err(errors::strange_answer()),
+                let timeout = self.timeout;
+                let message =
+                    format!("{there} of {needed} replicas acknowledged within {timeout:?}");
+                Err(Error::new(ErrorKind::NotReplicated, message))
+            }
+            Some((_, Value::ServerError(error))) => Err(refused(error)),
+            _ => Err(errors::strange_answer()),
         }
     }
 }
@@ -250,9 +252,9 @@ impl Acknowledged<'_> {
     async fn send(&mut self, mut pipeline: Pipeline) -> RedisResult<Vec<Value>> {
         let count = pipeline.len();
         let mut needs = Vec::with_capacity(self.waits.0.len());
-        for (timeout, wanted) in self.waits.0.keys() {
-            let needed = self.replicas.needed(*wanted);
-            pipeline.add_command(wait(needed, *timeout));
+        for waiting in &self.waits.0 {
+            let needed = self.replicas.needed(waiting.count);
+            pipeline.add_command(wait(needed, waiting.timeout));
             needs.push(needed);
         }
         let length = pipeline.len();
@@ -262,37 +264,35 @@ impl Acknowledged<'_> {
             .await?
             .into_iter();
         let called = answers.by_ref().take(count).collect();
-        for ((waited, needed), answer) in self.waits.0.values_mut().zip(needs).zip(answers) {
-            *waited = Some(Waited { needed, answer });
+        for ((wait, needed), answer) in self.waits.0.iter_mut().zip(needs).zip(answers) {
+            wait.waited = Some((needed, answer));
         }
         Ok(called)
     }
 }
 
-impl Executor for Acknowledged<'_> {
-    async fn one(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        let mut calls = Pipeline::with_capacity(1);
-        calls.add_command(cmd.clone());
-        let answer = self.send(calls).await?.pop();
-        // The client library ensures as many answers as commands.
-        Ok(answer.unwrap_or(Value::Nil))
+impl ConnectionLike for Acknowledged<'_> {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut calls = Pipeline::with_capacity(1);
+            calls.add_command(cmd.clone());
+            let answer = self.send(calls).await?.pop();
+            // The client library ensures as many answers as commands.
+            Ok(answer.unwrap_or(Value::Nil))
+        })
     }
 
-    async fn all(&mut self, calls: Pipeline) -> RedisResult<Vec<Value>> {
-        self.send(calls).await
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        calls: &'a Pipeline,
+        _offset: usize,
+        _count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(self.send(calls.clone()))
     }
-}
 
-fn key(durability: Durability) -> Option<(Duration, Wanted)> {
-    match durability {
-        Durability::None => None,
-        Durability::Replicas { count, timeout } => Some((
-            timeout,
-            match count {
-                ReplicaCount::Number(number) => Wanted::Number(number.get()),
-                ReplicaCount::All => Wanted::All,
-            },
-        )),
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
     }
 }
 

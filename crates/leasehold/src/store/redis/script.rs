@@ -1,27 +1,182 @@
-//! Calls scripts by their hash, or by their text where the server does not know them.
+//! Calls scripts, and applies requests with those of the rule: renewals by the fast path, the rest by the rule
+//! itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
+use leasehold_core::{Op, Outcome, Ttl};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisResult, Script as Hashed, Value};
 
-/// Sends calls to a server.
-pub(super) trait Executor {
-    /// Sends one call.
-    fn one(&mut self, cmd: &Cmd) -> impl Future<Output = RedisResult<Value>> + Send;
+use super::codec::{self, Renewal, RuleCall};
+use super::connection_manager::ConnectionManager;
+use super::errors;
+use super::notifications::Notifications;
+use crate::Result;
+use crate::store::api::{Key, Reply, Request};
 
-    /// Sends calls together.
-    fn all(&mut self, calls: Pipeline) -> impl Future<Output = RedisResult<Vec<Value>>> + Send;
+/// The rule. The comment at its top describes every key and the wire format.
+pub(super) const MUTEX: &str = include_str!("scripts/mutex.lua");
+
+/// The script of the fast path for batches of renewals, at a third of the cost.
+pub(super) const RENEW: &str = include_str!("scripts/renew.lua");
+
+/// The number of requests in one call of a script.
+///
+/// The server does nothing else during a call: 256 requests take about a millisecond. Larger calls are hardly
+/// cheaper per request.
+pub(super) const REQUESTS_MAX: usize = 256;
+
+/// How long continuations may delay a reply, not counting the last call. The next request for the lock
+/// continues with the rest.
+const CONTINUED_MAX: Duration = Duration::from_millis(250);
+
+/// The scripts of one server.
+#[derive(Debug)]
+pub(super) struct RuleScripts {
+    pub(super) mutex: Script,
+    pub(super) renew: RenewScript,
+    /// Whether the server is one of many masters.
+    one_of_many: bool,
 }
 
-impl Executor for MultiplexedConnection {
-    async fn one(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        self.send_packed_command(cmd).await
+impl RuleScripts {
+    pub(super) fn new(one_of_many: bool) -> Self {
+        Self {
+            mutex: Script::new(MUTEX),
+            renew: RenewScript::new(),
+            one_of_many,
+        }
     }
 
-    async fn all(&mut self, calls: Pipeline) -> RedisResult<Vec<Value>> {
-        let count = calls.len();
-        self.send_packed_commands(&calls, 0, count).await
+    /// The number of script calls sent so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.mutex.calls() + self.renew.calls()
+    }
+
+    /// Applies requests, and returns one reply per request. A batch of only renewals uses the fast path first;
+    /// the rule applies the requests that have no reply yet.
+    ///
+    /// A client that cannot be notified acquires nothing. `unfinished` receives the keys with waiters left
+    /// to pass over.
+    pub(super) async fn apply(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        requests: &[Request],
+        notifications: &Notifications,
+        unfinished: &mut Vec<Key>,
+    ) -> RedisResult<Vec<Reply>> {
+        let denied = |request| notifications.denied(request).map(Reply::Rejected);
+        let mut replies: Vec<_> = requests.iter().map(denied).collect();
+        if replies.iter().all(Option::is_none) && self.renew.suits(requests) {
+            replies = self.renew.apply(connection, requests).await?;
+        }
+        let mut open = Cow::Borrowed(requests);
+        if replies.iter().any(Option::is_some) {
+            let requests = requests.iter().zip(&replies);
+            let requests = requests.filter(|(_, reply)| reply.is_none());
+            open = requests.map(|(request, _)| request.clone()).collect();
+        }
+        // A call names one admission record, so its requests are of one keyspace.
+        let together = |a: &Request, b: &Request| !self.one_of_many || a.key.space == b.key.space;
+        let parts = open.chunk_by(together);
+        let parts = parts.flat_map(|part| part.chunks(REQUESTS_MAX));
+        let calls = parts.map(|requests| RuleCall {
+            queued: notifications.queues(),
+            master: self.one_of_many,
+            ..RuleCall::new(requests)
+        });
+        let calls: Vec<_> = calls.collect();
+        let answers = self.mutex.call(connection, &calls, codec::encode).await?;
+        let mut ruled = Vec::with_capacity(open.len());
+        for (call, answer) in calls.iter().zip(answers) {
+            unfinished.extend(unfinished_keys(&answer, call.requests));
+            ruled.extend(codec::decode(call.requests, answer));
+        }
+        let mut ruled = ruled.into_iter();
+        let unknown = || Reply::Unknown(errors::strange_answer());
+        let replies = replies.into_iter();
+        Ok(replies
+            .map(|reply| reply.or_else(|| ruled.next()).unwrap_or_else(unknown))
+            .collect())
+    }
+}
+
+/// The script for renewals of one server.
+#[derive(Debug)]
+pub(super) struct RenewScript {
+    script: Script,
+    /// Whether the server cannot run it.
+    off: AtomicBool,
+}
+
+impl RenewScript {
+    pub(super) fn new() -> Self {
+        Self {
+            script: Script::new(RENEW),
+            off: AtomicBool::new(false),
+        }
+    }
+
+    /// The number of calls sent so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.script.calls()
+    }
+
+    /// Whether the script can apply a batch: it contains only renewals.
+    pub(super) fn suits(&self, batch: &[Request]) -> bool {
+        let renewals = batch
+            .iter()
+            .all(|request| matches!(request.op, Op::Renew { .. }));
+        renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
+    }
+
+    /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
+    pub(super) async fn apply(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        batch: &[Request],
+    ) -> RedisResult<Vec<Option<Reply>>> {
+        let mut groups = BTreeMap::<Ttl, Vec<Renewal<'_>>>::new();
+        for (position, request) in batch.iter().enumerate() {
+            if let Op::Renew { lease, ttl } = request.op {
+                let group = groups.entry(ttl).or_default();
+                group.push((position, &request.key, lease));
+            }
+        }
+        let parts: Vec<_> = groups
+            .iter()
+            .flat_map(|(ttl, group)| group.chunks(REQUESTS_MAX).map(move |part| (*ttl, part)))
+            .collect();
+        let answers = self
+            .script
+            .call(connection, &parts, codec::encode_renewals)
+            .await?;
+        let mut replies = vec![None; batch.len()];
+        for ((_, part), answer) in parts.iter().zip(&answers) {
+            let Some((now, open)) = codec::decode_renewals(answer) else {
+                self.note_failure(answer);
+                continue;
+            };
+            let outcome = Outcome::Renewed;
+            for (nth, (position, ..)) in part.iter().enumerate() {
+                if !open.contains(&nth) {
+                    replies[*position] = Some(Reply::Applied { outcome, now });
+                }
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Turns the script off if the server cannot run it.
+    fn note_failure(&self, answer: &Value) {
+        if let Value::Array(_) = answer
+            && !self.off.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(?answer, "renewals use the rule");
+        }
     }
 }
 
@@ -47,59 +202,166 @@ impl Script {
         self.calls.load(Ordering::Relaxed)
     }
 
-    pub(super) fn hash(&self) -> &str {
-        &self.hash
-    }
-
-    pub(super) fn text(&self) -> &'static str {
-        self.text
-    }
-
-    /// Calls the script. `cmd` makes the call from a verb and the script: its hash after `EVALSHA`, and its
-    /// text after `EVAL`, which also loads it.
-    pub(super) async fn call(
+    /// Calls the script once for each part, in one round trip. `encode` makes a call from a verb, the script and a
+    /// part: the script is its hash after `EVALSHA`, and its text after `EVAL`, which also loads it.
+    pub(super) async fn call<P>(
         &self,
-        connection: &mut impl Executor,
-        cmd: impl Fn(&str, &str) -> Cmd,
-    ) -> RedisResult<Value> {
-        self.count(1);
-        let hashed = cmd("EVALSHA", &self.hash);
-        match connection.one(&hashed).await? {
-            Value::ServerError(error) if error.code() == "NOSCRIPT" => {
-                self.count(1);
-                let whole = cmd("EVAL", self.text);
-                connection.one(&whole).await
-            }
-            answer => Ok(answer),
-        }
-    }
-
-    /// Calls the script once for each part, in one round trip. `cmd` makes the calls as in
-    /// [`Script::call`].
-    pub(super) async fn call_all<P>(
-        &self,
-        connection: &mut impl Executor,
+        connection: &mut (impl ConnectionLike + Send),
         parts: &[P],
-        cmd: impl Fn(&str, &str, &P) -> Cmd,
+        encode: impl Fn(&str, &str, &P) -> Cmd,
     ) -> RedisResult<Vec<Value>> {
-        if let [part] = parts {
-            let cmd = |verb: &str, script: &str| cmd(verb, script, part);
-            return Ok(vec![self.call(connection, cmd).await?]);
+        match parts {
+            [] => return Ok(Vec::new()),
+            [part] => {
+                self.count(1);
+                let hashed = encode("EVALSHA", &self.hash, part);
+                let answer = connection.req_packed_command(&hashed).await?;
+                if !is_unknown_script(&answer) {
+                    return Ok(vec![answer]);
+                }
+            }
+            _ => {}
         }
         // By its text, so that no call has to be repeated behind later ones. The text is small compared with
         // the arguments.
-        let mut pipeline = Pipeline::new();
+        let mut pipeline = Pipeline::with_capacity(parts.len());
         for part in parts {
-            pipeline.add_command(cmd("EVAL", self.text, part));
+            pipeline.add_command(encode("EVAL", self.text, part));
         }
-        let calls = pipeline.len();
-        self.count(calls);
-        connection.all(pipeline).await
+        let count = pipeline.len();
+        self.count(count);
+        connection.req_packed_commands(&pipeline, 0, count).await
     }
 
-    /// Counts calls.
-    pub(super) fn count(&self, calls: usize) {
-        let calls = u64::try_from(calls).unwrap_or(u64::MAX);
-        self.calls.fetch_add(calls, Ordering::Relaxed);
+    /// Calls the script once, alone.
+    pub(super) async fn call_at<P: Sync>(
+        &self,
+        manager: &ConnectionManager,
+        part: &P,
+        encode: impl Fn(&str, &str, &P) -> Cmd + Send,
+    ) -> Result<Value> {
+        let called = manager.exchange(Duration::ZERO, |mut connection| async move {
+            let parts = std::slice::from_ref(part);
+            self.call(&mut connection, parts, encode).await
+        });
+        Ok(called.await?.pop().unwrap_or(Value::Nil))
+    }
+
+    /// The verb and the script of a call, which counts as sent.
+    pub(super) fn verb(&self, by_text: bool) -> (&'static str, &str) {
+        self.count(1);
+        match by_text {
+            true => ("EVAL", self.text),
+            false => ("EVALSHA", &self.hash),
+        }
+    }
+
+    fn count(&self, calls: usize) {
+        self.calls.fetch_add(calls as u64, Ordering::Relaxed);
+    }
+}
+
+/// Whether a call was refused because the server does not know its script.
+pub(super) fn is_unknown_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Applies an empty batch, which proves that the server responds, accepts us and can run the rule.
+pub(super) async fn greet(manager: &ConnectionManager, mutex: &Script) -> Result<()> {
+    let greeting = RuleCall::new(&[]);
+    Err(
+        match mutex.call_at(manager, &greeting, codec::encode).await? {
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(_)] => return Ok(()),
+                _ => codec::failed_command("", &Value::Array(answer))
+                    .unwrap_or_else(errors::strange_answer),
+            },
+            Value::ServerError(error) => errors::call(&error).0,
+            _ => errors::strange_answer(),
+        },
+    )
+}
+
+/// Passes over the dead waiters that a call has left for these keys. In a cluster, the keys are in one slot.
+///
+/// One call passes over a limited number of dead waiters, as the server does nothing else meanwhile. The
+/// replies of the first call are final.
+pub(super) async fn continue_passing(
+    manager: &ConnectionManager,
+    script: &Script,
+    mut keys: Vec<Key>,
+) {
+    let start = Instant::now();
+    let node = manager.notifications().node();
+    while !keys.is_empty() && start.elapsed() < CONTINUED_MAX {
+        let call = (&*keys, node);
+        let continued = script.call_at(manager, &call, codec::encode_continue);
+        let Ok(answer) = continued.await else {
+            return;
+        };
+        keys = unfinished(&answer, keys.iter());
+    }
+}
+
+/// The keys for which a call of these requests has left dead waiters.
+pub(super) fn unfinished_keys(answer: &Value, requests: &[Request]) -> Vec<Key> {
+    unfinished(answer, requests.iter().map(|request| &request.key))
+}
+
+/// The keys for which a call has left dead waiters, of the `keys` of its operations in order.
+fn unfinished<'a>(
+    answer: &Value,
+    keys: impl ExactSizeIterator<Item = &'a Key> + Clone,
+) -> Vec<Key> {
+    let Value::Array(items) = answer else {
+        return Vec::new();
+    };
+    let numbers = items.iter().skip(1 + 2 * keys.len());
+    let unfinished = numbers.filter_map(|number| match number {
+        Value::Int(number) => keys
+            .clone()
+            .nth(usize::try_from(number.checked_sub(1)?).ok()?),
+        _ => None,
+    });
+    unfinished.cloned().collect()
+}
+
+/// Notifies local clients of the changes that their own requests made: the server does not send these over
+/// the connection that caused them.
+pub(super) fn notify_local(notifications: &Notifications, requests: &[Request], replies: &[Reply]) {
+    for (request, reply) in requests.iter().zip(replies) {
+        let Reply::Applied { outcome, .. } = reply else {
+            continue;
+        };
+        let freed = match outcome {
+            Outcome::Revoked { cut_off } => cut_off.is_some(),
+            // A queue would have granted it to its head.
+            Outcome::Released { count: 0 } => notifications.queueless(),
+            _ => false,
+        };
+        if freed {
+            notifications.notify_changed(&request.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture;
+
+    #[test]
+    fn an_answer_names_what_is_unfinished() {
+        let keys = ["a", "b"].map(fixture::key);
+        let named = |numbers: &[i64]| {
+            let items = [7, 4, 0, 4, 0].iter().chain(numbers);
+            let answer = Value::Array(items.map(|number| Value::Int(*number)).collect());
+            unfinished(&answer, keys.iter())
+        };
+        assert_eq!(named(&[]), []);
+        assert_eq!(named(&[2]), keys[1..]);
+        assert_eq!(named(&[1, 2]), keys);
+        assert_eq!(named(&[0, 3, -1, i64::MIN]), []);
+        assert_eq!(unfinished(&Value::Nil, keys.iter()), []);
     }
 }

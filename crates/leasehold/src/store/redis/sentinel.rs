@@ -60,17 +60,17 @@ impl Sentinels {
             return Err(self.nothing_found(&[]));
         };
         let address = any.at(&found.host, found.port);
-        let there = |error: Error| {
+        let at_master = |error: Error| {
             let (host, port) = (&found.host, found.port);
             let message = format!("the master is at {host}:{port}: {error}");
             error.reworded(message)
         };
         let mut session = connect::dial(&address, notifications)
             .await
-            .map_err(there)?;
+            .map_err(at_master)?;
         if connect::role(&mut session.connection.clone()).await == Some(Role::Replica) {
             let message = "it is no master, or not yet; the failover is not over";
-            return Err(there(Error::new(ErrorKind::Unreachable, message)));
+            return Err(at_master(Error::new(ErrorKind::Unreachable, message)));
         }
         let sentinels = self.each().collect();
         session.failover_monitor = Some(failover_monitor::start(
@@ -84,17 +84,17 @@ impl Sentinels {
 
     /// Asks all sentinels which server is the master.
     async fn find(&self, limit: Duration) -> Result<View> {
-        let mut asked = JoinSet::new();
+        let mut queries = JoinSet::new();
         for sentinel in self.each() {
             let name = self.set.master.clone();
-            asked.spawn(async move { query::ask(&sentinel, &name).await });
+            queries.spawn(async move { query::ask(&sentinel, &name).await });
         }
         let (mut views, mut failures) = (Vec::new(), Vec::new());
         let mut until = Instant::now() + limit;
         let most = self.set.sentinels.len() / 2 + 1;
         loop {
             let answer = tokio::select! {
-                answer = asked.join_next() => answer,
+                answer = queries.join_next() => answer,
                 () = sleep_until(until), if !views.is_empty() => break,
             };
             match answer {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use futures_core::Stream;
@@ -20,6 +20,7 @@ use super::notifications::Notifications;
 use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
+use crate::store::lock::lock;
 
 /// The subscriptions of one connection.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl Subscriptions {
         let wanted: Channels = clients
             .map(|(client, space)| (client, notifications.channels(&space, client)))
             .collect();
-        let (new, old) = self.state().compared_with(&wanted);
+        let (new, old) = lock(&self.state).compared_with(&wanted);
         let mut refused = Vec::new();
         if let Transport::Separate(pubsub) = &self.transport {
             refused = pubsub.subscribe(&new, &old).await?;
@@ -184,7 +185,7 @@ impl Subscriptions {
             false => denied(&refused),
         };
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
             state.settled(wanted, &new, refused, &denied);
             if tracked && state.no_tracking.is_none() {
@@ -220,7 +221,7 @@ impl Subscriptions {
         };
         if matches!(self.transport, Transport::Shared) {
             let asked = {
-                let state = self.state();
+                let state = lock(&self.state);
                 state.tracker.is_some() || state.no_tracking.is_some()
             };
             if has_clients && !asked {
@@ -275,7 +276,7 @@ impl Subscriptions {
 
     /// Ends a subscription without waiting. If it cannot be sent at once, it is sent before the next batch.
     pub(super) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
-        let Some(channels) = self.state().channels.remove(&client) else {
+        let Some(channels) = lock(&self.state).channels.remove(&client) else {
             return;
         };
         let sent = match &self.transport {
@@ -293,12 +294,8 @@ impl Subscriptions {
             }
         };
         if !sent {
-            self.state().channels.insert(client, channels);
+            lock(&self.state).channels.insert(client, channels);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,9 +9,8 @@
 //! its reads, which is quadratic in the size of a batch, and would report counters and queues.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{LeaseId, Op, Outcome};
@@ -20,9 +19,10 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::keys::RecordKey;
+use super::keys::record_key;
 use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
+use crate::store::lock::lock;
 
 /// How long a lease must be held to be tracked. Shorter ones cost no request, and a loss may be noticed this
 /// much later.
@@ -87,7 +87,7 @@ impl KeyTracking {
             return;
         }
         let now = Instant::now();
-        let mut due = self.due();
+        let mut due = lock(&self.due);
         let mut tracked = false;
         for (request, reply) in requests.iter().zip(replies) {
             let Reply::Applied { outcome, .. } = reply else {
@@ -131,7 +131,7 @@ impl KeyTracking {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
-        self.due().add(key, Reason::Held(lease));
+        lock(&self.due).add(key, Reason::Held(lease));
         self.added.notify_one();
     }
 
@@ -144,24 +144,19 @@ impl KeyTracking {
         loop {
             self.added.notified().await;
             tokio::time::sleep(DELAY).await;
-            let due = self.due().all();
+            let due = lock(&self.due).all();
             for part in due.chunks(READ_MAX) {
                 let apart = !notifications.node().is_empty();
                 let Ok(changed) = read(&mut connection, part, apart).await else {
                     return;
                 };
-                let done = self.due().done(part);
+                let done = lock(&self.due).done(part);
                 let results = part.iter().zip(done.iter().zip(changed));
                 for ((key, _), _) in results.filter(|(_, (done, changed))| **done && *changed) {
                     notifications.notify_changed(key);
                 }
             }
         }
-    }
-
-    fn due(&self) -> MutexGuard<'_, Due> {
-        // No panic can leave it half changed: each change is one call.
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,29 +172,25 @@ impl Due {
         if count >= RENEWED_MAX {
             return false;
         }
-        self.added += 1;
-        let tracked = Tracked {
-            reason: Reason::Held(lease),
-            nth: self.added,
-            renewed: true,
-        };
-        self.keys.insert(key.clone(), tracked);
+        self.insert(key, Reason::Held(lease), true);
         true
     }
 
     fn add(&mut self, key: &Key, reason: Reason) {
+        // It may be tracked for its holder already.
+        if reason != Reason::Awaited || !self.keys.contains_key(key) {
+            self.insert(key, reason, false);
+        }
+    }
+
+    fn insert(&mut self, key: &Key, reason: Reason, renewed: bool) {
         self.added += 1;
         let tracked = Tracked {
             reason,
             nth: self.added,
-            renewed: false,
+            renewed,
         };
-        match self.keys.entry(key.clone()) {
-            // It is already tracked for its holder.
-            Entry::Occupied(_) if reason == Reason::Awaited => {}
-            Entry::Occupied(mut entry) => drop(entry.insert(tracked)),
-            Entry::Vacant(entry) => drop(entry.insert(tracked)),
-        }
+        self.keys.insert(key.clone(), tracked);
     }
 
     /// Removes the record of a lease that does not hold the lock any more.
@@ -249,7 +240,7 @@ async fn read(
     let mut pipeline = Pipeline::with_capacity(due.len() * 2);
     for (key, tracked) in due.iter().filter(|(_, tracked)| is_read(tracked)) {
         pipeline.cmd(START[0]).arg(&START[1..]);
-        let record = RecordKey(key).to_string();
+        let record = record_key(key).to_string();
         match tracked.reason {
             Reason::Held(lease) => pipeline.cmd("HGET").arg(record).arg(lease.to_string()),
             Reason::Awaited => pipeline.cmd("PTTL").arg(record),
@@ -277,7 +268,7 @@ async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> Red
     pipeline.cmd(START[0]).arg(&START[1..]);
     let exists = pipeline.cmd("EXISTS");
     for key in keys {
-        exists.arg(RecordKey(key).to_string());
+        exists.arg(record_key(key).to_string());
     }
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await?;
     let there = match answers.last() {
@@ -298,20 +289,8 @@ fn changed(reason: Reason, answer: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{ClientId, Name, ScopeName};
-
     use super::*;
-    use crate::store::api::Keyspace;
-
-    fn key(name: &str) -> Key {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        Keyspace::new(scope("app"), scope("t")).key(Name::parse(name).unwrap())
-    }
-
-    fn lease(number: u64) -> LeaseId {
-        let client = ClientId::from_random([0; 16]);
-        LeaseId { client, number }
-    }
+    use crate::store::api::fixture::{key, lease};
 
     #[test]
     fn a_record_that_changes_during_its_read_is_read_again() {

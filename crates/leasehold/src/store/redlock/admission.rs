@@ -5,7 +5,7 @@
 //! progress is stored in the masters themselves, so that short-lived programs continue it one after the other.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -17,6 +17,7 @@ use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::Tally;
 use crate::store::api::Reply;
+use crate::store::lock::lock;
 use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
 
@@ -232,7 +233,7 @@ impl Admission {
     }
 
     fn progress<T>(&self, namespace: &ScopeName, access: impl FnOnce(&mut Progress) -> T) -> T {
-        let mut namespaces = self.namespaces();
+        let mut namespaces = lock(&self.namespaces);
         if let Some(progress) = namespaces.get_mut(namespace) {
             return access(progress);
         }
@@ -242,11 +243,6 @@ impl Admission {
             statuses: vec![Status::Unknown; self.nodes.len()],
         };
         access(namespaces.entry(namespace.clone()).or_insert(progress))
-    }
-
-    fn namespaces(&self) -> MutexGuard<'_, HashMap<ScopeName, Progress>> {
-        let namespaces = self.namespaces.lock();
-        namespaces.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -109,20 +109,13 @@ fn held(size: Size, found: Vec<Entry>) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{ClientId, Name, ScopeName};
-
     use super::*;
+    use crate::store::api::fixture;
 
     fn entry(lease: u64, count: u32) -> Option<Entry> {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let key = Keyspace::new(scope("app"), scope("t")).key(Name::parse("n").unwrap());
-        let client = ClientId::from_random([1; 16]);
         Some(Entry {
-            key,
-            lease: LeaseId {
-                client,
-                number: lease,
-            },
+            key: fixture::key("n"),
+            lease: fixture::lease(lease),
             count,
             time_left: Duration::from_secs(u64::from(count)),
             token: None,

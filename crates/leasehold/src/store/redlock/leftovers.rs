@@ -1,7 +1,7 @@
 //! What failed acquisitions have left at the masters.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_core::LeaseId;
@@ -9,6 +9,7 @@ use leasehold_core::quorum::{Masters, Size};
 use tokio::time::Instant;
 
 use crate::store::api::Leftover;
+use crate::store::lock::lock;
 
 /// The number of entries from which old ones are removed.
 const ENTRIES_MIN: usize = 1_024;
@@ -60,7 +61,7 @@ impl Leftovers {
     /// Records a failed acquisition.
     pub(super) fn add(&self, lease: LeaseId, at: Replies) {
         let since = Instant::now();
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         if table.entries.len() >= table.full {
             // The client no longer repeats their releases.
             table
@@ -73,7 +74,7 @@ impl Leftovers {
 
     /// What may remain of a lease. [`Leftover::None`] is returned once: after it the lease is forgotten.
     pub(super) fn of(&self, lease: LeaseId) -> Leftover {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let Some(Entry { at, .. }) = table.entries.get(&lease) else {
             return Leftover::Unknown;
         };
@@ -90,36 +91,26 @@ impl Leftovers {
 
     /// The replies to a failed acquisition.
     pub(super) fn replies(&self, lease: LeaseId) -> Option<Replies> {
-        self.table().entries.get(&lease).map(|entry| entry.at)
+        lock(&self.table).entries.get(&lease).map(|entry| entry.at)
     }
 
     /// Records that a master has released a lease.
     pub(super) fn released_at(&self, lease: LeaseId, master: usize) {
-        if let Some(entry) = self.table().entries.get_mut(&lease) {
+        if let Some(entry) = lock(&self.table).entries.get_mut(&lease) {
             entry.at.clear.insert(master);
         }
     }
 
     /// Forgets a lease that a majority has released.
     pub(super) fn remove(&self, lease: LeaseId) {
-        self.table().entries.remove(&lease);
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table).entries.remove(&lease);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::ClientId;
-
     use super::*;
-
-    fn lease(number: u64) -> LeaseId {
-        let client = ClientId::from_random([1; 16]);
-        LeaseId { client, number }
-    }
+    use crate::store::api::fixture::lease;
 
     fn masters(places: &[usize]) -> Masters {
         let mut masters = Masters::default();
@@ -169,7 +160,7 @@ mod tests {
             leftovers.add(lease(number), Replies::default());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        let left = leftovers.table().entries.len();
+        let left = lock(&leftovers.table).entries.len();
         assert!(left <= ENTRIES_MIN, "{left}");
     }
 }

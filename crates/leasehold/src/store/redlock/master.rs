@@ -1,7 +1,7 @@
 //! One of the masters.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::Op;
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::orphans::Orphans;
 use crate::store::api::{BoxFuture, Reply, Request, Store};
+use crate::store::lock::lock;
 use crate::store::redis::RedisStore;
 use crate::{Error, ErrorKind};
 
@@ -87,7 +88,7 @@ impl Master {
             let message = "too many earlier requests are unanswered";
             return Some(Error::new(ErrorKind::Unreachable, message).at_store(&self.store));
         }
-        let mut health = self.health();
+        let mut health = lock(&self.health);
         let until = health.backoff_until?;
         let now = Instant::now();
         if now < until {
@@ -107,7 +108,7 @@ impl Master {
             }
             _ => None,
         });
-        let mut health = self.health();
+        let mut health = lock(&self.health);
         match failed {
             None => {
                 *health = Health::default();
@@ -131,10 +132,6 @@ impl Master {
                 }
             }
         }
-    }
-
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

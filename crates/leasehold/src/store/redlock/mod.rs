@@ -24,7 +24,7 @@ mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -42,6 +42,7 @@ use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
     Store, WakeupMode,
 };
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::store::redis::RedisStore;
 use crate::store::redis::deployment::{Deployment, Masters};
@@ -179,38 +180,24 @@ impl RedlockStore {
         for space in spaces {
             self.admission.open(space.namespace()).await;
         }
-        let mut replies: Vec<Option<Reply>> = Vec::with_capacity(batch.len());
-        let mut allowed = Vec::with_capacity(batch.len());
-        for request in batch {
-            match self.reject(&request) {
-                Some(error) => replies.push(Some(Reply::Rejected(error))),
-                None => {
-                    replies.push(None);
-                    allowed.push(request);
-                }
-            }
-        }
+        let reject = |request| self.reject(request).map(Reply::Rejected);
+        let mut replies: Vec<_> = batch.iter().map(reject).collect();
         let broadcast = Broadcast {
             nodes: &self.nodes,
             size: self.size,
             admission: &self.admission,
             leftovers: &self.leftovers,
         };
-        let rounds = rounds(&allowed);
-        let last = rounds.iter().copied().max().unwrap_or_default();
-        let mut decided: Vec<Option<Reply>> = vec![None; allowed.len()];
-        for round in 0..=last {
-            let places = (0..allowed.len()).filter(|place| rounds[*place] == round);
-            let places: Vec<_> = places.collect();
-            let requests = places.iter().map(|place| allowed[*place].clone());
-            let replies = broadcast.apply(requests.collect()).await;
-            for (place, reply) in places.into_iter().zip(replies) {
-                decided[place] = Some(self.name_error(reply));
+        let rounds = rounds(&batch);
+        for round in 0..=rounds.iter().copied().max().unwrap_or_default() {
+            let open = |place: &usize| rounds[*place] == round && replies[*place].is_none();
+            let places: Vec<_> = (0..batch.len()).filter(open).collect();
+            let requests = places.iter().map(|place| batch[*place].clone());
+            let decided = broadcast.apply(requests.collect()).await;
+            for (place, (key, reply)) in places.into_iter().zip(decided) {
+                let named = |error: Error| error.for_lock(&key.name).at_store(&self.url);
+                replies[place] = Some(reply.map_error(named));
             }
-        }
-        let mut decided = decided.into_iter().flatten();
-        for reply in replies.iter_mut().filter(|reply| reply.is_none()) {
-            *reply = decided.next();
         }
         replies.into_iter().flatten().collect()
     }
@@ -231,21 +218,6 @@ impl RedlockStore {
             let error = Error::new(ErrorKind::InvalidConfig, message);
             error.for_lock(&request.key.name).at_store(&self.url)
         })
-    }
-
-    fn name_error(&self, (key, reply): (Key, Reply)) -> Reply {
-        let named = |error: Error| error.for_lock(&key.name).at_store(&self.url);
-        match reply {
-            Reply::Rejected(error) => Reply::Rejected(named(error)),
-            Reply::Unknown(error) => Reply::Unknown(named(error)),
-            applied @ Reply::Applied { .. } => applied,
-        }
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<QuorumListener>>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -290,14 +262,14 @@ impl Store for RedlockStore {
         for (nth, node) in self.nodes.iter().enumerate() {
             node.store.listen(space, client, listener.at_master(nth));
         }
-        self.listeners().insert(client, listener);
+        lock(&self.listeners).insert(client, listener);
     }
 
     fn forget(&self, client: ClientId) {
         for node in &self.nodes {
             node.store.forget(client);
         }
-        self.listeners().remove(&client);
+        lock(&self.listeners).remove(&client);
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,11 +1,12 @@
 //! Leases that were released before a master replied to their acquisition.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
+use crate::store::lock::lock;
 
 /// The acquisitions in flight to one master, and whether their leases were released meanwhile.
 ///
@@ -25,7 +26,7 @@ impl Orphans {
     /// Registers a call. Must be called in the order in which the calls are made.
     pub(super) fn begin(&self, requests: &[Request]) -> InFlight {
         let mut leases = Vec::new();
-        let mut in_flight = self.lock();
+        let mut in_flight = lock(&self.0);
         for (nth, request) in requests.iter().enumerate() {
             match request.op {
                 Op::Acquire { lease, .. } => {
@@ -45,16 +46,12 @@ impl Orphans {
         let orphans = self.clone();
         InFlight { orphans, leases }
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl InFlight {
     /// Ends the call, by its replies or without. Returns the releases to repeat.
     pub(super) fn end(mut self, replies: &[Reply]) -> Vec<Request> {
-        let mut in_flight = self.orphans.lock();
+        let mut in_flight = lock(&self.orphans.0);
         let leases = std::mem::take(&mut self.leases).into_iter();
         let released = leases.filter(|(lease, nth, _)| {
             in_flight.remove(lease) == Some(true) && !is_refusal(replies.get(*nth))
@@ -65,7 +62,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut in_flight = self.orphans.lock();
+        let mut in_flight = lock(&self.orphans.0);
         for (lease, ..) in &self.leases {
             in_flight.remove(lease);
         }
@@ -98,16 +95,13 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use leasehold_core::{ClientId, Name, ScopeName, StoreTime};
+    use leasehold_core::StoreTime;
 
     use super::*;
-    use crate::store::api::Keyspace;
+    use crate::store::api::fixture;
 
     fn requests(number: u64) -> [Request; 2] {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let key = Keyspace::new(scope("app"), scope("t")).key(Name::parse("n").unwrap());
-        let client = ClientId::from_random([1; 16]);
-        let lease = LeaseId { client, number };
+        let lease = fixture::lease(number);
         let acquire = Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
@@ -120,26 +114,26 @@ mod tests {
             count: 0,
             ttl: Ttl::MAX,
         };
-        [acquire, release].map(|op| Request::new(key.clone(), op))
+        [acquire, release].map(|op| Request::new(fixture::key("n"), op))
     }
 
     #[test]
-    fn what_is_released_before_it_was_answered_is_released_again() {
+    fn a_release_before_the_reply_is_repeated() {
         let orphans = Orphans::default();
         let ([acquire, release], [other, _]) = (requests(1), requests(2));
-        let asked = orphans.begin(&[acquire, other]);
+        let in_flight = orphans.begin(&[acquire, other]);
         assert!(orphans.begin(&[release]).end(&[]).is_empty());
-        let again = asked.end(&[]);
+        let again = in_flight.end(&[]);
         assert_eq!(again.len(), 1);
         assert!(matches!(again[0].op, Op::Release { lease, count: 0, .. } if lease.number == 1));
-        assert!(orphans.lock().is_empty());
+        assert!(lock(&orphans.0).is_empty());
     }
 
     #[test]
-    fn what_was_refused_is_not_released_again() {
+    fn the_release_of_a_refused_lease_is_not_repeated() {
         let orphans = Orphans::default();
         let [acquire, release] = requests(1);
-        let asked = orphans.begin(&[acquire]);
+        let in_flight = orphans.begin(&[acquire]);
         drop(orphans.begin(&[release]));
         let outcome = Outcome::Refused {
             left: Duration::ZERO,
@@ -147,17 +141,17 @@ mod tests {
         };
         let now = StoreTime::default();
         let refused = Reply::Applied { outcome, now };
-        assert!(asked.end(&[refused]).is_empty());
+        assert!(in_flight.end(&[refused]).is_empty());
     }
 
     #[test]
-    fn what_is_released_after_its_answer_or_never_sent_is_not() {
+    fn a_release_after_the_reply_is_not_repeated() {
         let orphans = Orphans::default();
         let [acquire, release] = requests(1);
-        let asked = orphans.begin(std::slice::from_ref(&acquire));
-        assert!(asked.end(&[]).is_empty());
+        let in_flight = orphans.begin(std::slice::from_ref(&acquire));
+        assert!(in_flight.end(&[]).is_empty());
         drop(orphans.begin(&[acquire]));
         assert!(orphans.begin(&[release]).end(&[]).is_empty());
-        assert!(orphans.lock().is_empty());
+        assert!(lock(&orphans.0).is_empty());
     }
 }

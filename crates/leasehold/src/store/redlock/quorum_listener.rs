@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::quorum::{Masters, Size};
 
 use crate::store::api::{Event, EventScope, Key, Listener};
+use crate::store::lock::lock;
 
 /// The number of names kept of which too few masters have reported a change. More are forgotten: waiters
 /// have timers.
@@ -44,8 +45,7 @@ impl QuorumListener {
             master,
         });
         let weak: Weak<MasterListener> = Arc::downgrade(&listener);
-        let mut masters = self.masters.lock().unwrap_or_else(PoisonError::into_inner);
-        masters.push(listener);
+        lock(&self.masters).push(listener);
         weak
     }
 
@@ -66,7 +66,7 @@ impl QuorumListener {
 
     /// Counts a change. Returns whether a majority has reported it.
     fn has_majority(&self, master: usize, key: &Key) -> bool {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = lock(&self.changed);
         let mut masters = changed.remove(key).unwrap_or_default();
         masters.insert(master);
         if masters.len() >= self.size.majority() {

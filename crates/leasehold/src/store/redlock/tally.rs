@@ -247,28 +247,23 @@ impl Tally {
     }
 
     fn step(&mut self, step: Step) -> Option<(Masters, Request)> {
-        match step {
-            Step::Wait => None,
-            Step::Write { first, to } => Some((to, self.fence(first)?)),
-            Step::Won { first } => {
-                self.applied(Outcome::Granted { first });
-                None
-            }
-            Step::Lost(Defeat::Held { left, split }) => {
+        let outcome = match step {
+            Step::Wait => return None,
+            Step::Write { first, to } => return Some((to, self.fence(first)?)),
+            Step::Won { first } => Outcome::Granted { first },
+            Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
-                let left = if split { Duration::ZERO } else { left };
-                self.applied(Outcome::Refused { left, place: None });
-                None
-            }
-            Step::Lost(Defeat::Exhausted) => {
-                self.applied(Outcome::Exhausted);
-                None
-            }
+                left: if split { Duration::ZERO } else { left },
+                place: None,
+            },
+            Step::Lost(Defeat::Exhausted) => Outcome::Exhausted,
             Step::Lost(Defeat::NoQuorum) => {
                 self.no_quorum = true;
-                None
+                return None;
             }
-        }
+        };
+        self.applied(outcome);
+        None
     }
 
     fn decide(&mut self, verdict: Verdict) {
@@ -370,12 +365,12 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         false => ErrorKind::NoQuorum,
     };
     // Several errors may have the same text.
-    let mut said = BTreeMap::<&str, Vec<&str>>::new();
+    let mut messages = BTreeMap::<&str, Vec<&str>>::new();
     for error in errors {
         let (message, store) = error.parts();
-        said.entry(message).or_default().extend(store);
+        messages.entry(message).or_default().extend(store);
     }
-    let said = said.into_iter().map(|(message, mut stores)| {
+    let messages = messages.into_iter().map(|(message, mut stores)| {
         stores.sort_unstable();
         stores.dedup();
         match stores.is_empty() {
@@ -383,7 +378,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
             false => format!("{}: {message}", stores.join(", ")),
         }
     });
-    let said: Vec<_> = said.collect();
+    let messages: Vec<_> = messages.collect();
     // A master that does not answer may keep them out for longer.
     let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
@@ -396,7 +391,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     let message = format!(
         "no majority of {} masters{until}: {}",
         size.masters(),
-        said.join("; ")
+        messages.join("; ")
     );
     Error::new(kind, message).with_retry(retry(size, errors, kept_out))
 }

@@ -12,34 +12,27 @@ use super::records;
 use crate::store::api::{ClientInfo, Key, Reply, Request};
 use crate::{Error, Result};
 
-/// A change, and when it was sent.
+/// A change, when it was sent, and the channel for its result.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) since: Instant,
     pub(super) change: Change,
+    pub(super) reply: oneshot::Sender<Result<Vec<Reply>>>,
 }
 
-/// A change, and the channel for its result.
 #[derive(Debug)]
 pub(super) enum Change {
-    Apply {
-        batch: Vec<Request>,
-        reply: oneshot::Sender<Vec<Reply>>,
-    },
-    RegisterClient {
-        client: ClientId,
-        info: ClientInfo,
-        ttl: Duration,
-        reply: oneshot::Sender<Result<()>>,
-    },
+    Apply(Vec<Request>),
+    /// Has no replies.
+    RegisterClient(ClientId, ClientInfo, Duration),
 }
 
 impl Write {
     /// The number of its operations.
     pub(super) fn ops(&self) -> usize {
         match &self.change {
-            Change::Apply { batch, .. } => batch.len(),
-            Change::RegisterClient { .. } => 1,
+            Change::Apply(batch) => batch.len(),
+            Change::RegisterClient(..) => 1,
         }
     }
 
@@ -51,7 +44,7 @@ impl Write {
         outbox: &mut Outbox<'_>,
     ) -> Result<Vec<Reply>, Fault> {
         match &self.change {
-            Change::Apply { batch, .. } => batch
+            Change::Apply(batch) => batch
                 .iter()
                 .map(|request| match answer(db, request, now, outbox) {
                     Err(fault @ Fault::Unreadable(_)) => Ok(Reply::Rejected(
@@ -60,44 +53,32 @@ impl Write {
                     answer => answer,
                 })
                 .collect(),
-            Change::RegisterClient {
-                client, info, ttl, ..
-            } => {
+            Change::RegisterClient(client, info, ttl) => {
                 records::register_client(db, *client, info, *ttl, now)?;
                 Ok(Vec::new())
             }
         }
     }
 
-    /// Sends the result of [`Write::perform`]. The future that waits for it may have been dropped.
+    /// Sends the result of [`Write::perform`].
     pub(super) fn finish(self, replies: Vec<Reply>) {
-        match self.change {
-            Change::Apply { reply, .. } => {
-                let _ = reply.send(replies);
-            }
-            Change::RegisterClient { reply, .. } => {
-                let _ = reply.send(Ok(()));
-            }
-        }
+        // The future that waits for it may have been dropped.
+        let _ = self.reply.send(Ok(replies));
     }
 
     /// Sends the failure. `lost` is the reply to operations of holders, if the store has lost their leases.
     pub(super) fn fail(self, error: &Error, lost: Option<&Error>, undetermined: bool) {
-        match self.change {
-            Change::Apply { batch, reply } => {
-                let failed = |request: &Request| match (lost, request.op) {
-                    (Some(lost), Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. }) => {
-                        Reply::Rejected(lost.clone())
-                    }
-                    _ if undetermined => Reply::Unknown(error.clone()),
-                    _ => Reply::Rejected(error.clone()),
-                };
-                let _ = reply.send(batch.iter().map(failed).collect());
+        let failed = |request: &Request| match (lost, request.op) {
+            (Some(lost), Op::Enter { .. } | Op::Renew { .. } | Op::Release { .. }) => {
+                Reply::Rejected(lost.clone())
             }
-            Change::RegisterClient { reply, .. } => {
-                let _ = reply.send(Err(error.clone()));
-            }
-        }
+            _ if undetermined => Reply::Unknown(error.clone()),
+            _ => Reply::Rejected(error.clone()),
+        };
+        let _ = self.reply.send(match &self.change {
+            Change::Apply(batch) => Ok(batch.iter().map(failed).collect()),
+            Change::RegisterClient(..) => Err(error.clone()),
+        });
     }
 }
 

@@ -66,7 +66,7 @@ impl Commands {
     pub(super) fn wait(&mut self) -> bool {
         if self.is_empty() {
             match self.queue.blocking_recv() {
-                Some(job) => self.sort(job),
+                Some(command) => self.sort(command),
                 None => return false,
             }
         }
@@ -77,7 +77,7 @@ impl Commands {
     pub(super) fn take_ready(&mut self) {
         while self.ops + self.reads.len() < OPS_MAX {
             match self.queue.try_recv() {
-                Ok(job) => self.sort(job),
+                Ok(command) => self.sort(command),
                 Err(_) => return,
             }
         }
@@ -124,8 +124,8 @@ impl Commands {
         self.writes.is_empty() && self.reads.is_empty()
     }
 
-    fn sort(&mut self, job: Command) {
-        match job {
+    fn sort(&mut self, command: Command) {
+        match command {
             Command::Write(write) => {
                 self.ops += write.ops();
                 self.writes.push(write);

@@ -69,36 +69,18 @@ fn nearest_directory(file: &Path) -> PathBuf {
     there.unwrap_or(Path::new("/")).to_owned()
 }
 
-#[cfg(unix)]
 fn mode(file: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt as _;
     let meta = fs::metadata(file).ok()?;
     Some(meta.permissions().mode() & 0o777)
 }
 
-#[cfg(not(unix))]
-fn mode(_file: &Path) -> Option<u32> {
-    None
-}
-
-#[cfg(unix)]
 fn writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-#[cfg(not(unix))]
-fn writable(directory: &Path) -> bool {
-    fs::metadata(directory).is_ok_and(|meta| !meta.permissions().readonly())
-}
-
-#[cfg(unix)]
 fn free(directory: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(directory).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-#[cfg(not(unix))]
-fn free(_directory: &Path) -> Option<u64> {
-    None
 }

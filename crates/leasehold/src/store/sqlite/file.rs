@@ -1,7 +1,7 @@
 //! Opens, checks and creates the file.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, ffi};
@@ -12,6 +12,7 @@ use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
 use crate::store::diagnose::FileSystem;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
 
 /// The capacity of the cache of prepared statements: more than there are.
@@ -40,7 +41,7 @@ impl File {
     ///
     /// If another process has it locked at this moment, the fault is busy.
     pub(super) fn open(path: &Path, machine: &Machine) -> Result<Self, Fault> {
-        let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&OPENING);
         path::prepare(path)?;
         let open = OpenConnection::to(path)?;
         refuse_foreign(path)?;

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{FlockOperation, flock};
@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::error::{Fault, failure, of_system};
 use super::path;
 use crate::process::Process;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind};
 
 /// The files that this process or the one that it was forked from has had open.
@@ -58,7 +59,7 @@ pub(super) struct LivenessLock {
 impl LivenessLock {
     /// Prepares the lock of the file at a path. Nothing is locked yet.
     pub(super) fn of(path: &Path) -> Result<Self, Fault> {
-        let mut files = files();
+        let mut files = lock(&FILES);
         files.retain(|known| known.shares > 0 || !is_deleted(&known.file));
         let known = path::identity(path).filter(|id| files.iter().any(|f| f.is_own(*id)));
         let identity = match known {
@@ -87,7 +88,7 @@ impl LivenessLock {
     /// transaction, so that two processes that are opening the file do not mistake each other for one that has
     /// it open.
     pub(super) fn try_alone(&mut self) -> Result<bool, Fault> {
-        let mut files = files();
+        let mut files = lock(&FILES);
         let file = find(&mut files, self.identity)?;
         if file.shares > usize::from(self.shared) {
             return Ok(false);
@@ -101,7 +102,7 @@ impl LivenessLock {
 
     /// Takes a share of the lock.
     pub(super) fn share(&mut self) -> Result<(), Fault> {
-        let mut files = files();
+        let mut files = lock(&FILES);
         let file = find(&mut files, self.identity)?;
         flock(&file.file, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
             Errno::WOULDBLOCK => failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY),
@@ -117,7 +118,7 @@ impl LivenessLock {
 
 impl Drop for LivenessLock {
     fn drop(&mut self) {
-        let mut files = files();
+        let mut files = lock(&FILES);
         let Ok(file) = find(&mut files, self.identity) else {
             return;
         };
@@ -126,10 +127,6 @@ impl Drop for LivenessLock {
             let _ = flock(&file.file, FlockOperation::Unlock);
         }
     }
-}
-
-fn files() -> MutexGuard<'static, Vec<LockedFile>> {
-    FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file that is not found was deleted before it was locked: a retry opens its replacement.

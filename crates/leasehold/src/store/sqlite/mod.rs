@@ -127,7 +127,7 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
-        let (queue, jobs) = mpsc::channel(commands::QUEUE_MAX);
+        let (queue, commands) = mpsc::channel(commands::QUEUE_MAX);
         let store = Self {
             path,
             queue,
@@ -149,7 +149,7 @@ impl SqliteStore {
                 match Link::open(path, machine, listeners, until) {
                     Ok(link) => {
                         if opened.send(Ok(())).is_ok() {
-                            Worker::new(link, notifier, jobs, wait_limit, transactions).run();
+                            Worker::new(link, notifier, commands, wait_limit, transactions).run();
                         }
                     }
                     Err(fault) => {
@@ -172,14 +172,17 @@ impl SqliteStore {
     }
 
     /// Sends a command to the thread, and waits for its result.
-    async fn call<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
+    async fn call<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
+    ) -> Result<T> {
         // After a fork, the thread is in the parent.
         self.process.check().map_err(|error| error.at_store(self))?;
         let (reply, answer) = oneshot::channel();
-        let job = job(reply);
+        let command = command(reply);
         let called = async {
-            self.queue.send(job).await.map_err(|_| thread_ended())?;
-            answer.await.map_err(|_| thread_ended())
+            self.queue.send(command).await.map_err(|_| thread_ended())?;
+            answer.await.unwrap_or_else(|_| Err(thread_ended()))
         };
         let answer = tokio::time::timeout(self.response_timeout, called).await;
         answer
@@ -187,20 +190,16 @@ impl SqliteStore {
             .map_err(|error| error.at_store(self))
     }
 
-    async fn try_call<T>(
-        &self,
-        job: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
-    ) -> Result<T> {
-        let answer = self.call(job).await?;
-        answer.map_err(|error| error.at_store(self))
-    }
-
-    fn named(&self, reply: Reply) -> Reply {
-        match reply {
-            Reply::Applied { .. } => reply,
-            Reply::Rejected(error) => Reply::Rejected(error.at_store(self)),
-            Reply::Unknown(error) => Reply::Unknown(error.at_store(self)),
-        }
+    async fn write(&self, change: Change) -> Result<Vec<Reply>> {
+        let since = BootClock.now();
+        let write = |reply| {
+            Command::Write(Write {
+                since,
+                change,
+                reply,
+            })
+        };
+        self.call(write).await
     }
 }
 
@@ -216,9 +215,11 @@ impl Store for SqliteStore {
             if let Some(refused) = refuse_replicated(&batch, self) {
                 return refused;
             }
-            let job = |reply| write(Change::Apply { batch, reply });
-            match self.call(job).await {
-                Ok(replies) => replies.into_iter().map(|reply| self.named(reply)).collect(),
+            match self.write(Change::Apply(batch)).await {
+                Ok(replies) => {
+                    let named = |reply: Reply| reply.map_error(|error| error.at_store(self));
+                    replies.into_iter().map(named).collect()
+                }
                 Err(error) => vec![Reply::Unknown(error); ops],
             }
         })
@@ -238,13 +239,12 @@ impl Store for SqliteStore {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         let key = key.clone();
-        let job = |reply| Command::Read(Read::Inspect { key, reply });
-        Box::pin(self.try_call(job))
+        Box::pin(self.call(|reply| Command::Read(Read::Inspect { key, reply })))
     }
 
     fn list<'a>(&'a self, space: &'a Keyspace) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let space = space.clone();
-        let job = |reply| {
+        let list = |reply| {
             Command::Read(Read::List {
                 space,
                 after: String::new(),
@@ -252,7 +252,7 @@ impl Store for SqliteStore {
                 reply,
             })
         };
-        Box::pin(self.try_call(job))
+        Box::pin(self.call(list))
     }
 
     fn register_client<'a>(
@@ -262,16 +262,8 @@ impl Store for SqliteStore {
         info: &'a ClientInfo,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<()>> {
-        let info = info.clone();
-        let job = move |reply| {
-            write(Change::RegisterClient {
-                client,
-                info,
-                ttl,
-                reply,
-            })
-        };
-        Box::pin(self.try_call(job))
+        let change = Change::RegisterClient(client, info.clone(), ttl);
+        Box::pin(async move { self.write(change).await.map(drop) })
     }
 }
 
@@ -311,13 +303,6 @@ impl fmt::Debug for SqliteStore {
             .field("transactions", &self.transactions)
             .finish_non_exhaustive()
     }
-}
-
-fn write(change: Change) -> Command {
-    Command::Write(Write {
-        since: BootClock.now(),
-        change,
-    })
 }
 
 /// How long the thread waits for other processes: less than the timeout, so that its result, which is certain,

@@ -6,27 +6,14 @@
 //! is skipped in the same transaction. After the commit the message is sent. Sending never blocks; a waiter
 //! that misses a message repeats its request when its timer expires.
 
-#[cfg(unix)]
 mod directory;
 mod listeners;
 mod message;
 mod notifier;
 mod outbox;
-#[cfg(unix)]
 mod private;
-#[cfg(unix)]
 mod send;
-#[cfg(unix)]
 mod socket;
-#[cfg(not(unix))]
-mod unsupported;
-
-#[cfg(not(unix))]
-use self::unsupported as directory;
-#[cfg(not(unix))]
-use self::unsupported as send;
-#[cfg(not(unix))]
-use self::unsupported as socket;
 
 pub(super) use self::listeners::Listeners;
 pub(super) use self::notifier::Notifier;

@@ -5,10 +5,11 @@
 //! the log that it uses.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use super::path;
 use crate::process::Process;
+use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The open files of this process and of the one that it was forked from.
@@ -34,7 +35,7 @@ impl OpenConnection {
     pub(super) fn to(path: &Path) -> Result<Self> {
         let identity = path::identity(path);
         if let Some(identity) = identity {
-            let mut files = files();
+            let mut files = lock(&FILES);
             let mut known = files.iter().filter(|file| file.identity == identity);
             if known.any(|file| !file.process.is_current()) {
                 return Err(Error::new(
@@ -52,14 +53,10 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut files = files();
+        let mut files = lock(&FILES);
         let own = |file: &OpenFile| Some(file.identity) == self.0 && file.process.is_current();
         if let Some(position) = files.iter().position(own) {
             files.swap_remove(position);
         }
     }
-}
-
-fn files() -> MutexGuard<'static, Vec<OpenFile>> {
-    FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }

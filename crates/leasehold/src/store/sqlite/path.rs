@@ -76,16 +76,9 @@ pub(super) fn real(path: &Path) -> PathBuf {
 }
 
 /// Distinguishes a file from one that replaces it.
-#[cfg(unix)]
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// On other systems an open file cannot be deleted, so it cannot be replaced.
-#[cfg(not(unix))]
-pub(super) fn identity(_path: &Path) -> Option<(u64, u64)> {
-    None
 }
 
 fn create_directory(path: &Path) -> Result<()> {
@@ -94,7 +87,6 @@ fn create_directory(path: &Path) -> Result<()> {
     };
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
-    #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory).map_err(|error| {
         wrong(format!(
@@ -108,7 +100,6 @@ fn create_directory(path: &Path) -> Result<()> {
 fn create_file(path: &Path) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => {
@@ -132,7 +123,6 @@ fn create_file(path: &Path) -> Result<()> {
 /// Refuses a file that may have another name that is not a symbolic link: SQLite keeps log and shared memory
 /// beside the name, so programs that use different names do not exclude each other. After the second name was
 /// created, the file is refused under both.
-#[cfg(unix)]
 fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 
@@ -152,11 +142,6 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     Ok(())
 }
 
-#[cfg(not(unix))]
-fn refuse_second_name(_path: &Path, _meta: &fs::Metadata) -> Result<()> {
-    Ok(())
-}
-
 #[cfg(target_os = "linux")]
 fn is_mount(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -169,7 +154,7 @@ fn is_mount(path: &Path) -> bool {
     }
 }
 
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(not(target_os = "linux"))]
 fn is_mount(_path: &Path) -> bool {
     false
 }

@@ -57,16 +57,6 @@ pub(super) fn save(
     before: Option<&Loaded>,
     record: &Record,
 ) -> Result<(), Fault> {
-    save_row(db, key, record)?;
-    let waited = before.is_none_or(|before| !before.rows.is_empty());
-    if waited || !record.queue.is_empty() {
-        let rows = before.map(|before| before.rows.as_slice());
-        waiters::save(db, key, rows, &record.queue)?;
-    }
-    Ok(())
-}
-
-fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
     let mut statement = db.prepare_cached(
         "INSERT INTO records
              (namespace, tenant, name, client, number, count, expires_at, last_token, queue_until)
@@ -90,6 +80,11 @@ fn save_row(db: &Connection, key: &Key, record: &Record) -> Result<(), Fault> {
         record.last_token.map(|token| signed(token.get())),
         (!record.queue.is_empty()).then(|| signed(record.queue.until().as_micros())),
     ])?;
+    let waited = before.is_none_or(|before| !before.rows.is_empty());
+    if waited || !record.queue.is_empty() {
+        let rows = before.map(|before| before.rows.as_slice());
+        waiters::save(db, key, rows, &record.queue)?;
+    }
     Ok(())
 }
 

@@ -34,10 +34,14 @@ pub(super) fn save(
     before: Option<&[Row]>,
     queue: &Queue,
 ) -> Result<(), Fault> {
+    let (namespace, tenant, name) = columns(key);
     let before = before.unwrap_or_default();
     if before.is_empty() {
         // Unknown rows must not appear in a new queue.
-        clear(db, key)?;
+        db.prepare_cached(
+            "DELETE FROM waiters WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
+        )?
+        .execute([namespace, tenant, name])?;
     }
     let mut waiters = queue.waiters().peekable();
     let mut end = 0;
@@ -45,47 +49,29 @@ pub(super) fn save(
     for (position, waiter) in before {
         end = position + 1;
         if waiters.next_if_eq(&waiter).is_none() {
-            remove(db, key, *position)?;
+            db.prepare_cached(
+                "DELETE FROM waiters
+                 WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND position = ?4",
+            )?
+            .execute(params![namespace, tenant, name, position])?;
         }
     }
     for (waiter, position) in waiters.zip(end..) {
-        insert(db, key, position, waiter)?;
+        db.prepare_cached(
+            "INSERT INTO waiters (namespace, tenant, name, position, client, number, ttl, tokens)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            namespace,
+            tenant,
+            name,
+            position,
+            waiter.lease.client.to_string(),
+            waiter.lease.number.cast_signed(),
+            waiter.ttl.as_millis().cast_signed(),
+            waiter.tokens.get(),
+        ])?;
     }
-    Ok(())
-}
-
-fn clear(db: &Connection, key: &Key) -> Result<(), Fault> {
-    db.prepare_cached("DELETE FROM waiters WHERE namespace = ?1 AND tenant = ?2 AND name = ?3")?
-        .execute(columns(key))?;
-    Ok(())
-}
-
-fn remove(db: &Connection, key: &Key, position: i64) -> Result<(), Fault> {
-    let (namespace, tenant, name) = columns(key);
-    db.prepare_cached(
-        "DELETE FROM waiters
-         WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND position = ?4",
-    )?
-    .execute(params![namespace, tenant, name, position])?;
-    Ok(())
-}
-
-fn insert(db: &Connection, key: &Key, position: i64, waiter: &Waiter) -> Result<(), Fault> {
-    let (namespace, tenant, name) = columns(key);
-    db.prepare_cached(
-        "INSERT INTO waiters (namespace, tenant, name, position, client, number, ttl, tokens)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?
-    .execute(params![
-        namespace,
-        tenant,
-        name,
-        position,
-        waiter.lease.client.to_string(),
-        waiter.lease.number.cast_signed(),
-        waiter.ttl.as_millis().cast_signed(),
-        waiter.tokens.get(),
-    ])?;
     Ok(())
 }
 

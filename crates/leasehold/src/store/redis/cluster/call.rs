@@ -6,10 +6,11 @@ use std::sync::Arc;
 use leasehold_core::{Op, Outcome, ScopeName, Ttl};
 use redis::{Cmd, Value};
 
-use super::super::codec::{self, REQUESTS_MAX, text};
-use super::super::renew_script;
+use super::super::codec::{self, text};
+use super::super::script::REQUESTS_MAX;
 use super::node::ClusterNode;
 use super::slots;
+use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 
 /// One call. All its keys are in one slot.
@@ -17,6 +18,7 @@ use crate::store::api::{Key, Reply, Request};
 pub(super) struct Call {
     pub(super) slot: u16,
     pub(super) work: Work,
+    pub(super) requests: Vec<Request>,
     /// The positions of its requests in the batch.
     pub(super) positions: Vec<usize>,
     /// The node to which the slot is being migrated, if its owner redirected the call.
@@ -26,40 +28,23 @@ pub(super) struct Call {
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// Operations by the rule, in order.
-    Rule(Vec<Request>),
+    Rule,
     /// Renewals for the same ttl, on the fast path.
-    RenewScript(Ttl, Vec<Request>),
-    /// Any command.
+    RenewScript(Ttl),
+    /// Any command, without requests.
     Plain(Cmd),
-}
-
-impl Work {
-    /// The number of the script that it calls, if any.
-    pub(super) fn script(&self) -> Option<usize> {
-        match self {
-            Self::Rule(_) => Some(0),
-            Self::RenewScript(..) => Some(1),
-            Self::Plain(_) => None,
-        }
-    }
-
-    pub(super) fn requests(&self) -> &[Request] {
-        match self {
-            Self::Rule(requests) | Self::RenewScript(_, requests) => requests,
-            Self::Plain(_) => &[],
-        }
-    }
 }
 
 /// Requests with their positions in the batch.
 type Positioned = Vec<(usize, Request)>;
 
 impl Call {
-    fn new(slot: u16, positioned: Positioned, work: impl FnOnce(Vec<Request>) -> Work) -> Self {
+    fn new(slot: u16, work: Work, positioned: Positioned) -> Self {
         let (positions, requests) = positioned.into_iter().unzip();
         Self {
             slot,
-            work: work(requests),
+            work,
+            requests,
             positions,
             asking: None,
         }
@@ -68,10 +53,8 @@ impl Call {
     /// A single command on a key.
     pub(super) fn plain(key: &str, cmd: Cmd, position: usize) -> Self {
         Self {
-            slot: slots::of_text(key),
-            work: Work::Plain(cmd),
             positions: vec![position],
-            asking: None,
+            ..Self::new(slots::of_text(key), Work::Plain(cmd), Vec::new())
         }
     }
 
@@ -86,7 +69,7 @@ impl Call {
         }
         let groups = groups.into_iter();
         groups
-            .map(|((slot, _), positioned)| Self::new(slot, positioned, Work::Rule))
+            .map(|((slot, _), positioned)| Self::new(slot, Work::Rule, positioned))
             .collect()
     }
 
@@ -105,97 +88,102 @@ impl Call {
             while !group.is_empty() {
                 let rest = group.split_off(group.len().min(REQUESTS_MAX));
                 let part = std::mem::replace(&mut group, rest);
-                let work = |requests| Work::RenewScript(ttl, requests);
-                calls.push(Self::new(slot, part, work));
+                calls.push(Self::new(slot, Work::RenewScript(ttl), part));
             }
         }
         calls
     }
 
+    /// Splits off the requests for which `why` has an error. `None`: none is left for the call.
+    pub(super) fn without_denied(
+        self,
+        why: impl Fn(&Request) -> Option<Error>,
+    ) -> (Option<Self>, Vec<(Self, Error)>) {
+        if !self.requests.iter().any(|request| why(request).is_some()) {
+            return (Some(self), Vec::new());
+        }
+        let (mut denied, mut allowed) = (Vec::new(), Vec::new());
+        let (slot, work) = (self.slot, self.work.clone());
+        let asking = self.asking.clone();
+        for (position, request) in self.into_positioned() {
+            match why(&request) {
+                Some(error) => {
+                    let call = Self::new(slot, work.clone(), vec![(position, request)]);
+                    denied.push((call, error));
+                }
+                None => allowed.push((position, request)),
+            }
+        }
+        let call = (!allowed.is_empty()).then(|| Self {
+            asking,
+            ..Self::new(slot, work, allowed)
+        });
+        (call, denied)
+    }
+
     /// One call per name. A node that has only some keys of a call refuses all of it, and during a migration
     /// names may be on different nodes.
     pub(super) fn by_name(self) -> Vec<Self> {
-        let (slot, ttl) = match &self.work {
-            Work::Plain(_) => return vec![self],
-            Work::Rule(_) => (self.slot, None),
-            Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
-        };
+        let (slot, work) = (self.slot, self.work.clone());
         let mut names = BTreeMap::<Key, Positioned>::new();
         for (position, request) in self.into_positioned() {
             let name = names.entry(request.key.clone()).or_default();
             name.push((position, request));
         }
-        let work = |requests| match ttl {
-            Some(ttl) => Work::RenewScript(ttl, requests),
-            None => Work::Rule(requests),
-        };
         let names = names.into_values();
         names
-            .map(|positioned| Self::new(slot, positioned, work))
+            .map(|positioned| Self::new(slot, work.clone(), positioned))
             .collect()
     }
 
     /// The same for the node to which the slot is being migrated, with one call per request.
     pub(super) fn redirected_to(self, node: &Arc<ClusterNode>) -> Vec<Self> {
-        let redirected = |call: Self| Self {
-            asking: Some(Arc::clone(node)),
-            ..call
+        let asking = Some(Arc::clone(node));
+        if let Work::Plain(_) = self.work {
+            return vec![Self { asking, ..self }];
+        }
+        let (slot, work) = (self.slot, self.work.clone());
+        let redirected = |positioned| Self {
+            asking: asking.clone(),
+            ..Self::new(slot, work.clone(), vec![positioned])
         };
-        let (slot, ttl) = match &self.work {
-            Work::Plain(_) => return vec![redirected(self)],
-            Work::Rule(_) => (self.slot, None),
-            Work::RenewScript(ttl, _) => (self.slot, Some(*ttl)),
-        };
-        let work = |requests| match ttl {
-            Some(ttl) => Work::RenewScript(ttl, requests),
-            None => Work::Rule(requests),
-        };
-        let positioned = self.into_positioned().into_iter();
-        positioned
-            .map(|positioned| redirected(Self::new(slot, vec![positioned], work)))
-            .collect()
+        self.into_positioned().into_iter().map(redirected).collect()
     }
 
     /// Whether it concerns several names.
     pub(super) fn has_many_names(&self) -> bool {
-        let requests = self.work.requests();
-        requests
-            .iter()
-            .any(|request| request.key != requests[0].key)
+        let mut requests = self.requests.iter();
+        requests.any(|request| request.key != self.requests[0].key)
     }
 
     pub(super) fn into_positioned(self) -> Positioned {
-        match self.work {
-            Work::Rule(requests) | Work::RenewScript(_, requests) => {
-                self.positions.into_iter().zip(requests).collect()
-            }
-            Work::Plain(_) => Vec::new(),
-        }
+        self.positions.into_iter().zip(self.requests).collect()
     }
 
     /// The replies in an answer, one per request. `None`: it was certainly not applied, and needs the rule.
     pub(super) fn replies(&self, answer: Value) -> Vec<Option<Reply>> {
         match &self.work {
-            Work::Rule(requests) => {
+            Work::Rule => {
                 let elsewhere = elsewhere(&answer);
-                let replies = codec::decode(requests, answer).into_iter().enumerate();
+                let replies = codec::decode(&self.requests, answer).into_iter();
                 replies
+                    .enumerate()
                     .map(|(nth, reply)| match reply {
                         Reply::Rejected(_) if elsewhere.contains(&nth) => None,
                         reply => Some(reply),
                     })
                     .collect()
             }
-            Work::RenewScript(_, requests) => {
-                let Some((now, left)) = renew_script::decode(&answer) else {
-                    return vec![None; requests.len()];
+            Work::RenewScript(_) => {
+                let Some((now, left)) = codec::decode_renewals(&answer) else {
+                    return vec![None; self.requests.len()];
                 };
                 let outcome = Outcome::Renewed;
                 let reply = |nth| {
                     let renewed = !left.contains(&nth);
                     renewed.then_some(Reply::Applied { outcome, now })
                 };
-                (0..requests.len()).map(reply).collect()
+                (0..self.requests.len()).map(reply).collect()
             }
             Work::Plain(_) => Vec::new(),
         }

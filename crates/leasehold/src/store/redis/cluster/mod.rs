@@ -2,14 +2,13 @@
 //!
 //! * `slots` computes the slot of a key, `slot_map` is the owner of each slot.
 //! * `topology` keeps the slot map, the nodes and the clients.
-//! * `node` is one of the nodes, with a connection and scripts of its own; `node_addr` is its address.
+//! * `node` is one of the nodes, with an address, a connection and scripts of its own.
 //! * `call` is a call to a node, with keys of one slot. `router` routes calls, and `send` sends them.
 //!
 //! The routing is not that of the client library, which repeats requests that may have been applied.
 
 mod call;
 mod node;
-mod node_addr;
 mod router;
 mod send;
 mod slot_map;
@@ -29,12 +28,12 @@ use tokio::time::Instant;
 use self::call::{Call, Work};
 use self::router::CallResult;
 use self::topology::Topology;
-use super::client_info::{REGISTER, register_cmd, registered};
-use super::codec::{REQUESTS_MAX, text};
+use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;
 use super::errors;
 use super::inspect::{self, Query, Reader};
-use super::keys::ClientKey;
+use super::keys::client_key;
+use super::script::REQUESTS_MAX;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
@@ -127,10 +126,9 @@ impl ClusterStore {
         let unknown = || Reply::Unknown(errors::strange_answer());
         let replies = replies.into_iter().zip(keys);
         replies
-            .map(|(reply, name)| match reply.unwrap_or_else(unknown) {
-                Reply::Rejected(error) => Reply::Rejected(error.for_lock(&name).at_store(self)),
-                Reply::Unknown(error) => Reply::Unknown(error.for_lock(&name).at_store(self)),
-                applied @ Reply::Applied { .. } => applied,
+            .map(|(reply, name)| {
+                let reply = reply.unwrap_or_else(unknown);
+                reply.map_error(|error| error.for_lock(&name).at_store(self))
             })
             .collect()
     }
@@ -178,7 +176,7 @@ impl ClusterStore {
                     vec![Some(Reply::Unknown(error)); call.positions.len()]
                 }
                 CallResult::Answered(answer, session) => {
-                    if let (Work::RenewScript(..), Value::Array(words)) = (&call.work, &answer)
+                    if let (Work::RenewScript(_), Value::Array(words)) = (&call.work, &answer)
                         && let Some(Value::BulkString(_)) = words.first()
                         && !self.no_renew_script.swap(true, Ordering::Relaxed)
                     {
@@ -186,7 +184,7 @@ impl ClusterStore {
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {
-                        session.subscriptions.track(call.work.requests(), &all);
+                        session.subscriptions.track(&call.requests, &all);
                     }
                     self.notify_revoked(&answers, &call);
                     answers
@@ -209,7 +207,7 @@ impl ClusterStore {
     /// Notifies local clients whose leases were revoked: a node does not report changes to the connection that
     /// made them.
     fn notify_revoked(&self, answers: &[Option<Reply>], call: &Call) {
-        for (request, reply) in call.work.requests().iter().zip(answers) {
+        for (request, reply) in call.requests.iter().zip(answers) {
             if let Some(Reply::Applied { outcome, .. }) = reply
                 && let Outcome::Revoked {
                     cut_off: Some(lease),
@@ -237,26 +235,18 @@ impl ClusterStore {
         // This is also the moment to subscribe at nodes that were added.
         self.topology.refresh(None).await;
         let map = self.topology.map();
-        let settled = map.nodes().iter().map(|node| node.manager.settled());
+        let settled = map
+            .nodes()
+            .iter()
+            .map(|node| node.manager.settled(Duration::ZERO));
         drop(join_all(settled).await);
-        let key = ClientKey(space, client).to_string();
-        let cmd = register_cmd("EVAL", REGISTER, &key, info, ttl);
-        let answers = self.read(vec![(key.clone(), cmd)]).await?;
+        let key = &*client_key(space, client).to_string();
+        let registration = Registration { key, info, ttl };
+        let cmd = client_info::encode("EVAL", REGISTER, &registration);
+        let answers = self.read(vec![(key.to_owned(), cmd)]).await?;
         let answer = answers.into_iter().next();
-        let result = registered(&key, answer.unwrap_or(Value::Nil));
+        let result = registered(key, answer.unwrap_or(Value::Nil));
         result.map_err(|error| error.at_store(self))
-    }
-}
-
-/// Whether the answer to `HELLO` is that of a node of a cluster.
-pub(super) fn is_node(hello: &Value) -> bool {
-    let is_mode = |name: &Value, value: &Value| {
-        text(name).as_deref() == Some("mode") && text(value).as_deref() == Some("cluster")
-    };
-    match hello {
-        Value::Map(fields) => fields.iter().any(|(name, value)| is_mode(name, value)),
-        Value::Array(flat) => flat.chunks_exact(2).any(|pair| is_mode(&pair[0], &pair[1])),
-        _ => false,
     }
 }
 

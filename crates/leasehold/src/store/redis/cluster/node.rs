@@ -1,15 +1,13 @@
-//! One node of a cluster.
+//! One node of a cluster, and its address.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::address::Address;
 use super::super::connection_manager::ConnectionManager;
 use super::super::notifications::Notifications;
-use super::super::renew_script::RENEW;
-use super::super::rule::{self, MUTEX};
-use super::super::script::Script;
-use super::node_addr::NodeAddr;
+use super::super::script::{self, MUTEX, RENEW, Script};
 use crate::Result;
 use crate::store::api::Shard;
 use crate::store::options::OpenOptions;
@@ -68,8 +66,43 @@ impl ClusterNode {
 
     /// Proves that it responds, accepts us and can run the rule.
     pub(super) async fn greet(&self) -> Result<()> {
-        let greeted = rule::greet(&self.manager, &self.mutex).await;
+        let greeted = script::greet(&self.manager, &self.mutex).await;
         self.set_doubtful(greeted.is_err());
         greeted
+    }
+}
+
+/// The address of a node, as the cluster announces it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NodeAddr {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl NodeAddr {
+    /// Parses `host:port`. A missing host is that of the node that was asked.
+    pub(super) fn parse(text: &str, asked: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Self::new(host, port.parse().ok()?, asked)
+    }
+
+    /// A host that is empty or `?` is that of the node that was asked: nodes send `?` if they are to announce a
+    /// name and have none.
+    pub(super) fn new(host: &str, port: u16, asked: &Self) -> Option<Self> {
+        let host = match host {
+            "" | "?" => &asked.host,
+            host => host,
+        };
+        (port != 0).then(|| Self {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for NodeAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
     }
 }

@@ -10,12 +10,11 @@ use futures_util::future::join_all;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
-use super::super::connection_manager::ConnectionManager;
+use super::super::connection_manager;
 use super::super::errors;
 use super::super::session::Session;
 use super::call::Call;
-use super::node::ClusterNode;
-use super::node_addr::NodeAddr;
+use super::node::{ClusterNode, NodeAddr};
 use super::send;
 use super::slot_map::Redirect;
 use super::topology::Topology;
@@ -106,14 +105,10 @@ impl Routing<'_> {
         drop(map);
         let (topology, deadline) = (self.topology, self.deadline());
         let attempts = groups.into_iter().map(|(node, calls)| async move {
-            (
-                attempt(topology, &node, &calls, deadline).await,
-                node,
-                calls,
-            )
+            (attempt(topology, &node, calls, deadline).await, node)
         });
-        for (attempts, node, calls) in join_all(attempts).await {
-            for (call, attempt) in calls.into_iter().zip(attempts) {
+        for (attempts, node) in join_all(attempts).await {
+            for (call, attempt) in attempts {
                 self.handle(call, attempt, &node, &mut next).await;
             }
         }
@@ -188,85 +183,71 @@ impl Routing<'_> {
     fn deadline(&self) -> Instant {
         let timeout = self.topology.options().response_timeout;
         let left = timeout.saturating_sub(self.start.elapsed());
-        ConnectionManager::deadline(left.max(timeout / 2))
+        connection_manager::deadline(left.max(timeout / 2))
     }
 }
 
-/// Makes the calls of one node.
+/// Makes the calls of one node. The outcomes are in another order, and some calls are split.
 async fn attempt(
     topology: &Topology,
     node: &ClusterNode,
-    calls: &[Call],
+    calls: Vec<Call>,
     deadline: Instant,
-) -> Vec<Attempt> {
-    let all = |attempt: &dyn Fn() -> Attempt| calls.iter().map(|_| attempt()).collect();
+) -> Vec<(Call, Attempt)> {
     let notifications = node.manager.notifications();
-    for call in calls {
-        notifications.retry_denied(call.work.requests());
+    for call in &calls {
+        notifications.retry_denied(&call.requests);
     }
+    let all = |calls: Vec<Call>, attempt: &dyn Fn() -> Attempt| -> Vec<_> {
+        let calls = calls.into_iter();
+        calls.map(|call| (call, attempt())).collect()
+    };
+    let not_applied = |error: Error| Attempt::Done(CallResult::NotApplied(error));
     let session = match reach(topology, node, &calls[0]).await {
         Ok(session) => session,
-        Err(None) => return all(&|| Attempt::Elsewhere),
-        Err(Some(error)) => {
-            return all(&|| Attempt::Done(CallResult::NotApplied(error.clone())));
-        }
+        Err(None) => return all(calls, &|| Attempt::Elsewhere),
+        Err(Some(error)) => return all(calls, &|| not_applied(error.clone())),
     };
-    // A client that cannot be notified acquires nothing. Its call is rejected as a whole, so that the caller
-    // repeats the other requests of it.
-    let denied = |call: &Call| {
-        let mut requests = call.work.requests().iter();
-        requests.find_map(|request| notifications.denied(request))
-    };
-    let denied: Vec<_> = calls.iter().map(denied).collect();
-    let allowed = calls.iter().zip(&denied);
-    let allowed: Vec<_> = allowed
-        .filter(|(_, error)| error.is_none())
-        .map(|(call, _)| call)
-        .collect();
-    let mut attempts = exchange(topology, node, &session, &allowed, deadline)
-        .await
-        .into_iter();
-    denied
-        .into_iter()
-        .filter_map(|error| match error {
-            Some(error) => Some(Attempt::Done(CallResult::NotApplied(error))),
-            None => attempts.next(),
-        })
-        .collect()
-}
-
-/// Makes the calls of one node on a connection.
-async fn exchange(
-    topology: &Topology,
-    node: &ClusterNode,
-    session: &Arc<Session>,
-    calls: &[&Call],
-    deadline: Instant,
-) -> Vec<Attempt> {
+    // A client that cannot be notified acquires nothing.
+    let (mut attempts, mut allowed) = (Vec::new(), Vec::new());
+    for call in calls {
+        let (call, denied) = call.without_denied(|request| notifications.denied(request));
+        allowed.extend(call);
+        let denied = denied.into_iter();
+        attempts.extend(denied.map(|(call, error)| (call, not_applied(error))));
+    }
+    if allowed.is_empty() {
+        return attempts;
+    }
     let late = Instant::now() + topology.options().response_timeout / 2;
-    let sent = send::send(node, session, calls);
-    match node.manager.answer(session, deadline.max(late), sent).await {
+    let sent = send::send(node, &session, &allowed);
+    match node
+        .manager
+        .answer(&session, deadline.max(late), sent)
+        .await
+    {
         Err(error) => {
             node.set_doubtful(true);
-            let unanswered = |_| Attempt::Done(CallResult::Unanswered(error.clone()));
-            calls.iter().map(unanswered).collect()
+            let unanswered = || Attempt::Done(CallResult::Unanswered(error.clone()));
+            attempts.extend(all(allowed, &unanswered));
         }
         Ok(answers) => {
             node.set_doubtful(false);
-            send::continue_all(node, calls, &answers).await;
-            let attempt = |answer: Value| {
+            send::continue_all(node, &allowed, &answers).await;
+            for (call, answer) in allowed.into_iter().zip(answers) {
                 let redirect = match &answer {
                     Value::ServerError(error) => Redirect::parse(error, &node.addr),
                     _ => None,
                 };
-                match redirect {
+                let attempt = match redirect {
                     Some(redirect) => Attempt::Redirected(redirect, answer),
-                    None => Attempt::Done(CallResult::Answered(answer, Arc::clone(session))),
-                }
-            };
-            answers.into_iter().map(attempt).collect()
+                    None => Attempt::Done(CallResult::Answered(answer, Arc::clone(&session))),
+                };
+                attempts.push((call, attempt));
+            }
         }
     }
+    attempts
 }
 
 /// A connection to a node. The error `None` means that the slot has another owner by now.
@@ -283,7 +264,7 @@ async fn reach(
         let owner = map.owner(call.slot);
         call.asking.is_none() && owner.is_none_or(|owner| !std::ptr::eq(&raw const **owner, node))
     };
-    let mut settled = std::pin::pin!(node.manager.settled());
+    let mut settled = std::pin::pin!(node.manager.settled(Duration::ZERO));
     let mut limit = match node.is_doubtful() {
         true => Duration::ZERO,
         false => CONNECT_LIMIT,
@@ -292,7 +273,7 @@ async fn reach(
         tokio::select! {
             biased;
             settled = &mut settled => match settled {
-                Ok(session) => return Ok(session),
+                Ok((session, _)) => return Ok(session),
                 Err(error) => {
                     node.set_doubtful(true);
                     topology.refresh(None).await;

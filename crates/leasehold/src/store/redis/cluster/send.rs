@@ -3,14 +3,11 @@
 use leasehold_core::Op;
 use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 
-use super::super::codec::{self, CallOptions};
-use super::super::continuation::{continue_passing, unfinished};
-use super::super::renew_script;
-use super::super::script::Script;
+use super::super::codec::{self, RuleCall};
+use super::super::script::{continue_passing, is_unknown_script, unfinished_keys};
 use super::super::session::Session;
 use super::call::{Call, Work};
 use super::node::ClusterNode;
-use crate::store::api::WakeupMode;
 
 /// The number of attempts for a node that does not know a script. The second loads it; the third is for a
 /// node that has forgotten it meanwhile.
@@ -22,9 +19,8 @@ const PASSES: usize = 3;
 pub(super) async fn send(
     node: &ClusterNode,
     session: &Session,
-    calls: &[&Call],
+    calls: &[Call],
 ) -> RedisResult<Vec<Value>> {
-    let queued = node.manager.notifications().wakeup_mode() == WakeupMode::Grants;
     let mut answers: Vec<_> = calls.iter().map(|_| Value::Nil).collect();
     let mut open: Vec<usize> = (0..calls.len()).collect();
     for pass in 0..PASSES {
@@ -35,17 +31,18 @@ pub(super) async fn send(
         let mut positions = Vec::with_capacity(open.len());
         let mut loaded = [false; 2];
         for nth in &open {
-            let call = calls[*nth];
+            let call = &calls[*nth];
             if call.asking.is_some() {
                 pipeline.add_command(cmd("ASKING"));
             }
-            let by_text = match (pass, call.work.script()) {
-                (0, _) | (_, None) => false,
-                (1, Some(script)) => !std::mem::replace(&mut loaded[script], true),
+            let script = usize::from(matches!(call.work, Work::RenewScript(_)));
+            let by_text = match pass {
+                0 => false,
+                1 => !std::mem::replace(&mut loaded[script], true),
                 _ => true,
             };
             positions.push(pipeline.len());
-            pipeline.add_command(command(node, call, queued, by_text));
+            pipeline.add_command(command(node, call, by_text));
         }
         let count = pipeline.len();
         let mut connection = session.connection.clone();
@@ -61,53 +58,39 @@ pub(super) async fn send(
 }
 
 /// Passes over the waiters that these calls have left.
-pub(super) async fn continue_all(node: &ClusterNode, calls: &[&Call], answers: &[Value]) {
+pub(super) async fn continue_all(node: &ClusterNode, calls: &[Call], answers: &[Value]) {
     for (call, answer) in calls.iter().zip(answers) {
         // While a slot is migrated, missing keys cannot be named here.
-        if let (Work::Rule(requests), None) = (&call.work, &call.asking) {
-            let keys = unfinished(answer, requests.iter().map(|request| &request.key));
+        if let (Work::Rule, None) = (&call.work, &call.asking) {
+            let keys = unfinished_keys(answer, &call.requests);
             continue_passing(&node.manager, &node.mutex, keys).await;
         }
     }
 }
 
-fn command(node: &ClusterNode, call: &Call, queued: bool, by_text: bool) -> Cmd {
+fn command(node: &ClusterNode, call: &Call, by_text: bool) -> Cmd {
     match &call.work {
-        Work::Rule(requests) => {
-            let options = CallOptions {
-                master: false,
-                queued,
+        Work::Rule => {
+            let rule = RuleCall {
+                queued: node.manager.notifications().queues(),
                 node: node.id(),
                 record_only: call.asking.is_some(),
+                ..RuleCall::new(&call.requests)
             };
-            let (verb, script) = script_args(&node.mutex, by_text);
-            codec::encode(verb, script, requests, options)
+            let (verb, script) = node.mutex.verb(by_text);
+            codec::encode(verb, script, &rule)
         }
-        Work::RenewScript(ttl, requests) => {
-            let renewals = requests.iter().enumerate();
+        Work::RenewScript(ttl) => {
+            let renewals = call.requests.iter().enumerate();
             let part: Vec<_> = renewals
                 .filter_map(|(nth, request)| match request.op {
                     Op::Renew { lease, .. } => Some((nth, &request.key, lease)),
                     _ => None,
                 })
                 .collect();
-            let (verb, script) = script_args(&node.renew, by_text);
-            renew_script::encode(verb, script, &(*ttl, &part))
+            let (verb, script) = node.renew.verb(by_text);
+            codec::encode_renewals(verb, script, &(*ttl, &part))
         }
         Work::Plain(cmd) => cmd.clone(),
     }
-}
-
-/// The verb and the script of a call.
-fn script_args(script: &Script, by_text: bool) -> (&'static str, &str) {
-    script.count(1);
-    match by_text {
-        true => ("EVAL", script.text()),
-        false => ("EVALSHA", script.hash()),
-    }
-}
-
-/// Whether a call was refused because the node does not know its script.
-fn is_unknown_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use redis::{ServerError, Value};
 
 use super::super::codec::text;
-use super::node::ClusterNode;
-use super::node_addr::NodeAddr;
+use super::node::{ClusterNode, NodeAddr};
 use super::slots::SLOTS;
 
 /// The reply of a node to `CLUSTER SLOTS`.
@@ -178,6 +177,7 @@ fn node(value: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::super::fuzzing::tests::any_value;
     use super::*;
 
     fn addr(host: &str, port: u16) -> NodeAddr {
@@ -253,18 +253,6 @@ mod tests {
         ] {
             assert_eq!(parse(strange), None, "{strange}");
         }
-    }
-
-    fn any_value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            any::<i64>().prop_map(Value::Int),
-            (0..20_000_i64).prop_map(Value::Int),
-            any::<String>().prop_map(|text| bulk(&text)),
-            Just(Value::Nil),
-        ];
-        leaf.prop_recursive(3, 24, 5, |inner| {
-            prop::collection::vec(inner, 0..5).prop_map(Value::Array)
-        })
     }
 
     proptest! {

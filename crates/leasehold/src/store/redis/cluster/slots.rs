@@ -56,11 +56,9 @@ const fn table() -> [u16; 256] {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Name, ScopeName};
-
-    use super::super::super::keys::{CounterKey, QueueKey, RecordKey};
+    use super::super::super::keys::{counter_key, queue_key, record_key};
     use super::*;
-    use crate::store::api::Keyspace;
+    use crate::store::api::fixture;
 
     /// The first from the specification of Redis Cluster, the others from a server.
     #[test]
@@ -83,14 +81,12 @@ mod tests {
 
     #[test]
     fn all_keys_of_a_name_are_in_its_slot() {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let space = Keyspace::new(scope("app"), scope("t"));
         for name in ["orders/42", "a:token", ":", "昼"] {
-            let key = space.key(Name::parse(name).unwrap());
+            let key = fixture::key(name);
             let keys = [
-                RecordKey(&key).to_string(),
-                CounterKey(&key).to_string(),
-                QueueKey(&key).to_string(),
+                record_key(&key).to_string(),
+                counter_key(&key).to_string(),
+                queue_key(&key).to_string(),
             ];
             for text in keys {
                 assert_eq!(of_text(&text), of(&key), "{text}");

@@ -2,24 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
 use leasehold_core::{ClientId, Notice};
-use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 use tokio::time::{Instant, timeout};
 
 use super::super::address::{Address, Endpoint};
 use super::super::codec::text;
-use super::super::connection_manager::{ConnectionManager, ExchangeError};
+use super::super::connection_manager::ConnectionManager;
 use super::super::errors;
-use super::node::ClusterNode;
-use super::node_addr::NodeAddr;
+use super::node::{ClusterNode, NodeAddr};
 use super::slot_map::{SlotMap, SlotsReply};
 use super::slots;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::{Error, Result};
 
@@ -43,7 +42,7 @@ pub(super) struct Topology {
 
 /// The current slot map.
 #[derive(Debug)]
-struct SharedSlotMap(RwLock<Arc<SlotMap>>);
+struct SharedSlotMap(Mutex<Arc<SlotMap>>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -74,7 +73,7 @@ impl Topology {
         Self {
             seeds,
             options,
-            map: Arc::new(SharedSlotMap(RwLock::new(Arc::new(SlotMap::empty())))),
+            map: Arc::new(SharedSlotMap(Mutex::new(Arc::new(SlotMap::empty())))),
             known: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             queries: AtomicU64::new(0),
@@ -106,50 +105,38 @@ impl Topology {
             }
         };
         // There is at least one: a URL without a host is invalid.
-        let asked = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
-        let (reply, _) = select_ok(asked).await?;
+        let queries = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
+        let (reply, _) = select_ok(queries).await?;
         self.learn(&reply);
         Ok(())
     }
 
-    /// Queries a node for the slot map, `first` before all others, unless it is new. Returns whether that
-    /// succeeded.
-    pub(super) async fn refresh(&self, first: Option<&NodeAddr>) -> bool {
+    /// Queries a node for the slot map, `first` before all others, unless it is new.
+    pub(super) async fn refresh(&self, first: Option<&NodeAddr>) {
         let seen = self.queries.load(Ordering::Acquire);
         let mut last = self.asking.lock().await;
         let fresh = last.is_some_and(|last| last.elapsed() < FRESH);
         if fresh || seen != self.queries.load(Ordering::Acquire) {
-            return true;
+            return;
         }
         let reply = self.ask_any(first).await;
         *last = Some(Instant::now());
         self.queries.fetch_add(1, Ordering::Release);
-        match reply {
-            Some(reply) => {
-                self.learn(&reply);
-                true
-            }
-            None => false,
+        if let Some(reply) = reply {
+            self.learn(&reply);
         }
     }
 
     /// Queries one node after the other: healthy nodes, replicas and seeds, and then doubtful nodes.
     async fn ask_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
         let map = self.map();
-        let (mut well, mut ill): (Vec<_>, Vec<_>) = map
-            .nodes()
-            .iter()
-            .cloned()
-            .partition(|node| !node.is_doubtful());
+        let mut nodes = map.nodes().to_vec();
         // Start at another node each time, as one may be outdated.
         let turn = self.queries.load(Ordering::Relaxed) as usize;
-        let count = well.len().max(1);
-        well.rotate_left(turn % count);
-        well.append(&mut ill);
-        if let Some(first) = first {
-            well.sort_by_key(|node| node.addr != *first);
-        }
-        let (ill, well): (Vec<_>, Vec<_>) = well.into_iter().partition(|node| node.is_doubtful());
+        let count = nodes.len().max(1);
+        nodes.rotate_left(turn % count);
+        nodes.sort_by_key(|node| first != Some(&node.addr));
+        let (ill, well): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.is_doubtful());
         for node in &well {
             if let Some(reply) = within_limit(ask(&node.manager, &node.addr)).await {
                 return Some(reply);
@@ -157,17 +144,15 @@ impl Topology {
         }
         let replicas = map.replicas().iter();
         let replicas = replicas.map(|addr| self.seeds[0].at(&addr.host, addr.port));
-        let others = replicas.chain(self.seeds.iter().cloned());
-        for address in others {
+        for address in replicas.chain(self.seeds.iter().cloned()) {
             let Some(addr) = addr_of(&address) else {
                 continue;
             };
-            if ill.iter().any(|node| node.addr == addr) {
-                continue;
-            }
-            let manager = ConnectionManager::new(address, ASK_LIMIT, ASK_LIMIT);
-            if let Some(reply) = within_limit(ask(&manager, &addr)).await {
-                return Some(reply);
+            if ill.iter().all(|node| node.addr != addr) {
+                let manager = ConnectionManager::new(address, ASK_LIMIT, ASK_LIMIT);
+                if let Some(reply) = within_limit(ask(&manager, &addr)).await {
+                    return Some(reply);
+                }
             }
         }
         for node in &ill {
@@ -180,7 +165,7 @@ impl Topology {
 
     /// The node at an address, which is queried for its id if it is unknown.
     pub(super) async fn find(&self, addr: &NodeAddr) -> Result<Arc<ClusterNode>> {
-        if let Some(node) = self.known().nodes.get(addr) {
+        if let Some(node) = lock(&self.known).nodes.get(addr) {
             return Ok(Arc::clone(node));
         }
         let address = self.seeds[0].at(&addr.host, addr.port);
@@ -190,7 +175,7 @@ impl Topology {
         let id = query(&manager, &["CLUSTER", "MYID"]).await?;
         let id = text(&id).filter(|id| !id.is_empty());
         let id = id.ok_or_else(errors::strange_answer)?;
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let node = known.node(addr, &id, self);
         known.subscribe_all(&node, &self.map);
         Ok(node)
@@ -199,7 +184,7 @@ impl Topology {
     /// Makes the node at an address the owner of a slot, if it is known.
     pub(super) fn moved(&self, slot: u16, addr: &NodeAddr) {
         let events = {
-            let known = self.known();
+            let known = lock(&self.known);
             let Some(node) = known.nodes.get(addr) else {
                 return;
             };
@@ -212,7 +197,7 @@ impl Topology {
 
     fn learn(&self, reply: &SlotsReply) {
         let events = {
-            let mut known = self.known();
+            let mut known = lock(&self.known);
             let masters = reply.masters.iter();
             let nodes: Vec<_> = masters
                 .map(|master| known.node(&master.addr, &master.id, self))
@@ -230,7 +215,7 @@ impl Topology {
     }
 
     pub(super) fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let clients = &mut known.clients;
         clients.retain(|_, client| client.listener.strong_count() > 0);
         let listening = Client {
@@ -247,7 +232,7 @@ impl Topology {
 
     pub(super) fn forget(&self, client: ClientId) {
         let nodes: Vec<_> = {
-            let mut known = self.known();
+            let mut known = lock(&self.known);
             known.clients.remove(&client);
             known.nodes.values().cloned().collect()
         };
@@ -258,8 +243,7 @@ impl Topology {
 
     /// Notifies a client, if it has a listener.
     pub(super) fn notify(&self, client: ClientId, event: Event) {
-        let listener = self
-            .known()
+        let listener = lock(&self.known)
             .clients
             .get(&client)
             .and_then(|client| client.listener.upgrade());
@@ -281,11 +265,6 @@ impl Topology {
             WakeupMode::Nothing => 0,
         };
         wakes.min_by_key(rank).unwrap_or(WakeupMode::Grants)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // No panic can leave it half changed: each change is one call.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -373,18 +352,16 @@ impl Known {
 
 impl SharedSlotMap {
     fn now(&self) -> Arc<SlotMap> {
-        let map = self.0.read();
-        Arc::clone(&map.unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.0))
     }
 
     fn take(&self, map: SlotMap) {
-        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *now = Arc::new(map);
+        *lock(&self.0) = Arc::new(map);
     }
 
     fn shard(&self, key: &Key) -> Option<Shard> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.owner(slots::of(key)).map(|node| node.shard)
+        let slot = slots::of(key);
+        lock(&self.0).owner(slot).map(|node| node.shard)
     }
 }
 
@@ -428,13 +405,9 @@ async fn ask(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply>
 async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     let mut command = cmd(words[0]);
     command.arg(&words[1..]);
-    let asked = |mut connection: MultiplexedConnection| async move {
-        connection.send_packed_command(&command).await
-    };
-    match manager.exchange(asked).await {
-        Ok(Value::ServerError(error)) => Err(errors::of_cluster(&error)),
-        Ok(answer) => Ok(answer),
-        Err(ExchangeError::NotSent(error) | ExchangeError::Unanswered(error)) => Err(error),
+    match manager.query(command).await? {
+        Value::ServerError(error) => Err(errors::of_cluster(&error)),
+        answer => Ok(answer),
     }
 }
 
@@ -447,7 +420,7 @@ async fn within_limit(
 
 fn addr_of(address: &Address) -> Option<NodeAddr> {
     match &address.endpoint {
-        Endpoint::Tcp { host, port } | Endpoint::Tls { host, port, .. } => Some(NodeAddr {
+        Endpoint::Tcp { host, port, .. } => Some(NodeAddr {
             host: host.as_str().to_owned(),
             port: *port,
         }),

@@ -1,29 +1,15 @@
-//! What is sent, and that no answer breaks the client.
+//! What is sent, and what an answer means.
 
 use std::num::NonZeroU32;
 
-use leasehold_core::{ClientId, Name, ScopeName, TokenCount};
-use proptest::prelude::*;
+use leasehold_core::TokenCount;
 
 use super::*;
-use crate::store::api::Keyspace;
+use crate::store::api::fixture;
 
-fn request(op: Op) -> Request {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    let space = Keyspace::new(scope("app"), scope("t"));
-    Request::new(space.key(Name::parse("n").unwrap()), op)
-}
-
-fn lease() -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([0; 16]),
-        number: 7,
-    }
-}
-
-fn ops() -> Vec<Op> {
-    let (lease, ttl) = (lease(), Ttl::from_millis(5_000).unwrap());
-    vec![
+fn requests() -> Vec<Request> {
+    let (lease, ttl) = (fixture::lease(7), Ttl::from_millis(5_000).unwrap());
+    let ops = [
         Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
@@ -38,11 +24,12 @@ fn ops() -> Vec<Op> {
             ttl,
         },
         Op::Revoke,
-    ]
+    ];
+    ops.map(|op| Request::new(fixture::key("n"), op)).into()
 }
 
 #[test]
-fn the_script_and_the_rule_mean_the_same_numbers() {
+fn the_script_and_the_rule_have_the_same_numbers() {
     let script = include_str!("../scripts/mutex.lua");
     let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
     assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
@@ -64,18 +51,14 @@ fn the_script_and_the_rule_mean_the_same_numbers() {
 
 #[test]
 fn a_request_is_three_keys_and_six_arguments() {
-    let requests: Vec<_> = ops().into_iter().map(request).collect();
+    let requests = requests();
     let lease = "00000000000000000000000000000000:7";
     for (queued, wait) in [(true, "1"), (false, "0")] {
-        let cmd = encode(
-            "EVALSHA",
-            "abc",
-            &requests,
-            CallOptions {
-                queued,
-                ..CallOptions::default()
-            },
-        );
+        let call = RuleCall {
+            queued,
+            ..RuleCall::new(&requests)
+        };
+        let cmd = encode("EVALSHA", "abc", &call);
         let mut expected = vec!["EVALSHA", "abc", "12"];
         expected.extend(["app:{t:n}", "app:{t:n}:token", "app:{t:n}:queue"].repeat(4));
         expected.extend(["acquire", lease, "1", "5000", "3", wait]);
@@ -94,18 +77,18 @@ fn a_request_is_three_keys_and_six_arguments() {
 }
 
 #[test]
-fn who_waits_is_told_its_place() {
-    let requests: Vec<_> = ops().into_iter().map(request).collect();
+fn a_waiter_receives_its_place() {
+    let requests = requests();
     let refused = |value: Value| {
         let answer = Value::Array(vec![Value::Int(1_000), Value::Int(REFUSED), value]);
         decode(&requests[..1], answer).remove(0)
     };
     let pair = |left, place| Value::Array(vec![Value::Int(left), Value::Int(place)]);
-    for (value, told) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
+    for (value, expected) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
         assert!(matches!(
             refused(value),
             Reply::Applied { outcome: Outcome::Refused { left, place }, .. }
-                if left == Duration::from_millis(5) && place == told
+                if left == Duration::from_millis(5) && place == expected
         ));
     }
     for value in [pair(5, -1), Value::Nil, Value::Array(vec![Value::Int(5)])] {
@@ -115,7 +98,7 @@ fn who_waits_is_told_its_place() {
 
 #[test]
 fn each_part_of_an_answer_is_for_its_request() {
-    let requests: Vec<_> = ops().into_iter().map(request).collect();
+    let requests = requests();
     let pair = |a: &str, b: &str| {
         Value::Array(vec![
             Value::BulkString(a.as_bytes().to_vec()),
@@ -153,49 +136,24 @@ fn each_part_of_an_answer_is_for_its_request() {
     ));
 }
 
-fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        4 => (-2_i64..9).prop_map(Value::Int),
-        1 => any::<i64>().prop_map(Value::Int),
-        1 => any::<Vec<u8>>().prop_map(Value::BulkString),
-        1 => any::<String>().prop_map(Value::SimpleString),
-        1 => Just(Value::Nil),
-        1 => Just(Value::Okay),
-        1 => any::<f64>().prop_map(Value::Double),
-        1 => any::<bool>().prop_map(Value::Boolean),
-    ];
-    leaf.prop_recursive(3, 24, 9, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..10).prop_map(Value::Array),
-            prop::collection::vec((inner.clone(), inner.clone()), 0..3).prop_map(Value::Map),
-            prop::collection::vec(inner, 0..3).prop_map(Value::Set),
-        ]
-    })
-}
-
-proptest! {
-    #[test]
-    fn no_answer_breaks_it_and_every_request_has_its_reply(
-        answer in prop_oneof![
-            any_value(),
-            prop::collection::vec(any_value(), 9).prop_map(Value::Array),
-        ],
-    ) {
-        let requests: Vec<_> = ops().into_iter().map(request).collect();
-        prop_assert_eq!(decode(&requests, answer.clone()).len(), requests.len());
-        prop_assert_eq!(decode(&[], answer).len(), 0);
-    }
-
-    /// Bytes as they may come from anything that listens on a port.
-    #[test]
-    fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..64), tail in any::<bool>()) {
-        let mut bytes = bytes;
-        if tail {
-            bytes.splice(0..0, *b"*9\r\n:1\r\n:1\r\n");
-        }
-        if let Ok(answer) = redis::parse_redis_value(&bytes) {
-            let requests: Vec<_> = ops().into_iter().map(request).collect();
-            prop_assert_eq!(decode(&requests, answer).len(), requests.len());
-        }
+#[test]
+fn an_answer_names_what_was_not_renewed() {
+    let ints = |numbers: &[i64]| {
+        let items = numbers.iter().map(|number| Value::Int(*number));
+        Value::Array(items.collect())
+    };
+    let now = StoreTime::from_micros(7);
+    assert_eq!(decode_renewals(&ints(&[7])), Some((now, vec![])));
+    assert_eq!(decode_renewals(&ints(&[7, 1, 3])), Some((now, vec![0, 2])));
+    for strange in [
+        ints(&[]),
+        ints(&[-1]),
+        ints(&[7, 0]),
+        ints(&[7, -1]),
+        Value::Nil,
+        Value::Array(vec![Value::BulkString(b"PEXPIRE".to_vec()), Value::Nil]),
+        Value::Array(vec![Value::Int(7), Value::Nil]),
+    ] {
+        assert_eq!(decode_renewals(&strange), None, "{strange:?}");
     }
 }

@@ -15,7 +15,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn one_server_is_what_it_was() {
+fn one_server_is_its_address() {
     let Deployment::Single(address) = parse("redis://h:1/2") else {
         unreachable!()
     };
@@ -40,9 +40,9 @@ fn sentinels_are_named_with_their_master() {
             "redis://app@[::1]:26379/3"
         ]
     );
-    let shown = deployment.to_string();
+    let displayed = deployment.to_string();
     assert_eq!(
-        shown,
+        displayed,
         "redis+sentinel://app@a:26379,b:1,[::1]:26379/my%20master/3?sentinel-user=eye"
     );
     let master = set.sentinels[0].at("::2", 7).to_string();
@@ -63,7 +63,7 @@ fn a_cluster_is_found_by_any_of_its_nodes() {
 }
 
 #[test]
-fn masters_stand_each_by_themselves() {
+fn masters_are_independent() {
     let deployment = parse("redlock://:pw@a,b:2,c/4?longest-ttl=90s");
     let Deployment::Masters(masters) = &deployment else {
         unreachable!()
@@ -71,13 +71,16 @@ fn masters_stand_each_by_themselves() {
     assert_eq!(masters.nodes.len(), 3);
     assert_eq!(masters.nodes[1].db, 4);
     assert_eq!(masters.longest_ttl, Ttl::from_millis(90_000));
-    let shown = deployment.to_string();
-    assert_eq!(shown, "redlock://a:6379,b:2,c:6379/4?longest-ttl=90000ms");
-    assert_eq!(parse(&shown).to_string(), shown);
+    let displayed = deployment.to_string();
+    assert_eq!(
+        displayed,
+        "redlock://a:6379,b:2,c:6379/4?longest-ttl=90000ms"
+    );
+    assert_eq!(parse(&displayed).to_string(), displayed);
 }
 
 #[test]
-fn a_password_comes_from_elsewhere() {
+fn a_password_of_the_options_is_not_displayed() {
     for text in [
         "redis://h",
         "redis+sentinel://a,b/m",
@@ -91,7 +94,7 @@ fn a_password_comes_from_elsewhere() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn an_invalid_url_is_refused_with_a_reason() {
     for (text, words) in [
         ("redis+sentinel://a,b", "does not name the master"),
         ("redis+sentinel://a,b/", "does not name the master"),
@@ -119,14 +122,14 @@ fn what_makes_no_sense_is_told() {
 
 proptest! {
     #[test]
-    fn no_text_breaks_it_and_no_error_tells_it(
+    fn no_text_breaks_the_parser_and_no_error_contains_the_password(
         scheme in prop::sample::select(vec!["redis+sentinel", "redis+cluster", "redlocks"]),
         rest in "[a-z0-9@:/?&=,#%\\[\\].-]{0,60}",
     ) {
         match Deployment::parse(&format!("{scheme}://user:hidden{rest}")) {
             Ok(deployment) => {
-                let shown = deployment.to_string();
-                prop_assert_eq!(parse(&shown).to_string(), shown);
+                let displayed = deployment.to_string();
+                prop_assert_eq!(parse(&displayed).to_string(), displayed);
             }
             Err(error) => prop_assert!(!error.to_string().contains("hidden")),
         }

@@ -17,11 +17,7 @@ pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
         let sent = SystemTime::now();
-        let time = cmd("TIME");
-        let answer = manager
-            .exchange(|mut connection| async move { connection.send_packed_command(&time).await })
-            .await
-            .map_err(inspect::plain)?;
+        let answer = manager.query(cmd("TIME")).await?;
         let received = SystemTime::now();
         let Some(server) = parse(&answer) else {
             return Ok(None);

@@ -48,20 +48,11 @@ async fn one(manager: &ConnectionManager) -> Result<Fact<ClusterFacts>> {
     if let Some(refusal) = answers.iter().find_map(errors::refusal) {
         return Ok(Fact::Unavailable(refusal.words));
     }
-    let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(words_of).unwrap_or_default());
-    let lines = info.lines().filter_map(|line| line.split_once(':'));
-    let fields = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let [info, nodes] = [0, 1].map(|at| answers.get(at).and_then(text).unwrap_or_default());
     Ok(Fact::Known(ClusterFacts {
-        info: Fields(fields.collect()),
+        info: Fields::of_lines(&info),
         members: nodes.lines().filter_map(member).collect(),
     }))
-}
-
-fn words_of(answer: &redis::Value) -> Option<String> {
-    match answer {
-        redis::Value::VerbatimString { text, .. } => Some(text.clone()),
-        answer => text(answer),
-    }
 }
 
 /// `ID HOST:PORT@BUS[,NAME] FLAGS MASTER PING PONG EPOCH LINK SLOTS...`

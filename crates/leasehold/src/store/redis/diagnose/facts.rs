@@ -5,9 +5,9 @@ use redis::Value;
 use super::{send, words};
 use crate::Result;
 use crate::store::diagnose::{Fact, Fields};
-use crate::store::redis::codec::text;
+use crate::store::redis::codec::{field, fields, text};
 use crate::store::redis::connection_manager::ConnectionManager;
-use crate::store::redis::{errors, inspect};
+use crate::store::redis::errors;
 
 /// The relevant settings. Each is queried by itself, as servers before 7.0 accept only one.
 const SETTINGS: [&str; 12] = [
@@ -38,30 +38,17 @@ pub(super) async fn ask(manager: &ConnectionManager) -> Result<(Fact<Fields>, Fa
 
 /// A server that does not know `HELLO` speaks version 2.
 fn protocol(hello: &Value) -> u8 {
-    let fields = inspect::fields(hello).unwrap_or_default();
-    let proto = fields.iter().find(|(name, _)| is(name, "proto"));
-    match proto {
-        Some((_, Value::Int(3))) => 3,
+    match field(hello, "proto") {
+        Some(Value::Int(3)) => 3,
         _ => 2,
     }
 }
 
-fn is(value: &Value, word: &str) -> bool {
-    text(value).is_some_and(|text| text == word)
-}
-
 fn parse_info(answer: &Value) -> Fact<Fields> {
-    let text = match answer {
-        Value::VerbatimString { text, .. } => text.clone(),
-        answer => match (text(answer), errors::refusal(answer)) {
-            (Some(text), _) => text,
-            (None, Some(refusal)) => return Fact::Unavailable(refusal.words),
-            (None, None) => String::new(),
-        },
-    };
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    let fields = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Fact::Known(Fields(fields.collect()))
+    match errors::refusal(answer) {
+        Some(refusal) => Fact::Unavailable(refusal.words),
+        None => Fact::Known(Fields::of_lines(&text(answer).unwrap_or_default())),
+    }
 }
 
 fn parse_settings(answers: &[Value]) -> Fact<Fields> {
@@ -70,7 +57,7 @@ fn parse_settings(answers: &[Value]) -> Fact<Fields> {
         if let Some(refusal) = errors::refusal(answer) {
             return Fact::Unavailable(refusal.words);
         }
-        for (name, value) in inspect::fields(answer).unwrap_or_default() {
+        for (name, value) in fields(answer).unwrap_or_default() {
             if let (Some(name), Some(value)) = (text(name), text(value)) {
                 known.0.insert(name, value);
             }

@@ -7,8 +7,8 @@ mod facts;
 mod rights;
 mod sentinel;
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::connection_manager::ConnectionManager;
@@ -34,30 +34,27 @@ pub(in crate::store) async fn diagnose(
     let deployment = Deployment::of(url, options)?;
     let name = deployment.to_string();
     let inspector = Inspector {
-        options: options.clone(),
-        space: space.clone(),
+        options,
+        space,
         extras: rights::extras(&deployment, durability),
     };
     let acl = rights::line(space, &deployment, &inspector.extras);
-    let (topology, found) = match deployment {
-        Deployment::Single(address) => {
-            let node = node(address, name.clone(), &inspector).await?;
-            (Topology::Single, Found::One(Box::new(node)))
-        }
+    let (topology, servers) = match deployment {
+        Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {
             let (sentinels, servers) = sentinel::ask(set, options).await?;
-            (Topology::Sentinel(sentinels), Found::Many(servers))
+            (Topology::Sentinel(sentinels), servers)
         }
         Deployment::Cluster(seeds) => {
             let (facts, servers) = cluster::ask(seeds, options).await?;
-            (Topology::Cluster(facts), Found::Many(servers))
+            (Topology::Cluster(facts), servers)
         }
-        Deployment::Masters(masters) => (Topology::Masters, Found::Many(masters.nodes)),
+        Deployment::Masters(masters) => (Topology::Masters, masters.nodes),
     };
-    let (nodes, silent) = match found {
-        Found::One(node) => (vec![*node], Vec::new()),
-        Found::Many(servers) => all(servers, &inspector).await?,
-    };
+    let (mut nodes, silent) = all(servers, &inspector).await?;
+    if let (Topology::Single, [node]) = (&topology, &mut nodes[..]) {
+        node.name.clone_from(&name);
+    }
     Ok(ServerFacts {
         name,
         topology,
@@ -68,17 +65,11 @@ pub(in crate::store) async fn diagnose(
 }
 
 /// How to inspect a server.
-#[derive(Clone)]
-struct Inspector {
-    options: OpenOptions,
-    space: Keyspace,
+struct Inspector<'a> {
+    options: &'a OpenOptions,
+    space: &'a Keyspace,
     /// The commands that our user needs beside the usual ones.
     extras: Vec<&'static str>,
-}
-
-enum Found {
-    One(Box<NodeFacts>),
-    Many(Vec<Address>),
 }
 
 /// Inspects servers concurrently. Those that cannot be inspected are returned with their errors.
@@ -88,24 +79,14 @@ enum Found {
 /// That of the first, if none can be inspected.
 async fn all(
     servers: Vec<Address>,
-    inspector: &Inspector,
+    inspector: &Inspector<'_>,
 ) -> Result<(Vec<NodeFacts>, Vec<(String, String)>)> {
-    let mut inspections = JoinSet::new();
-    for (nth, address) in servers.into_iter().enumerate() {
-        let inspector = inspector.clone();
-        inspections.spawn(async move {
-            let name = address.server();
-            let node = node(address, name.clone(), &inspector).await;
-            (nth, name, node)
-        });
-    }
-    let mut found = Vec::new();
-    while let Some(inspector) = inspections.join_next().await {
-        found.extend(inspector);
-    }
-    found.sort_by_key(|(nth, ..)| *nth);
+    let inspections = servers.into_iter().map(|address| async move {
+        let name = address.server();
+        (name.clone(), node(address, name, inspector).await)
+    });
     let (mut nodes, mut silent) = (Vec::new(), Vec::new());
-    for (_, name, node) in found {
+    for (name, node) in join_all(inspections).await {
         match node {
             Ok(node) => nodes.push(node),
             Err(error) => silent.push((name, error)),
@@ -138,7 +119,7 @@ fn words(words: &[&str]) -> Cmd {
 }
 
 /// Inspects one server.
-async fn node(address: Address, name: String, inspector: &Inspector) -> Result<NodeFacts> {
+async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Result<NodeFacts> {
     let Inspector {
         options,
         space,

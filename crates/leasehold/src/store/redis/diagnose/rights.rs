@@ -13,7 +13,7 @@ use crate::store::redis::codec::text;
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
-use crate::store::redis::keys::{ClientKey, QueueKey, RecordKey, RecordPattern};
+use crate::store::redis::keys::{client_key, queue_key, record_key, record_pattern};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
@@ -99,11 +99,7 @@ pub(super) async fn ask(
         user: user(manager).await?,
         ..Rights::default()
     };
-    let Probed {
-        record,
-        channel,
-        answer,
-    } = probe(manager, space).await?;
+    let (record, channel, answer) = probe(manager, space).await?;
     match &answer {
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
@@ -126,7 +122,7 @@ pub(super) async fn ask(
     };
     // The hash of no script.
     try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
-    let pattern = RecordPattern(space).to_string();
+    let pattern = record_pattern(space);
     try_out("scan", &["SCAN", "0", "MATCH", &pattern, "COUNT", "1"]);
     for &extra in extras {
         let words: Vec<_> = match extra {
@@ -156,20 +152,17 @@ pub(super) async fn ask(
     Ok(rights)
 }
 
-/// The result of the script.
-struct Probed {
-    record: String,
-    channel: String,
-    answer: Option<Value>,
-}
-
-/// Runs the script. A node of a cluster accepts only names in its slots.
-async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> {
+/// Runs the script. A node of a cluster accepts only names in its slots. Returns the record and the channel that it
+/// was run with, and its answer.
+async fn probe(
+    manager: &ConnectionManager,
+    space: &Keyspace,
+) -> Result<(String, String, Option<Value>)> {
     let mut left = NAMES_MAX;
     loop {
         let (key, client) = unused_names(space)?;
-        let channel = ClientKey(space, client).to_string();
-        let (record, queue) = (RecordKey(&key).to_string(), QueueKey(&key).to_string());
+        let channel = client_key(space, client).to_string();
+        let (record, queue) = (record_key(&key).to_string(), queue_key(&key).to_string());
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);
@@ -177,11 +170,7 @@ async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<Probed> 
         let moved = matches!(&answer, Some(Value::ServerError(error)) if error.code() == "MOVED");
         left -= 1;
         if !moved || left == 0 {
-            return Ok(Probed {
-                record,
-                channel,
-                answer,
-            });
+            return Ok((record, channel, answer));
         }
     }
 }
@@ -242,15 +231,13 @@ impl Rights {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::ScopeName;
-
     use super::*;
     use crate::ReplicaCount;
+    use crate::store::api::fixture;
 
     #[test]
     fn the_line_names_every_right_once() {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        let space = Keyspace::new(scope("app"), scope("t"));
+        let space = fixture::space("app", "t");
         let line_of = |url: &str, durability| {
             let deployment = Deployment::parse(url).unwrap();
             line(&space, &deployment, &extras(&deployment, durability))

@@ -1,17 +1,19 @@
 //! The reports of sentinels on their master.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use super::{send, words};
 use crate::store::diagnose::{Fact, Fields, SentinelFacts};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
-use crate::store::redis::codec::text;
+use crate::store::redis::codec::{self, text};
 use crate::store::redis::connection_manager::ConnectionManager;
 use crate::store::redis::deployment::{Deployment, SentinelSet};
+use crate::store::redis::errors;
 use crate::store::redis::sentinel::Sentinels;
 use crate::store::redis::target::Target;
-use crate::store::redis::{errors, inspect};
 use crate::{Error, Result};
 
 /// Asks each sentinel. Also returns the servers that they monitor: the master first.
@@ -30,8 +32,7 @@ pub(super) async fn ask(
         let name = sentinel.server();
         let manager =
             ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
-        let asked = one(&manager, &set.master).await;
-        let master = match asked {
+        let master = match one(&manager, &set.master).await {
             Ok((Fact::Known(master), replicas)) => {
                 let epoch = master.number("config-epoch");
                 if newest.is_none_or(|newest| newest < epoch) {
@@ -58,7 +59,7 @@ async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
         Err(error) => return error,
     };
     let manager = ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
-    match manager.settled().await {
+    match manager.settled(Duration::ZERO).await {
         Ok(_) => errors::strange_answer(),
         Err(error) => error,
     }
@@ -82,7 +83,7 @@ async fn one(manager: &ConnectionManager, master: &str) -> Result<(Fact<Fields>,
 }
 
 fn fields(answer: &Value) -> Fields {
-    let pairs = inspect::fields(answer).unwrap_or_default().into_iter();
+    let pairs = codec::fields(answer).unwrap_or_default().into_iter();
     Fields(
         pairs
             .filter_map(|(name, value)| text(name).zip(text(value)))

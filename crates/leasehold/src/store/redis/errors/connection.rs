@@ -42,9 +42,9 @@ pub(in crate::store::redis) fn no_connection(error: &RedisError, address: &Addre
 /// A connection attempt timed out.
 pub(in crate::store::redis) fn no_connection_within(timeout: Duration, address: &Address) -> Error {
     let check = match address.endpoint {
-        Endpoint::Tcp { .. } => "check host, port and firewall",
+        Endpoint::Tcp { tls: None, .. } => "check host, port and firewall",
         // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
-        Endpoint::Tls { .. } => "check host, port and firewall, and that it speaks TLS there",
+        Endpoint::Tcp { .. } => "check host, port and firewall, and that it speaks TLS there",
         Endpoint::Unix { .. } => "the server is stopped or busy",
     };
     let message = format!("no connection within {timeout:?}; {check}");
@@ -99,7 +99,7 @@ pub(in crate::store::redis) fn no_answer(error: &RedisError) -> Error {
 
 /// The kind and the advice for a server that was not reached. `words` is the text of the error.
 fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKind, &'static str) {
-    let tls = matches!(endpoint, Endpoint::Tls { .. });
+    let tls = matches!(endpoint, Endpoint::Tcp { tls: Some(_), .. });
     let unix = matches!(endpoint, Endpoint::Unix { .. });
     let advice = match io_kind(error) {
         Some(io::ErrorKind::PermissionDenied) if unix => {

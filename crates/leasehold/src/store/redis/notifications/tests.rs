@@ -1,22 +1,10 @@
 //! Tests of pushes and their events.
 
-use leasehold_core::{Name, ScopeName};
+use leasehold_core::Name;
 
+use super::super::fuzzing::EventLog;
 use super::*;
-
-#[derive(Debug, Default)]
-struct EventLog(Mutex<Vec<Event>>);
-
-impl Listener for EventLog {
-    fn notify(&self, event: Event) {
-        self.0.lock().unwrap().push(event);
-    }
-}
-
-fn space(namespace: &str, tenant: &str) -> Keyspace {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    Keyspace::new(scope(namespace), scope(tenant))
-}
+use crate::store::api::fixture::space;
 
 fn key(space: &Keyspace) -> Key {
     space.key(Name::parse("n").unwrap())
@@ -35,7 +23,7 @@ fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLo
 }
 
 fn events(log: &EventLog) -> Vec<Event> {
-    std::mem::take(&mut log.0.lock().unwrap())
+    log.take()
 }
 
 fn bulk(text: &str) -> Value {
@@ -47,7 +35,7 @@ fn push(kind: PushKind, data: Vec<Value>) -> PushInfo {
 }
 
 #[test]
-fn a_grant_is_told_to_its_client_only() {
+fn a_grant_notifies_only_its_client() {
     let notifications = Notifications::default();
     let space = space("app", "t");
     let [one, two] = [1, 2].map(|byte| add(&notifications, &space, byte));
@@ -77,7 +65,7 @@ fn a_grant_is_told_to_its_client_only() {
 }
 
 #[test]
-fn who_is_the_next_is_told_without_a_token() {
+fn the_next_waiter_is_notified_without_a_token() {
     let notifications = Notifications::default();
     let space = space("app", "t");
     let log = add(&notifications, &space, 1);
@@ -95,7 +83,7 @@ fn who_is_the_next_is_told_without_a_token() {
 
 /// A message on the channel of all nodes is for a client that missed it on the channel of the node.
 #[test]
-fn what_comes_for_all_nodes_is_no_grant() {
+fn a_message_for_all_nodes_is_not_a_grant() {
     let notifications = Notifications::of_node("4f0c".to_owned());
     let space = space("app", "t");
     let log = add(&notifications, &space, 1);
@@ -128,7 +116,7 @@ fn what_comes_for_all_nodes_is_no_grant() {
 }
 
 #[test]
-fn what_is_no_grant_is_nobodys_news() {
+fn an_invalid_message_notifies_no_client() {
     let notifications = Notifications::default();
     let log = add(&notifications, &space("app", "t"), 1);
     let channel = format!("app:client:{}", client(1));
@@ -155,7 +143,7 @@ fn what_is_no_grant_is_nobodys_news() {
 }
 
 #[test]
-fn a_change_is_told_to_all_of_its_space() {
+fn a_change_notifies_all_clients_of_its_keyspace() {
     let notifications = Notifications::default();
     let [here, there] = [space("app", "t"), space("app", "u")];
     let [one, two, other] =
@@ -191,7 +179,7 @@ fn a_change_is_told_to_all_of_its_space() {
 }
 
 #[test]
-fn who_is_gone_is_forgotten() {
+fn a_client_without_a_listener_is_removed() {
     let notifications = Notifications::default();
     let space = space("app", "t");
     let [one, two, three] = [1, 2, 3].map(|byte| add(&notifications, &space, byte));
@@ -207,7 +195,7 @@ fn who_is_gone_is_forgotten() {
     assert_eq!(ids(), [client(1), client(2), client(3)]);
     let before = notifications.version();
     drop(one);
-    // Noticed when it is to be expected something, so that it is unsubscribed.
+    // Noticed at its next event, so that its channel is unsubscribed.
     notifications.notify(client(1), Event::Interrupted(EventScope::Store));
     assert!(notifications.version() > before);
     assert_eq!(ids(), [client(2), client(3)]);

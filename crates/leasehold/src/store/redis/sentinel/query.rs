@@ -3,7 +3,7 @@
 use redis::{Pipeline, Value};
 
 use super::super::address::Address;
-use super::super::codec::text;
+use super::super::codec::{field, text};
 use super::super::{connect, errors};
 use crate::{Error, ErrorKind};
 
@@ -80,7 +80,8 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
         },
         _ => return Err(strange()),
     };
-    let epoch = connect::field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = field(about, "config-epoch").and_then(text);
+    let epoch = epoch.and_then(|epoch| epoch.parse().ok());
     Ok(View {
         epoch: epoch.ok_or_else(strange)?,
         host,
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_names_nobody() {
+    fn an_invalid_answer_names_no_master() {
         let flat = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
         let about = flat(&["name", "m", "config-epoch", "7"]);
         let address = flat(&["::1", "6379"]);

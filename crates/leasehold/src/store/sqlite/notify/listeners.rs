@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
 use crate::store::api::{Event, EventScope, Listener, WakeupMode};
+use crate::store::lock::lock;
 
 /// The listeners of a store. Shared by the store and its thread.
 #[derive(Debug, Default)]
@@ -32,17 +33,17 @@ impl Listeners {
             listener,
             socket: None,
         };
-        self.table().insert(client, subscription);
+        lock(&self.table).insert(client, subscription);
         self.added.store(true, Ordering::Release);
     }
 
     pub(in crate::store::sqlite) fn remove(&self, client: ClientId) {
-        let removed = self.table().remove(&client);
+        let removed = lock(&self.table).remove(&client);
         drop(removed);
     }
 
     pub(in crate::store::sqlite) fn clear(&self) {
-        let removed = std::mem::take(&mut *self.table());
+        let removed = std::mem::take(&mut *lock(&self.table));
         drop(removed);
     }
 
@@ -81,7 +82,7 @@ impl Listeners {
     }
 
     pub(super) fn all(&self) -> Vec<(ClientId, Subscription)> {
-        let table = self.table();
+        let table = lock(&self.table);
         let subscriptions = table.iter();
         subscriptions
             .map(|(client, subscription)| (*client, subscription.clone()))
@@ -96,7 +97,7 @@ impl Listeners {
         socket: NotifySocket,
     ) {
         let socket = Arc::new(socket);
-        let old = match self.table().get_mut(&client) {
+        let old = match lock(&self.table).get_mut(&client) {
             Some(subscription) if Weak::ptr_eq(&subscription.listener, listener) => {
                 subscription.socket.replace(Arc::clone(&socket))
             }
@@ -107,7 +108,7 @@ impl Listeners {
 
     /// Closes all notify sockets.
     pub(super) fn close_sockets(&self) {
-        let subscriptions = &mut *self.table();
+        let subscriptions = &mut *lock(&self.table);
         let sockets = subscriptions.values_mut();
         let sockets: Vec<_> = sockets
             .map(|subscription| subscription.socket.take())
@@ -118,12 +119,7 @@ impl Listeners {
     /// The listener of a client of this store. `None`: the client is not one of this store. `Some(None)`: its
     /// listener was dropped.
     pub(super) fn of(&self, client: ClientId) -> Option<Option<Arc<dyn Listener>>> {
-        let table = self.table();
+        let table = lock(&self.table);
         Some(table.get(&client)?.listener.upgrade())
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<ClientId, Subscription>> {
-        // No panic can leave it half changed: each change is one call.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -135,19 +135,11 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::api::fixture::{key, lease};
 
-    const CLIENT: ClientId = ClientId::from_random([7; 16]);
-
-    fn key(name: &str) -> Key {
-        let scope = |text| ScopeName::parse(text).unwrap();
-        Keyspace::new(scope("n"), scope("t")).key(Name::parse(name).unwrap())
-    }
+    const CLIENT: ClientId = ClientId::from_random([0; 16]);
 
     fn events() -> Vec<Event> {
-        let lease = |number| LeaseId {
-            client: CLIENT,
-            number,
-        };
         let ttl = |millis| Ttl::from_millis(millis).unwrap();
         let grant = Grant {
             lease: lease(u64::MAX),
@@ -167,9 +159,8 @@ mod tests {
     }
 
     fn revoked(number: u64) -> Notice {
-        let client = CLIENT;
         Notice::Revoked {
-            lease: LeaseId { client, number },
+            lease: lease(number),
         }
     }
 

@@ -157,10 +157,15 @@ async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
         let key = other.key(request.key.name.clone());
         Request::new(key, b.own(request).op)
     };
-    let replies = store
-        .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
-        .await;
-    let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
+    let (release, denied) = (elsewhere(release("a", 9, 0)), elsewhere(acquire("a", 1)));
+    let batch = vec![a.own(acquire("a", 1)), release, denied];
+    let replies = store.apply(batch).await;
+    let [
+        Reply::Applied { .. },
+        Reply::Applied { .. },
+        Reply::Rejected(error),
+    ] = &replies[..]
+    else {
         panic!("{replies:?}");
     };
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");

@@ -9,10 +9,10 @@ use leasehold_core::{
 };
 use tokio::sync::Notify;
 
-use super::super::MutexQueues;
-use super::super::acquire::local_queue::Head;
-use super::super::clock::Clock;
-use super::super::sync::{Mutex, MutexGuard, lock, report};
+use super::MutexQueues;
+use super::acquire::local_queue::Head;
+use super::clock::Clock;
+use super::sync::{Mutex, MutexGuard, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, ErrorKind};
 
@@ -23,7 +23,7 @@ pub(crate) struct ActiveLease {
     /// The first of the tokens reserved for it.
     pub(crate) first: Token,
     /// When the renewer polls it, as nanoseconds; 0: never. Changed by the renewer only.
-    pub(in super::super) scheduled: AtomicU64,
+    pub(super) scheduled: AtomicU64,
     /// The replicas that must acknowledge its renewals. Locked by itself, and inside of `inner`.
     durability: Mutex<Durability>,
     inner: Mutex<Inner>,
@@ -136,7 +136,7 @@ impl ActiveLease {
     }
 
     /// Logs and counts a change of state.
-    pub(in super::super) fn report(&self, kind: StateKind) {
+    pub(super) fn report(&self, kind: StateKind) {
         report(|| {
             let (lock, lease) = (self.key.name.as_str(), self.id);
             match kind {
@@ -194,7 +194,7 @@ impl ActiveLease {
 
     /// Polls the lease, which was due at `due`. Returns the action, when to poll next, and the change of
     /// state to be reported.
-    pub(in super::super) fn poll(
+    pub(super) fn poll(
         &self,
         due: Instant,
         now: Instant,
@@ -210,10 +210,7 @@ impl ActiveLease {
     }
 
     /// When to poll the lease next, and the change of state to be reported. `None`: never, it is lost.
-    pub(in super::super) fn next_event(
-        &self,
-        now: Instant,
-    ) -> (Option<Instant>, Option<StateKind>) {
+    pub(super) fn next_event(&self, now: Instant) -> (Option<Instant>, Option<StateKind>) {
         self.change_unreported(now, |inner| inner.lease.next_event(now))
     }
 
@@ -223,7 +220,7 @@ impl ActiveLease {
 
     /// A node of the watchdog has registered the lease, or has not any more.
     #[cfg(feature = "watchdog")]
-    pub(in super::super) fn set_watched(&self, more: bool, now: Instant) {
+    pub(super) fn set_watched(&self, more: bool, now: Instant) {
         self.change(now, |inner| {
             inner.watchdogs = match more {
                 true => inner.watchdogs.saturating_add(1),
@@ -246,7 +243,7 @@ impl ActiveLease {
 
     /// The renewal to send now, and until when its reply is of use. `None`: the lease was released or lost
     /// meanwhile.
-    pub(in super::super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
+    pub(super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
         let mut inner = self.lock();
         let lease = &inner.lease;
         if lease.holds().count() == 0 || lease.state(now).is_lost() {
@@ -259,13 +256,7 @@ impl ActiveLease {
     }
 
     /// Processes the reply to a renewal.
-    pub(in super::super) fn handle_renewal(
-        &self,
-        reply: &Reply,
-        sent: Instant,
-        ttl: Ttl,
-        now: Instant,
-    ) {
+    pub(super) fn handle_renewal(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
         self.change(now, |inner| {
             inner.renewing = false;
             match reply {
@@ -287,7 +278,7 @@ impl ActiveLease {
     }
 
     /// A renewal was given up.
-    pub(in super::super) fn renewal_given_up(&self, now: Instant) {
+    pub(super) fn renewal_given_up(&self, now: Instant) {
         self.change(now, |inner| {
             inner.renewing = false;
             inner.lease.renewal_failed(now, Cause::Unreachable);
@@ -295,7 +286,7 @@ impl ActiveLease {
     }
 
     /// Waits until no renewal is in flight.
-    pub(in super::super) async fn no_renewal(&self) {
+    pub(super) async fn no_renewal(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.lock().renewing {

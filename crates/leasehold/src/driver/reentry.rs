@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use leasehold_core::OwnerId;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::super::sync::{Mutex, lock};
 use super::active_lease::ActiveLease;
+use super::sync::{Mutex, lock};
 use crate::store::Key;
 
 /// The reentry slots of all owners. A slot exists as long as a task of its owner acquires or holds the lock.
@@ -59,19 +59,15 @@ impl Drop for ReentrySlot {
 mod tests {
     use std::num::NonZeroU64;
 
-    use leasehold_core::{Name, ScopeName};
-
     use super::*;
-    use crate::store::Keyspace;
+    use crate::store::fixture;
 
     /// A slot exists exactly as long as there is a reference to it.
     #[test]
     fn slots_leave_nothing_behind() {
         let slots = ReentrySlots::default();
-        let scope = ScopeName::parse("x").unwrap();
-        let space = Keyspace::new(scope.clone(), scope);
         for number in 1..1_000 {
-            let key = space.key(Name::parse(&format!("n{}", number % 10)).unwrap());
+            let key = fixture::key(&format!("n{}", number % 10));
             let owner = OwnerId(NonZeroU64::new(number).unwrap());
             let first = slots.slot(&key, owner);
             let second = slots.slot(&key, owner);

@@ -8,11 +8,11 @@ use leasehold_core::{
 };
 use tokio::sync::{oneshot, watch};
 
-use super::super::acquire::AcquireOptions;
-use super::super::sync::{AbortHandle, report};
-use super::super::{Driver, Turn, batcher, release};
 use super::active_lease::{ActiveLease, Inner};
+use super::context::AcquireOptions;
 use super::reentry::ReentrySlot;
+use super::sync::{AbortHandle, report};
+use super::{Driver, Turn, batcher, release};
 use crate::process::Process;
 use crate::store::{Reply, Request};
 use crate::{Error, ErrorKind, Result};
@@ -277,7 +277,7 @@ impl Hold {
         drop(inner);
         driver.renewer.remove(lease);
         driver.note_release(&lease.key);
-        let followed = head.and_then(|head| driver.follow(head, &lease.key, &request));
+        let followed = head.and_then(|head| head.follow(driver, &lease.key, &request));
         let posted = followed.or_else(|| post.then(|| driver.batcher.post(request.clone())));
         Some((request, posted))
     }

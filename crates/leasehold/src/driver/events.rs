@@ -5,8 +5,8 @@ use std::sync::Arc;
 use leasehold_core::acquisition::AcquireNotice;
 use leasehold_core::{AbandonedLease, Cause, Grant, Notice, ReleaseOrder};
 
-use super::super::sync::report;
-use super::super::{Driver, HeadState, release};
+use super::sync::report;
+use super::{Driver, HeadState, release};
 use crate::Durability;
 use crate::store::{Event, EventScope, Key};
 
