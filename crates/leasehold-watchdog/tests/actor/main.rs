@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{
-    Changes, ClientSecret, Hello, Introduction, Registration, Role, ToClient, ToNode,
+    Changes, ClientInfo, ClientSecret, Hello, Registration, Role, ToClient, ToNode,
 };
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -131,7 +131,7 @@ impl Actor {
             token: None,
             role: Role::Client(
                 secret(client),
-                Introduction {
+                ClientInfo {
                     process_nonce: id(nonce),
                     store: store.to_owned(),
                     namespace: "test".into(),
@@ -213,7 +213,7 @@ impl Actor {
             stream.try_clone().unwrap()
         };
         loop {
-            match self.decoder.word::<ToClient>().unwrap() {
+            match self.decoder.message::<ToClient>().unwrap() {
                 Some(word) => return format!("{word:?}"),
                 None => {
                     let mut bytes = [0; 4096];
@@ -250,7 +250,7 @@ fn registration(lease: &str, name: &str, ttl: &str, patience: &str, keep: &str) 
         number: number(lease),
         name: name.to_owned(),
         ttl_ms: ttl.parse().unwrap(),
-        patience_ms: patience.parse().unwrap(),
+        silence_timeout_ms: patience.parse().unwrap(),
         keep_ms: keep.parse().ok(),
     }
 }

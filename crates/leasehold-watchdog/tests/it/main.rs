@@ -12,7 +12,7 @@ mod limits;
 mod listening;
 mod load;
 mod manager;
-mod raw;
+mod peer;
 mod refusals;
 mod remote;
 mod silences;

@@ -13,7 +13,6 @@ mod entry;
 mod event;
 mod forwarding;
 mod key;
-mod lock;
 mod memory;
 mod open;
 mod options;
@@ -23,6 +22,7 @@ pub(crate) mod redis;
 mod redlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod sync;
 
 pub use leasehold_core::id::IdError;
 pub use leasehold_core::{

@@ -115,7 +115,7 @@ fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
 }
 
 #[test]
-fn signs_of_life_come_twice_in_the_shortest_patience() {
+fn heartbeats_are_sent_twice_in_the_shortest_silence_timeout() {
     let mut registrations = connected();
     registrations.register(1, terms(30_000), "a");
     registrations.register(2, terms(2_000), "b");

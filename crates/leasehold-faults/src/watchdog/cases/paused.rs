@@ -103,7 +103,7 @@ pub(super) fn killed_while_stopped(times: usize, _: bool) -> Result<Outcome, Str
             let clients = node.clients();
             let silent = clients
                 .iter()
-                .filter(|client| client.condition == Liveness::Silent);
+                .filter(|client| client.liveness == Liveness::Silent);
             silent.count() == size
         })?;
         for member in &mut cohort.members {

@@ -19,7 +19,7 @@ use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::process::Process;
 use crate::store::api::Reply;
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 use crate::{Error, Result};
 
 /// Replaces a timeout that is too long to be added to a clock.

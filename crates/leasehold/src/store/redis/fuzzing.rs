@@ -13,7 +13,7 @@ use super::keys::{client_key, parse_record, record_key};
 use super::notifications::Notifications;
 use super::{codec, inspect};
 use crate::store::api::{Event, Listener, Reply, Request, fixture};
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 
 /// A password that must not appear in any message.
 const PASSWORD: &str = "kEnNwOrT";
@@ -162,7 +162,9 @@ fn requests(choice: u8) -> Vec<Request> {
 /// Whether an operation can have this outcome.
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
-        (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
+        (Op::Acquire { .. }, Outcome::Refused { time_left, .. }) => {
+            *time_left <= Duration::from_secs(86_400)
+        }
         (Op::Release { count, .. }, Outcome::Released { count: released }) => count == released,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)

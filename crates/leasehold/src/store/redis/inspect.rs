@@ -8,7 +8,7 @@ use leasehold_core::{ClientId, LeaseId, Name, Token};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::codec::{fields, left, text};
+use super::codec::{fields, text, time_left};
 use super::connection_manager::ConnectionManager;
 use super::errors;
 use super::keys::{client_key, counter_key, parse_record, record_key, record_pattern};
@@ -227,7 +227,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         key: key.clone(),
         lease,
         count,
-        time_left: left(*ttl),
+        time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
     }))

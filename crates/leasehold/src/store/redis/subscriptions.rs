@@ -20,7 +20,7 @@ use super::notifications::Notifications;
 use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
 use crate::store::api::{Reply, Request, WakeupMode};
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 
 /// The subscriptions of one connection.
 #[derive(Debug)]

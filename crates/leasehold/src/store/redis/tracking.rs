@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::keys::record_key;
 use super::notifications::Notifications;
 use crate::store::api::{Key, Reply, Request};
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 
 /// How long a lease must be held to be tracked. Shorter ones cost no request, and a loss may be noticed this
 /// much later.
@@ -104,7 +104,13 @@ impl KeyTracking {
                     due.add(&request.key, Reason::Held(lease));
                     tracked = true;
                 }
-                (Op::Acquire { wait: true, .. }, Outcome::Refused { place: None, .. }) => {
+                (
+                    Op::Acquire { wait: true, .. },
+                    Outcome::Refused {
+                        queue_position: None,
+                        ..
+                    },
+                ) => {
                     due.add(&request.key, Reason::Awaited);
                     tracked = true;
                 }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::orphans::Orphans;
 use crate::store::api::{BoxFuture, Reply, Request, Store};
-use crate::store::lock::lock;
 use crate::store::redis::RedisStore;
+use crate::store::sync::lock;
 use crate::{Error, ErrorKind};
 
 /// The number of calls in flight to one master. A master that is stopped gets no more: the others decide, and

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use leasehold_core::{LeaseId, Op, Outcome, Ttl};
 
 use crate::store::api::{Reply, Request};
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 
 /// The acquisitions in flight to one master, and whether their leases were released meanwhile.
 ///
@@ -136,8 +136,8 @@ mod tests {
         let in_flight = orphans.begin(&[acquire]);
         drop(orphans.begin(&[release]));
         let outcome = Outcome::Refused {
-            left: Duration::ZERO,
-            place: None,
+            time_left: Duration::ZERO,
+            queue_position: None,
         };
         let now = StoreTime::default();
         let refused = Reply::Applied { outcome, now };

@@ -253,8 +253,8 @@ impl Tally {
             Step::Won { first } => Outcome::Granted { first },
             Step::Lost(Defeat::Held { left, split }) => Outcome::Refused {
                 // If no lease has a majority, the first to try again may win.
-                left: if split { Duration::ZERO } else { left },
-                place: None,
+                time_left: if split { Duration::ZERO } else { left },
+                queue_position: None,
             },
             Step::Lost(Defeat::Exhausted) => Outcome::Exhausted,
             Step::Lost(Defeat::NoQuorum) => {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use super::path;
 use crate::process::Process;
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The open files of this process and of the one that it was forked from.

@@ -18,8 +18,8 @@ use super::node::{ClusterNode, NodeAddr};
 use super::slot_map::{SlotMap, SlotsReply};
 use super::slots;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Listener, Shard, WakeupMode};
-use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
+use crate::store::sync::lock;
 use crate::{Error, Result};
 
 /// How long a node may take to return its slot map before another is asked.

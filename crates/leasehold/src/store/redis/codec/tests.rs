@@ -87,8 +87,8 @@ fn a_waiter_receives_its_place() {
     for (value, expected) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
         assert!(matches!(
             refused(value),
-            Reply::Applied { outcome: Outcome::Refused { left, place }, .. }
-                if left == Duration::from_millis(5) && place == expected
+            Reply::Applied { outcome: Outcome::Refused { time_left, queue_position }, .. }
+                if time_left == Duration::from_millis(5) && queue_position == expected
         ));
     }
     for value in [pair(5, -1), Value::Nil, Value::Array(vec![Value::Int(5)])] {
@@ -120,7 +120,7 @@ fn each_part_of_an_answer_is_for_its_request() {
     let left = Ttl::MAX.as_duration();
     assert!(matches!(
         &replies[0],
-        Reply::Applied { outcome: Outcome::Refused { left: l, .. }, now }
+        Reply::Applied { outcome: Outcome::Refused { time_left: l, .. }, now }
             if *l == left && now.as_micros() == 1_000
     ));
     assert!(matches!(&replies[1], Reply::Rejected(error)

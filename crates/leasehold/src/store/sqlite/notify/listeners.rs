@@ -8,7 +8,7 @@ use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
 use crate::store::api::{Event, EventScope, Listener, WakeupMode};
-use crate::store::lock::lock;
+use crate::store::sync::lock;
 
 /// The listeners of a store. Shared by the store and its thread.
 #[derive(Debug, Default)]
