@@ -1,8 +1,8 @@
-//! A small world of contenders for one lock over many masters, and the same again for the same number.
+//! A simulation of contenders for one lock over many masters, which is the same again for the same seed.
 //!
-//! Masters apply the real rule, contenders count votes and back off by the real rules, with the manners
-//! of the real driver. Messages take a random time and stay in order between a client and a master.
-//! Nothing fails here: what is measured is who gets the lock how often.
+//! Masters apply the rule that ships. Contenders count votes and back off by the rules that ship, as the driver
+//! does. Messages take a random time and stay in order between a client and a master. Nothing fails
+//! here: the result is how often each client gets the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -14,16 +14,16 @@ use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
 use leasehold_core::{ClientId, Instant, LeaseId, Op, Outcome, Record, StoreTime, Ttl, mutex};
 
-/// What a message takes, in microseconds.
+/// The latency of a message, in microseconds.
 const LATENCY: Range<u64> = 80..220;
 
-/// What a client does between a release and the next acquisition.
-const BETWEEN: Duration = Duration::from_micros(20);
+/// How long a client is idle between a release and the next acquisition.
+const IDLE: Duration = Duration::from_micros(20);
 
-/// All clients want the lock within this time from the start.
+/// All clients want the lock within this time after the start.
 const START: Duration = Duration::from_millis(5);
 
-/// A world to run.
+/// A simulation to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// How many clients want the lock, again and again.
@@ -32,15 +32,15 @@ pub struct Setup {
     pub masters: Size,
     /// How long each client holds the lock.
     pub hold: Duration,
-    /// How much longer the notification of a change takes than an answer.
+    /// How much longer the notice of a change takes than a reply.
     pub notification: Duration,
-    /// What a script takes on a master.
+    /// How long a script takes on a master.
     pub script: Duration,
-    /// How long the world is watched.
-    pub watched: Duration,
+    /// How long the simulation runs.
+    pub runtime: Duration,
 }
 
-/// What happened in a world.
+/// What happened in a simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How often each client was granted the lock.
@@ -56,7 +56,7 @@ impl Report {
         self.grants.iter().sum()
     }
 
-    /// The smallest share of a client. 1: that of all others.
+    /// The smallest share of a client, as a part of an equal share.
     #[must_use]
     pub fn smallest_share(&self) -> f64 {
         let least = self.grants.iter().min().copied().unwrap_or_default();
@@ -65,21 +65,25 @@ impl Report {
     }
 }
 
-/// Runs the world of a seed.
+/// Runs the simulation of a seed.
 #[must_use]
 pub fn run(seed: u64, setup: &Setup) -> Report {
-    let mut world = World::new(seed, setup);
-    let end = Instant::from_nanos(0).after(setup.watched);
-    while let Some(((at, _), event)) = world.events.pop_first() {
+    let mut simulation = Simulation::new(seed, setup);
+    let end = Instant::from_nanos(0).after(setup.runtime);
+    while let Some(((at, _), event)) = simulation.events.pop_first() {
         if at > end {
             break;
         }
-        world.now = at;
-        world.happen(event);
+        simulation.now = at;
+        simulation.process(event);
     }
     Report {
-        grants: world.clients.iter().map(|client| client.grants).collect(),
-        scripts: world.masters[0].scripts,
+        grants: simulation
+            .clients
+            .iter()
+            .map(|client| client.grants)
+            .collect(),
+        scripts: simulation.masters[0].scripts,
     }
 }
 
@@ -91,7 +95,7 @@ enum Event {
     Reply(Message, Outcome),
     /// A client is notified by a master that the record was changed.
     Changed { client: usize, master: usize },
-    /// A timer of a client ends.
+    /// A timer of a client expires.
     Wake { client: usize, timer: u64 },
 }
 
@@ -108,13 +112,13 @@ enum Kind {
     Acquire,
     Fence,
     Release,
-    /// The release of a lease that was not won, whose reply nobody waits for.
+    /// The release of a lease that was not won. Its reply is ignored.
     Abandon,
 }
 
 struct Master {
     record: Record,
-    /// Who has read the record since it was changed, and so is notified of the next change.
+    /// The clients that have read the record since its last change. They are notified of the next one.
     readers: BTreeSet<usize>,
     busy_until: Instant,
     scripts: u32,
@@ -124,7 +128,7 @@ struct Client {
     backoff: Backoff,
     lease: LeaseId,
     state: State,
-    /// Which masters have notified it of a change.
+    /// The masters that have notified it of a change.
     changed_at: Masters,
     timer: u64,
     grants: u32,
@@ -133,8 +137,8 @@ struct Client {
 enum State {
     /// It is about to want the lock.
     Idle,
-    Asking(Asking),
-    /// It was refused. `woken`: it knows when it asks next.
+    Acquiring(Acquiring),
+    /// It was refused. `woken`: its next request is scheduled.
     Waiting {
         woken: bool,
     },
@@ -144,14 +148,14 @@ enum State {
     },
 }
 
-struct Asking {
+struct Acquiring {
     round: Round,
     begun: Instant,
     refused_at: Masters,
     changed: bool,
 }
 
-struct World {
+struct Simulation {
     setup: Setup,
     rng: Rng,
     now: Instant,
@@ -163,7 +167,7 @@ struct World {
     clients: Vec<Client>,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, setup: &Setup) -> Self {
         let now = Instant::from_nanos(0);
         let master = |_| Master {
@@ -183,7 +187,7 @@ impl World {
             timer: 0,
             grants: 0,
         };
-        let mut world = Self {
+        let mut simulation = Self {
             setup: *setup,
             rng: Rng::with_seed(seed),
             now,
@@ -194,17 +198,17 @@ impl World {
             clients: (0..setup.clients).map(client).collect(),
         };
         for client in 0..setup.clients {
-            let span = START.mul_f64(world.rng.f64());
-            world.wake_after(client, span);
+            let delay = START.mul_f64(simulation.rng.f64());
+            simulation.wake_after(client, delay);
         }
-        world
+        simulation
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process(&mut self, event: Event) {
         match event {
-            Event::Request(message, op) => self.request(message, &op),
-            Event::Reply(message, outcome) => self.reply(message, outcome),
-            Event::Changed { client, master } => self.changed(client, master),
+            Event::Request(message, op) => self.handle_request(message, &op),
+            Event::Reply(message, outcome) => self.handle_reply(message, outcome),
+            Event::Changed { client, master } => self.handle_change(client, master),
             Event::Wake { client, timer } if timer == self.clients[client].timer => {
                 self.wake(client);
             }
@@ -220,20 +224,20 @@ impl World {
                 it.state = State::Waiting { woken: true };
                 self.wake_after(client, pause);
             }
-            State::Waiting { .. } => self.ask(client),
+            State::Waiting { .. } => self.acquire(client),
             State::Holding => {
                 it.backoff.released(self.now);
                 it.state = State::Releasing { replies: 0 };
                 self.release(client, self.setup.masters.all(), Kind::Release);
             }
-            State::Asking(_) | State::Releasing { .. } => {}
+            State::Acquiring(_) | State::Releasing { .. } => {}
         }
     }
 
-    fn ask(&mut self, client: usize) {
+    fn acquire(&mut self, client: usize) {
         let it = &mut self.clients[client];
         it.lease.number += 1;
-        it.state = State::Asking(Asking {
+        it.state = State::Acquiring(Acquiring {
             round: Round::new(self.setup.masters, NonZeroU32::MIN),
             begun: self.now,
             refused_at: Masters::default(),
@@ -249,7 +253,7 @@ impl World {
         self.send(client, self.setup.masters.all(), Kind::Acquire, op);
     }
 
-    fn request(&mut self, message: Message, op: &Op) {
+    fn handle_request(&mut self, message: Message, op: &Op) {
         let Message { client, master, .. } = message;
         let it = &mut self.masters[master];
         let done = self.now.max(it.busy_until).after(self.setup.script);
@@ -274,27 +278,27 @@ impl World {
         self.deliver(done, (client, master, true), Event::Reply(message, outcome));
     }
 
-    fn reply(&mut self, message: Message, outcome: Outcome) {
+    fn handle_reply(&mut self, message: Message, outcome: Outcome) {
         let Message { client, master, .. } = message;
         let it = &mut self.clients[client];
         if message.lease != it.lease {
             return;
         }
         let step = match (&mut it.state, message.kind) {
-            (State::Asking(asking), Kind::Acquire) => {
+            (State::Acquiring(acquiring), Kind::Acquire) => {
                 if matches!(outcome, Outcome::Refused { .. }) {
-                    asking.refused_at.insert(master);
+                    acquiring.refused_at.insert(master);
                 }
-                asking.round.handle_reply(master, Some(outcome))
+                acquiring.round.handle_reply(master, Some(outcome))
             }
-            (State::Asking(asking), Kind::Fence) => {
-                asking.round.handle_token_reply(master, Some(outcome))
+            (State::Acquiring(acquiring), Kind::Fence) => {
+                acquiring.round.handle_token_reply(master, Some(outcome))
             }
             (State::Releasing { replies }, Kind::Release) => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
                     it.state = State::Idle;
-                    self.wake_after(client, BETWEEN);
+                    self.wake_after(client, IDLE);
                 }
                 return;
             }
@@ -316,18 +320,18 @@ impl World {
                 it.state = State::Holding;
                 self.wake_after(client, self.setup.hold);
             }
-            Step::Lost(defeat) => self.lost(client, defeat),
+            Step::Lost(defeat) => self.handle_defeat(client, defeat),
         }
     }
 
     /// Abandons a lease that was not won, and backs off.
-    fn lost(&mut self, client: usize, defeat: Defeat) {
+    fn handle_defeat(&mut self, client: usize, defeat: Defeat) {
         let it = &mut self.clients[client];
-        let State::Asking(asking) = &it.state else {
+        let State::Acquiring(acquiring) = &it.state else {
             return;
         };
-        let (round, changed) = (self.now.since(asking.begun), asking.changed);
-        let left = self.setup.masters.all().without(asking.refused_at);
+        let (round, changed) = (self.now.since(acquiring.begun), acquiring.changed);
+        let granted = self.setup.masters.all().without(acquiring.refused_at);
         let split = !matches!(defeat, Defeat::Held { split: false, .. });
         it.state = State::Waiting {
             woken: split || changed,
@@ -344,10 +348,10 @@ impl World {
                 self.wake_within(client, window);
             }
         }
-        self.release(client, left, Kind::Abandon);
+        self.release(client, granted, Kind::Abandon);
     }
 
-    fn changed(&mut self, client: usize, master: usize) {
+    fn handle_change(&mut self, client: usize, master: usize) {
         let it = &mut self.clients[client];
         it.changed_at.insert(master);
         if it.changed_at.len() < self.setup.masters.majority() {
@@ -355,7 +359,7 @@ impl World {
         }
         it.changed_at = Masters::default();
         match &mut it.state {
-            State::Asking(asking) => asking.changed = true,
+            State::Acquiring(acquiring) => acquiring.changed = true,
             State::Waiting { woken } if !*woken => {
                 *woken = true;
                 let window = it.backoff.window_after_change(self.now);
@@ -384,30 +388,30 @@ impl World {
                 lease,
                 kind,
             };
-            let way = (client, master, false);
-            self.deliver(self.now, way, Event::Request(message, op));
+            let path = (client, master, false);
+            self.deliver(self.now, path, Event::Request(message, op));
         }
     }
 
-    /// Delivers a message that leaves at an instant, behind those that were sent that way before.
-    fn deliver(&mut self, leaves: Instant, way: (usize, usize, bool), event: Event) {
+    /// Delivers a message that is sent at an instant, behind the earlier ones of its path.
+    fn deliver(&mut self, sent: Instant, path: (usize, usize, bool), event: Event) {
         let latency = Duration::from_micros(self.rng.u64(LATENCY));
-        let last = self.last.entry(way).or_insert(self.now);
-        *last = leaves.after(latency).max(*last);
+        let last = self.last.entry(path).or_insert(self.now);
+        *last = sent.after(latency).max(*last);
         let at = *last;
         self.schedule(at, event);
     }
 
     fn wake_within(&mut self, client: usize, window: Duration) {
-        let span = window.mul_f64(self.rng.f64());
-        self.wake_after(client, span);
+        let delay = window.mul_f64(self.rng.f64());
+        self.wake_after(client, delay);
     }
 
-    fn wake_after(&mut self, client: usize, span: Duration) {
+    fn wake_after(&mut self, client: usize, delay: Duration) {
         let it = &mut self.clients[client];
         it.timer += 1;
         let timer = it.timer;
-        self.schedule(self.now.after(span), Event::Wake { client, timer });
+        self.schedule(self.now.after(delay), Event::Wake { client, timer });
     }
 
     fn schedule(&mut self, at: Instant, event: Event) {

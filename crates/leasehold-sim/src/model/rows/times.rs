@@ -1,4 +1,4 @@
-//! Leases in time.
+//! The variants on exclusion.
 
 use std::time::Duration;
 
@@ -35,14 +35,14 @@ fn deadlines(setup: Setup) -> Vec<Row> {
             .independent("1: 4,127,608"),
         over::<3>(
             "deadline from the reply",
-            "the deadline is counted from when the answer is heard",
+            "the deadline counts from the arrival of the reply",
             by(Deadline::FromReply),
         )
         .breaks(&[Exclusion])
         .independent("2: 1,356,324"),
         over::<3>(
             "no deadline",
-            "holders do not look at their clocks; what only a token helps against",
+            "holders do not read their clocks; only tokens help",
             by(Deadline::Never),
         )
         .breaks(&[Exclusion])
@@ -59,20 +59,20 @@ fn faults(setup: Setup) -> Vec<Row> {
     vec![
         over::<3>(
             "time, restart",
-            "a master comes back empty and is kept out by the rule",
+            "a master is restarted empty and kept out by the rule",
             after(Fault::Restart),
         )
         .independent("8: 23,578,696"),
         over::<3>(
             "time, restart at once",
-            "a master comes back empty and goes on at once",
+            "a master is restarted empty and goes on at once",
             after(Fault::RestartAtOnce),
         )
         .breaks(&[Exclusion])
         .independent("6: 1,094,607"),
         over::<3>(
             "time, restart early",
-            "a master comes back empty and is kept out for a tick less than the ttl",
+            "a master is restarted empty and kept out for a tick less than the ttl",
             after(Fault::RestartEarly),
         )
         .breaks(&[Exclusion])
@@ -85,15 +85,15 @@ fn faults(setup: Setup) -> Vec<Row> {
         .breaks(&[Exclusion])
         .independent("9: 1,002,357"),
         over::<1>(
-            "one store forgets",
-            "one store comes back empty at once",
+            "one store restarted",
+            "one store is restarted empty and goes on at once",
             after(Fault::RestartAtOnce),
         )
         .breaks(&[Exclusion]),
     ]
 }
 
-/// A master that may have forgotten is admitted, by what some of the others say.
+/// A master that may be empty is admitted by the replies of some others.
 fn admissions(setup: Setup) -> Vec<Row> {
     let after = |fault, admission| Setup {
         faults: 1,
@@ -113,26 +113,26 @@ fn admissions(setup: Setup) -> Vec<Row> {
             after(Fault::Flush, Admission::Rule),
         ),
         row(
-            "flush, no answer",
-            "the same, but if no other answers, silent masters count as unused",
-            after(Fault::Flush, Admission::NoAnswer),
+            "flush, no reply",
+            "the same, but if no other replies, silent masters count as unused",
+            after(Fault::Flush, Admission::NoReply),
         )
         .breaks(&[Exclusion]),
         row(
-            "flush, one answer",
-            "the same, but if one other answers, the silent master counts as unused",
-            after(Fault::Flush, Admission::OneAnswer),
+            "flush, one reply",
+            "the same, but if one other replies, the silent master counts as unused",
+            after(Fault::Flush, Admission::OneReply),
         )
         .breaks(&[Exclusion]),
         row(
             "old data",
-            "a master comes back with an old snapshot, and is admitted by the rule",
+            "a master is restarted with an old snapshot, and admitted by the rule",
             after(Fault::OldData, Admission::Rule),
         ),
         row(
-            "old data, setting of now",
+            "old data, current setting",
             "the same, but it is admitted at once because its server now syncs each write",
-            after(Fault::OldData, Admission::SettingOfNow),
+            after(Fault::OldData, Admission::CurrentSetting),
         )
         .breaks(&[Exclusion]),
         row(
@@ -142,7 +142,7 @@ fn admissions(setup: Setup) -> Vec<Row> {
         ),
         row(
             "old copy, same process",
-            "the same, but its record fits because its process was not started again",
+            "the same, but its record fits because its process was not restarted",
             after(Fault::OldCopy, Admission::SameProcess),
         )
         .breaks(&[Exclusion]),
@@ -177,7 +177,7 @@ fn drift(setup: Setup) -> Vec<Row> {
         .independent("5: 25,023,503"),
         over::<3>(
             "drift inside, restart",
-            "the same, and a master comes back empty by the rule",
+            "the same, and a master is restarted empty and kept out by the rule",
             Setup {
                 faults: 1,
                 ..fast(2)
@@ -215,13 +215,13 @@ fn renewals(setup: Setup) -> Vec<Row> {
     vec![
         over::<3>(
             "renewed",
-            "leases are renewed, and asked for again where they were lost",
+            "leases are renewed, and acquired again where they were lost",
             renewed,
         )
         .independent("12: 4,627,886"),
         over::<3>(
             "renewed, restart",
-            "the same, and a master comes back empty by the rule",
+            "the same, and a master is restarted empty and kept out by the rule",
             after(Fault::Restart),
         )
         .independent("13: 26,189,677"),

@@ -2,10 +2,10 @@
 
 use super::{Extent, Row};
 use crate::model::explore::Property::{
-    self, Bounded, Exclusion, Final, Free, Kept, Living, Own, Told,
+    self, Bounded, Exclusion, Final, Free, Kept, Living, Own, Reported,
 };
 use crate::model::watchdog::{
-    Guard, Mark, Nodes, Renewal, Restart, Rules, Setup, Verdict, Watchdog,
+    DeathProof, Guard, Milestone, Nodes, Renewal, Restart, Rules, Setup, Watchdog,
 };
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
@@ -41,7 +41,7 @@ const TWICE: Setup = Setup::new();
 /// A program that runs once and acquires once.
 const ONCE: Setup = Setup {
     acquisitions: 1,
-    lives: 1,
+    runs: 1,
     ..TWICE
 };
 
@@ -60,7 +60,7 @@ fn whole() -> Vec<Row> {
             "watchdog on the host; the program runs twice",
             TWICE,
         )
-        .reaches(&[Mark::WentOn, Mark::Released, Mark::Abandoned]),
+        .reaches(&[Milestone::WentOn, Milestone::Released, Milestone::Abandoned]),
         row(
             "watchdog, ends",
             "the same, the program runs once, and a connection ends twice",
@@ -87,16 +87,16 @@ fn whole() -> Vec<Row> {
         ),
         row(
             "watchdog, late",
-            "deeds fail and come late",
+            "actions fail and come late",
             Setup {
                 acquisitions: 1,
-                lives: 1,
+                runs: 1,
                 late: 2,
                 slack: 2,
                 ..TWICE
             },
         )
-        .reaches(&[Mark::LateForNothing]),
+        .reaches(&[Milestone::LateForNothing]),
         row(
             "watchdog, child",
             "the program leaves a child that works on",
@@ -105,12 +105,12 @@ fn whole() -> Vec<Row> {
                 ..ONCE
             },
         )
-        .reaches(&[Mark::KeptForChild, Mark::Released]),
+        .reaches(&[Milestone::KeptForChild, Milestone::Released]),
         row(
             "watchdog, longest hold",
             "the lease may be renewed for three ticks",
             Setup {
-                keep: Some(3),
+                max_hold: Some(3),
                 ..ONCE
             },
         ),
@@ -122,7 +122,7 @@ fn whole() -> Vec<Row> {
                 ..TWICE
             },
         )
-        .reaches(&[Mark::WentOn, Mark::Abandoned]),
+        .reaches(&[Milestone::WentOn, Milestone::Abandoned]),
     ]
 }
 
@@ -158,10 +158,10 @@ fn larger() -> Vec<Row> {
             "the same, and a node may be slow: away, stopped, or cut off from client or store",
             Setup { slow: 1, ..both },
         )
-        .reaches(&[Mark::KeptByOne, Mark::WentOn, Mark::Released]),
+        .reaches(&[Milestone::KeptByOne, Milestone::WentOn, Milestone::Released]),
         row(
             "watchdog, two lives, late",
-            "a node on the host, deeds come late, the program runs twice",
+            "a node on the host, actions come late, the program runs twice",
             LATE,
         ),
         row(
@@ -175,21 +175,21 @@ fn larger() -> Vec<Row> {
         ),
         row(
             "watchdog, two leases, slow",
-            "the program acquires twice in one life, and the node may be slow",
+            "the program acquires twice in one run, and the node may be slow",
             Setup {
-                lives: 1,
+                runs: 1,
                 slow: 1,
                 ..TWICE
             },
         ),
         row(
             "watchdog, same client",
-            "deeds come late; a program that runs again keeps its client id and counts on",
+            "actions come late; a program that runs again keeps its client id and counts on",
             same,
         ),
         row(
             "watchdog, fine",
-            "a ttl of six ticks, and a deed fails",
+            "a ttl of six ticks, and an action fails",
             Setup {
                 ttl: 6,
                 slack: 1,
@@ -203,9 +203,9 @@ fn larger() -> Vec<Row> {
 fn released_without_proof() -> Vec<Row> {
     let lost = Setup { ends: 1, ..ONCE };
     let by_connection = |release| Rules {
-        verdict: Verdict::Connection,
+        death_proof: DeathProof::Connection,
         release,
-        ..Rules::WHOLE
+        ..Rules::SHIPPED
     };
     vec![
         broken(
@@ -250,8 +250,8 @@ fn released_without_proof() -> Vec<Row> {
                 ..ONCE
             },
             Rules {
-                verdict: Verdict::Main,
-                ..Rules::WHOLE
+                death_proof: DeathProof::MainProcess,
+                ..Rules::SHIPPED
             },
             &[Living, Kept],
         ),
@@ -261,7 +261,7 @@ fn released_without_proof() -> Vec<Row> {
 fn released_unguarded() -> Vec<Row> {
     let guarded = |release| Rules {
         release,
-        ..Rules::WHOLE
+        ..Rules::SHIPPED
     };
     let again = |restart| Setup { restart, ..LATE };
     vec![
@@ -270,7 +270,7 @@ fn released_unguarded() -> Vec<Row> {
             "a node releases the dead, whatever holds the lock",
             Setup {
                 acquisitions: 1,
-                lives: 1,
+                runs: 1,
                 ..LATE
             },
             guarded(Guard::Nothing),
@@ -282,24 +282,24 @@ fn released_unguarded() -> Vec<Row> {
             "the same, if a lease of this client holds it; a program that runs again keeps its id",
             again(Restart::SameClient),
             guarded(Guard::Client),
-            &[Own, Exclusion, Kept, Told],
+            &[Own, Exclusion, Kept, Reported],
         )
         .independent("W2: 645"),
         broken(
             "watchdog, lease id twice",
             "a program that runs again keeps its client id and counts from the beginning",
             again(Restart::SameLease),
-            Rules::WHOLE,
-            &[Own, Exclusion, Kept, Told],
+            Rules::SHIPPED,
+            &[Own, Exclusion, Kept, Reported],
         ),
     ]
 }
 
 fn renewed_wrongly() -> Vec<Row> {
-    let renewal = |renewal, heeded| Rules {
+    let renewal = |renewal, unregisters| Rules {
         renewal,
-        heeded,
-        ..Rules::WHOLE
+        unregisters,
+        ..Rules::SHIPPED
     };
     vec![
         row(
@@ -322,7 +322,7 @@ fn renewed_wrongly() -> Vec<Row> {
             "a renewal renews whatever holds the lock, and nodes go on with what was released",
             ONCE,
             renewal(Renewal::Anything, false),
-            &[Final, Own, Told, Free],
+            &[Final, Own, Reported, Free],
         ),
         broken(
             "watchdog, no longest pause",
@@ -333,7 +333,7 @@ fn renewed_wrongly() -> Vec<Row> {
             },
             Rules {
                 max_pause: None,
-                ..Rules::WHOLE
+                ..Rules::SHIPPED
             },
             &[Bounded, Free],
         ),
@@ -342,8 +342,8 @@ fn renewed_wrongly() -> Vec<Row> {
             "nodes wait for a ttl before they renew",
             ONCE,
             Rules {
-                patient: true,
-                ..Rules::WHOLE
+                renews_late: true,
+                ..Rules::SHIPPED
             },
             &[Kept],
         ),
@@ -352,10 +352,10 @@ fn renewed_wrongly() -> Vec<Row> {
             "a node counts how long a lease is kept from when it hears the answer",
             Setup { slow: 1, ..ONCE },
             Rules {
-                from_answer: true,
-                ..Rules::WHOLE
+                from_reply: true,
+                ..Rules::SHIPPED
             },
-            &[Told],
+            &[Reported],
         ),
     ]
 }
@@ -367,8 +367,8 @@ fn trusted_wrongly() -> Vec<Row> {
             "a holder goes on after a pause without asking",
             ONCE,
             Rules {
-                trusting: true,
-                ..Rules::WHOLE
+                skips_check: true,
+                ..Rules::SHIPPED
             },
             &[Exclusion],
         ),
@@ -377,13 +377,13 @@ fn trusted_wrongly() -> Vec<Row> {
             "a client that cannot renew says that it is well all the same",
             ONCE,
             Rules {
-                boasting: true,
-                ..Rules::WHOLE
+                claims_health: true,
+                ..Rules::SHIPPED
             },
             &[Kept],
         ),
         broken(
-            "watchdog, forgetful",
+            "watchdog, registers_current_only",
             "a new connection says nothing of leases that were given up before it",
             Setup {
                 ends: 2,
@@ -391,8 +391,8 @@ fn trusted_wrongly() -> Vec<Row> {
                 ..ONCE
             },
             Rules {
-                forgetful: true,
-                ..Rules::WHOLE
+                registers_current_only: true,
+                ..Rules::SHIPPED
             },
             &[Free],
         ),

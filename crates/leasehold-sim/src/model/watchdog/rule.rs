@@ -9,8 +9,8 @@ use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
 
-use super::setup::{Guard, MAX_PAUSE, Renewal, Restart, Setup, Verdict};
-use super::state::{EVER, HOST, Kind, NOBODY, RIVAL, State};
+use super::setup::{DeathProof, Guard, MAX_PAUSE, Renewal, Restart, Setup};
+use super::state::{HOST, Kind, NOBODY, RIVAL, State, UNLIMITED};
 
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -35,30 +35,30 @@ impl Setup {
     }
 
     /// What a client registers of a lease that may be renewed for so many ticks, by a clock.
-    pub(super) fn terms(self, keep: u8, now: Instant) -> Terms {
-        let keep_until = match keep {
-            EVER => Terms::NO_END,
+    pub(super) fn terms(self, max_hold: u8, now: Instant) -> Terms {
+        let keep_until = match max_hold {
+            UNLIMITED => Terms::NO_END,
             ticks => now.after(TICK * u32::from(ticks)),
         };
         let ttl = self.ttl();
         let interval = TICK * u32::from(self.interval);
         let mut terms = Terms::new(ttl, interval, ttl.as_duration() / 30, keep_until);
-        if self.rules.patient {
+        if self.rules.renews_late {
             terms.patience = ttl.as_duration();
         }
         terms
     }
 
-    /// Whether a lease survives a deed that failed.
+    /// Whether a lease survives an action that failed.
     pub(super) fn has_slack(self) -> bool {
-        let patience = self.terms(EVER, self.node_now()).patience;
+        let patience = self.terms(UNLIMITED, self.node_now()).patience;
         let patience = patience.as_nanos().div_ceil(TICK.as_nanos()) as u8;
         self.interval + patience + 1 < self.ttl
     }
 
-    pub(super) fn charge(self, node: usize) -> ClientMonitor<()> {
-        let evidence = match self.rules.verdict {
-            Verdict::Connection => Evidence::Processes,
+    pub(super) fn monitor(self, node: usize) -> ClientMonitor<()> {
+        let evidence = match self.rules.death_proof {
+            DeathProof::Connection => Evidence::Processes,
             _ if node == HOST => Evidence::Processes,
             _ => Evidence::Connection,
         };
@@ -75,16 +75,16 @@ impl Setup {
 
     /// The number that an acquisition has among those of its client.
     pub(super) fn number(self, state: &State, acquisition: u8) -> u64 {
-        let life = state.lives[usize::from(acquisition)];
-        let before = &state.lives[..usize::from(acquisition)];
-        let alike = |other: &&u8| **other == life || self.restart == Restart::SameClient;
+        let run = state.runs[usize::from(acquisition)];
+        let before = &state.runs[..usize::from(acquisition)];
+        let alike = |other: &&u8| **other == run || self.restart == Restart::SameClient;
         1 + before.iter().filter(alike).count() as u64
     }
 
-    /// The acquisition of a life that has a number.
-    pub(super) fn numbered(self, state: &State, life: usize, number: u64) -> Option<u8> {
+    /// The acquisition of a run that has a number.
+    pub(super) fn numbered(self, state: &State, run: usize, number: u64) -> Option<u8> {
         let mut all = 0..state.acquired;
-        all.find(|it| state.life_of(*it) == life && self.number(state, *it) == number)
+        all.find(|it| state.run_of(*it) == run && self.number(state, *it) == number)
     }
 
     fn lease(self, state: &State, holder: u8) -> LeaseId {
@@ -92,12 +92,12 @@ impl Setup {
             let client = ClientId::from_random([9; 16]);
             return LeaseId { client, number: 1 };
         }
-        let life = match self.restart {
-            Restart::NewClient => state.lives[usize::from(holder)],
+        let run = match self.restart {
+            Restart::NewClient => state.runs[usize::from(holder)],
             Restart::SameClient | Restart::SameLease => 0,
         };
         LeaseId {
-            client: ClientId::from_random([life; 16]),
+            client: ClientId::from_random([run; 16]),
             number: self.number(state, holder),
         }
     }
@@ -107,7 +107,7 @@ impl Setup {
         let hold = (state.holder != NOBODY).then(|| RecordHolder {
             lease: self.lease(state, state.holder),
             count: NonZeroU32::MIN,
-            expires_at: STORE_NOW.after_span(TICK * u32::from(state.left)),
+            expires_at: STORE_NOW.after_span(TICK * u32::from(state.remaining)),
         });
         let mut record = Record {
             hold,
@@ -115,13 +115,13 @@ impl Setup {
         };
         let outcome = mutex::apply(&mut record, op, STORE_NOW, |_| false);
         match (hold, record.holder(STORE_NOW)) {
-            (_, None) => (state.holder, state.left) = (NOBODY, 0),
+            (_, None) => (state.holder, state.remaining) = (NOBODY, 0),
             (before, Some(after)) => {
                 if before.is_none_or(|before| before.lease != after.lease) {
                     state.holder = of;
                 }
-                let left = STORE_NOW.until(after.expires_at).as_nanos();
-                state.left = left.div_ceil(TICK.as_nanos()) as u8;
+                let remaining = STORE_NOW.until(after.expires_at).as_nanos();
+                state.remaining = remaining.div_ceil(TICK.as_nanos()) as u8;
             }
         }
         outcome
@@ -159,7 +159,7 @@ impl Setup {
 
     /// What a node does to the store for an acquisition, by the rule or without it. Answers whether the
     /// lease is renewed.
-    pub(super) fn deed(self, state: &mut State, of: u8, kind: Kind) -> bool {
+    pub(super) fn apply_action(self, state: &mut State, of: u8, kind: Kind) -> bool {
         let own = self.lease(state, of);
         let held = (state.holder != NOBODY).then(|| self.lease(state, state.holder));
         match kind {
