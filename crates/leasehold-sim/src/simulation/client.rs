@@ -40,6 +40,8 @@ pub(super) struct Client {
     calls: Calls,
     releases: PendingReleases<(LeaseId, Ttl), ()>,
     phase: Phase,
+    /// When the lease of another client expires, by the last refusal.
+    expiry: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -50,20 +52,24 @@ enum Phase {
 }
 
 impl Client {
-    pub(super) fn new(id: ClientId, ttl: Ttl, setup: &Setup) -> Self {
-        let part = if setup.has_queue() { 6 } else { 8 };
+    pub(super) fn new(id: ClientId, ttl: Ttl) -> Self {
         Self {
             id,
             policy: Policy::of(ttl),
             leases: 0,
-            calls: Calls::new(TIMEOUT_MAX.min(ttl.as_duration() / part)),
+            calls: Calls::new(TIMEOUT_MAX.min(ttl.as_duration() / 6)),
             releases: PendingReleases::default(),
             phase: Phase::Idle,
+            expiry: None,
         }
     }
 
     pub(super) const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
+    }
+
+    pub(super) const fn expiry(&self) -> Option<Instant> {
+        self.expiry
     }
 
     /// The lease id with which it waits.
@@ -114,7 +120,7 @@ impl Client {
                 policy: self.policy,
                 fixed,
             },
-            wait: cx.setup.has_queue() || cx.rng.bool(),
+            wait: cx.setup.has_queue() || cx.rng.u8(0..4) == 0,
             replicated: false,
             idempotent: true,
         };
@@ -259,6 +265,9 @@ impl Client {
                 self.releases.handle_reply(number, reply, cx.now, spread);
             }
             (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
+                if let Outcome::Refused { left, .. } = outcome {
+                    self.expiry = Some(cx.now.after(left));
+                }
                 acquiring.handle_reply(call, outcome, store_now, cx);
                 self.poll_acquisition(cx);
             }

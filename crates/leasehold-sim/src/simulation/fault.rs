@@ -5,12 +5,9 @@ use std::time::Duration;
 use super::{Event, Occurrence, Simulation};
 
 impl Simulation {
-    /// Lets clients acquire the lock again and again, and faults happen.
-    pub(super) fn schedule_random(&mut self) {
+    pub(super) fn schedule_faults(&mut self) {
         let ttl = self.ttl.as_duration();
         for machine in 0..self.machines.len() {
-            let soon = self.part(ttl);
-            self.schedule(soon, Event::Acquire { machine });
             self.schedule(ttl, Event::Fault { machine });
         }
         if self.setup.has_queue() {
@@ -26,17 +23,17 @@ impl Simulation {
         let undetected = self.rng.bool().then(|| self.part(ttl));
         let it = &mut self.machines[machine];
         match self.rng.u8(0..8) {
-            0 | 1 if it.client.is_some() => {
+            0..=2 if it.client.is_some() => {
                 it.stopped = true;
                 self.count(Occurrence::Stopped);
                 self.schedule(long, Event::Resume { machine });
             }
-            2 => {
+            3 => {
                 self.kill(machine, undetected);
                 self.count(Occurrence::Killed);
                 self.schedule(long, Event::Restart { machine });
             }
-            3..=5 if it.client.is_some() && it.connected => {
+            4..=6 if it.client.is_some() && it.connected => {
                 self.disconnect(machine, undetected);
                 let back = self.part(ttl / 3);
                 self.schedule(back, Event::Reconnect { machine });

@@ -6,7 +6,7 @@ use leasehold_core::{ClientId, Instant};
 use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
-use super::{Event, Hold, Occurrence, Setup, Simulation};
+use super::{Event, Hold, Network, Occurrence, Scenario, Setup, Simulation, nanos};
 
 pub(super) struct Machine {
     clock: DriftingClock,
@@ -22,6 +22,8 @@ pub(super) struct Machine {
     /// The messages that came while the process was stopped, and whether there is a new connection since.
     pub(super) mailbox: Vec<(u64, Message)>,
     pub(super) interrupted: bool,
+    /// Whether its next acquisition is scheduled.
+    pub(super) acquires: bool,
     /// The number of the timer that is set. Earlier ones were set for another time.
     pub(super) timer: u64,
     /// When the last message in each direction arrives.
@@ -41,6 +43,7 @@ impl Machine {
             stopped: false,
             mailbox: Vec::new(),
             interrupted: false,
+            acquires: false,
             timer: 0,
             arrivals: [0; 2],
         }
@@ -60,13 +63,14 @@ impl Simulation {
     /// Starts a process, connected.
     pub(super) fn start(&mut self, machine: usize) {
         let id = ClientId::from_random(self.rng.u128(..).to_be_bytes());
-        let client = Client::new(id, self.ttl, &self.setup);
+        let client = Client::new(id, self.ttl);
         let it = &mut self.machines[machine];
         it.id = id;
         it.client = Some(client);
         it.stopped = false;
         it.interrupted = false;
         it.connected = false;
+        it.acquires = false;
         it.mailbox.clear();
         self.connect(machine);
     }
@@ -136,28 +140,48 @@ impl Simulation {
         for (number, op) in outbox {
             self.send_request(machine, number, op);
         }
+        self.schedule_acquire(machine);
     }
 
-    /// A client that is idle wants the lock, and wants it again some time later.
+    /// Lets an idle client acquire the lock some time later, or when the last refusal expects it to be free.
+    fn schedule_acquire(&mut self, machine: usize) {
+        let it = &mut self.machines[machine];
+        let idle = it.client.as_ref().filter(|client| client.is_idle());
+        let repeats = matches!(self.setup.scenario, Scenario::Random(_)) && self.service.is_none();
+        let Some(client) = idle.filter(|_| repeats && !it.acquires) else {
+            return;
+        };
+        it.acquires = true;
+        let expiry = client.expiry().map(|at| it.clock.simulation_time(at));
+        let soon = self.time + nanos(self.part(self.ttl.as_duration() / 2));
+        let at = expiry.filter(|_| self.rng.bool()).unwrap_or(soon);
+        self.schedule_at(at, Event::Acquire { machine });
+    }
+
     pub(super) fn acquire(&mut self, machine: usize) {
         let ttl = self.ttl.as_duration();
         let wait_for = match self.rng.u8(0..4) {
             0 => self.part(ttl),
             _ => ttl * 100,
         };
-        let hold_for = match self.rng.u8(0..4) {
-            0 => self.part(ttl / 20),
-            times => self.part(ttl) * u32::from(times - 1) + self.part(ttl / 20),
+        let longest = match self.setup.network {
+            Network::Datagrams => ttl * 3,
+            Network::Connections => ttl,
         };
-        if !self.machines[machine].stopped {
-            self.with(machine, |client, cx| {
-                if client.is_idle() {
-                    client.acquire(wait_for, hold_for, cx);
-                }
-            });
+        let hold_for = match self.rng.u8(0..3) {
+            0 => self.part(ttl / 20),
+            _ => self.part(longest),
+        };
+        let it = &mut self.machines[machine];
+        it.acquires = false;
+        if it.stopped {
+            return self.schedule_acquire(machine);
         }
-        let rest = self.part(ttl / 2);
-        self.schedule(rest, Event::Acquire { machine });
+        self.with(machine, |client, cx| {
+            if client.is_idle() {
+                client.acquire(wait_for, hold_for, cx);
+            }
+        });
     }
 
     pub(super) fn is_holder(&self, machine: usize) -> bool {

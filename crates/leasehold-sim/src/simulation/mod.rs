@@ -155,7 +155,7 @@ impl Simulation {
         }
         match self.setup.scenario {
             Scenario::Random(events) => {
-                self.schedule_random();
+                self.schedule_faults();
                 for _ in 0..events {
                     self.step()?;
                 }

@@ -108,7 +108,7 @@ impl Setup {
         network: Network::Datagrams,
         leases: Leases::Mixed,
         drift_ppm: (-10_000, 10_000),
-        scenario: Scenario::Random(500),
+        scenario: Scenario::Random(1_000),
         mutation: None,
     };
 
