@@ -9,8 +9,8 @@ use crate::seed;
 /// simulations are five times as long.
 const SEEDS: u64 = 2_000;
 
-/// How many seeds a mutation may survive. The least frequent one fails in one of a hundred.
-const MUTATION_SEEDS: u64 = 500;
+/// How many seeds run with each mutation.
+const MUTATION_SEEDS: u64 = 200;
 
 /// More clients than elsewhere, since only the drift allowance separates two fixed leases.
 const FIXED: Setup = Setup {
@@ -18,12 +18,6 @@ const FIXED: Setup = Setup {
     leases: Leases::Fixed,
     scenario: Scenario::Random(2_000),
     ..Setup::DATAGRAMS
-};
-
-/// The clocks of the clients are slower than the drift allowance covers.
-const SLOW_CLOCKS: Setup = Setup {
-    drift_ppm: (-50_000, -30_000),
-    ..FIXED
 };
 
 /// Runs some seeds and adds up what happened.
@@ -134,38 +128,40 @@ fn each_fault_costs_no_more_than_promised() {
     }
 }
 
+/// Asserts that enough seeds notice a mutation, and that the first one does by an expected violation.
+fn assert_noticed(setup: &Setup, seeds_min: usize, is_expected: fn(&Violation) -> bool) {
+    let failures = (0..MUTATION_SEEDS).filter_map(|seed| run(seed, setup).err());
+    let violations: Vec<_> = failures.map(|failure| failure.violation).collect();
+    let noticed = violations.len();
+    assert!(noticed >= seeds_min, "{noticed} seeds notice {setup:?}");
+    assert!(is_expected(&violations[0]), "{:?}", violations[0]);
+}
+
 #[test]
 fn clocks_beyond_the_drift_allowance_are_noticed() {
-    let violation = first_violation(&SLOW_CLOCKS);
-    assert_eq!(
-        violation,
-        Violation::Holders(checker::Violation::TwoHolders)
-    );
+    let slow = Setup {
+        drift_ppm: (-50_000, -30_000),
+        ..FIXED
+    };
+    assert_noticed(&slow, 10, |violation| {
+        *violation == Violation::Holders(checker::Violation::TwoHolders)
+    });
 }
 
-fn first_violation(setup: &Setup) -> Violation {
-    (0..MUTATION_SEEDS)
-        .find_map(|seed| run(seed, setup).err())
-        .map(|failure| failure.violation)
-        .unwrap_or_else(|| panic!("no seed notices {:?}", setup.mutation))
-}
-
-/// A test for each mutation, with a setup that notices it and the violations by which it may, and one
-/// that none is left out.
+/// A test for each mutation: its setup, how many seeds notice it at least (about half of those that do), and the
+/// expected violation.
 macro_rules! mutations {
-    ($($name:ident: $mutation:ident, $setup:expr => $violation:pat,)*) => {
+    ($($name:ident: $mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat,)*) => {
         $(
             #[test]
             fn $name() {
                 let mutation = Some(Mutation::$mutation);
-                let violation = first_violation(&Setup { mutation, ..$setup });
-                assert!(matches!(violation, $violation), "{violation:?}");
+                let setup = Setup { mutation, ..$setup };
+                assert_noticed(&setup, $seeds_min, |violation| matches!(violation, $violation));
             }
         )*
 
-        const NOTICED: &[(Mutation, Setup)] = &[$((Mutation::$mutation, $setup)),*];
-
-        /// Fails to compile when a mutation has no test.
+        /// Does not compile if a mutation has no test.
         const fn _is_tested(mutation: Mutation) {
             match mutation {
                 $(Mutation::$mutation => {})*
@@ -176,49 +172,36 @@ macro_rules! mutations {
 
 mutations! {
     a_deadline_from_the_reply_is_noticed:
-        DeadlineFromReply, FIXED => Violation::Holders(_),
+        DeadlineFromReply, FIXED, 15 => Violation::Holders(_),
     a_deadline_from_the_notice_is_noticed:
-        DeadlineFromNotice, Setup::CONNECTIONS => Violation::Holders(_),
+        DeadlineFromNotice, Setup::CONNECTIONS, 60 => Violation::Holders(_),
     a_lease_without_a_deadline_is_noticed:
-        NoDeadline, Setup::DATAGRAMS => Violation::Holders(checker::Violation::TwoHolders),
+        NoDeadline, Setup::DATAGRAMS, 100 => Violation::Holders(checker::Violation::TwoHolders),
     a_revived_lease_is_noticed:
-        RevivedLease, Setup::DATAGRAMS => Violation::Holders(checker::Violation::Revived),
+        RevivedLease, Setup::DATAGRAMS, 2 => Violation::Holders(checker::Violation::Revived),
     a_reused_lease_id_is_noticed:
-        ReusedLeaseId, Setup::DATAGRAMS => Violation::Holders(_),
+        ReusedLeaseId, Setup::DATAGRAMS, 80 => Violation::Holders(_),
     a_grant_from_before_a_refusal_is_noticed:
-        AcceptsOldGrants, Setup::CONNECTIONS => Violation::Holders(_),
+        AcceptsOldGrants, Setup::CONNECTIONS, 50 => Violation::Holders(_),
     a_grant_accepted_for_the_whole_ttl_is_noticed:
-        AcceptsFullTtl, Setup::CONNECTIONS => Violation::Holders(checker::Violation::TwoHolders),
+        AcceptsFullTtl, Setup::CONNECTIONS, 90
+            => Violation::Holders(checker::Violation::TwoHolders),
     without_a_notice_to_the_next_waiter_a_silent_head_delays_it:
-        IgnoresNext, scenario(Scenario::SilentHead) => Violation::NotServed,
+        IgnoresNext, scenario(Scenario::SilentHead), 60 => Violation::NotServed,
     without_retries_a_dead_holder_stops_every_waiter:
-        NoRetryTimer, scenario(Scenario::DeadHolder) => Violation::NotServed,
+        NoRetryTimer, scenario(Scenario::DeadHolder), 100 => Violation::NotServed,
     without_a_request_after_a_reconnect_a_lost_grant_stays_lost:
-        NoRequestAfterReconnect, scenario(Scenario::LostGrant) => Violation::NotServed,
+        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 90 => Violation::NotServed,
     a_waiter_that_leaves_without_a_release_costs_a_round_trip:
-        NoRelease, scenario(Scenario::LeavingHead) => Violation::NotServed,
+        NoRelease, scenario(Scenario::LeavingHead), 30 => Violation::NotServed,
     an_orphan_that_is_kept_stops_every_waiter:
-        KeepsOrphans, scenario(Scenario::LateRequest) => Violation::NotServed,
+        KeepsOrphans, scenario(Scenario::LateRequest), 100 => Violation::NotServed,
     without_passing_over_dead_heads_the_next_one_waits:
-        NotifiesDeadHeads, scenario(Scenario::DeadHeads) => Violation::NotServed,
+        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 100 => Violation::NotServed,
     a_notice_to_a_dead_next_waiter_delays_the_living_one:
-        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond) => Violation::NotServed,
+        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 80 => Violation::NotServed,
     without_the_acceptance_ttl_a_silent_head_stops_every_waiter:
-        UnlimitedAcceptance, scenario(Scenario::SilentHead) => Violation::NotServed,
+        UnlimitedAcceptance, scenario(Scenario::SilentHead), 100 => Violation::NotServed,
     an_acceptance_for_the_whole_ttl_delays_the_next_waiter:
-        FullAcceptance, scenario(Scenario::SilentHead) => Violation::NotServed,
-}
-
-/// Prints how many seeds of a thousand notice each mutation.
-#[test]
-#[ignore = "a measurement for changes of the simulation"]
-fn how_often_each_mutation_is_noticed() {
-    let mutated = NOTICED.iter().map(|(mutation, setup)| Setup {
-        mutation: Some(*mutation),
-        ..*setup
-    });
-    for setup in mutated.chain([SLOW_CLOCKS]) {
-        let noticed = (0..1_000).filter(|seed| run(*seed, &setup).is_err());
-        println!("{:?}: {}", setup.mutation, noticed.count());
-    }
+        FullAcceptance, scenario(Scenario::SilentHead), 90 => Violation::NotServed,
 }

@@ -1,4 +1,4 @@
-//! The watchdog.
+//! The variants on the watchdog.
 
 use super::{Extent, Row};
 use crate::model::explore::Property::{
@@ -9,7 +9,7 @@ use crate::model::watchdog::{
 };
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
-    let mut rows = whole();
+    let mut rows = shipped();
     rows.extend(released_without_proof());
     rows.extend(released_unguarded());
     rows.extend(renewed_wrongly());
@@ -24,8 +24,8 @@ fn row(key: &'static str, what: &'static str, setup: Setup) -> Row {
     Row::new(key, what, Watchdog::new(setup))
 }
 
-/// A row in which one rule is another.
-fn broken(
+/// A variant with a mutation.
+fn mutated(
     key: &'static str,
     what: &'static str,
     setup: Setup,
@@ -45,15 +45,15 @@ const ONCE: Setup = Setup {
     ..TWICE
 };
 
-/// Deeds fail, and come late all the same.
+/// Actions fail, and come late nevertheless.
 const LATE: Setup = Setup {
     slack: 1,
     late: 1,
     ..TWICE
 };
 
-/// The rules.
-fn whole() -> Vec<Row> {
+/// The rules that ship.
+fn shipped() -> Vec<Row> {
     vec![
         row(
             "watchdog",
@@ -68,7 +68,7 @@ fn whole() -> Vec<Row> {
         ),
         row(
             "watchdog, gives up",
-            "the same, and the client gives leases up that it cannot release",
+            "the same, and the client gives up leases that it cannot release",
             Setup {
                 ends: 2,
                 gives_up: true,
@@ -77,12 +77,12 @@ fn whole() -> Vec<Row> {
         ),
         row(
             "watchdog, stops",
-            "the node ends and begins again, and knows nothing then",
+            "the node is restarted without its data",
             Setup { stops: 1, ..ONCE },
         ),
         row(
             "watchdog, slow",
-            "the node may be slow, without any limit",
+            "the node may be slow, without a limit",
             Setup { slow: 1, ..ONCE },
         ),
         row(
@@ -96,10 +96,10 @@ fn whole() -> Vec<Row> {
                 ..TWICE
             },
         )
-        .reaches(&[Milestone::LateForNothing]),
+        .reaches(&[Milestone::LateWithoutEffect]),
         row(
             "watchdog, child",
-            "the program leaves a child that works on",
+            "the program dies before its child",
             Setup {
                 child: true,
                 ..ONCE
@@ -126,7 +126,7 @@ fn whole() -> Vec<Row> {
     ]
 }
 
-/// What takes longer.
+/// Larger models.
 fn larger() -> Vec<Row> {
     let both = Setup {
         nodes: Nodes::Both,
@@ -150,23 +150,23 @@ fn larger() -> Vec<Row> {
         ),
         row(
             "watchdog, both, stops",
-            "the same, and a node ends and begins again",
+            "the same, and a node is restarted without its data",
             Setup { stops: 1, ..both },
         ),
         row(
             "watchdog, both, slow",
-            "the same, and a node may be slow: away, stopped, or cut off from client or store",
+            "the same, and a node may be slow: stopped, or disconnected from client or store",
             Setup { slow: 1, ..both },
         )
         .reaches(&[Milestone::KeptByOne, Milestone::WentOn, Milestone::Released]),
         row(
-            "watchdog, two lives, late",
+            "watchdog, two runs, late",
             "a node on the host, actions come late, the program runs twice",
             LATE,
         ),
         row(
-            "watchdog, two lives, faults",
-            "the same in time, a connection ends, and the node ends and begins again",
+            "watchdog, two runs, faults",
+            "the same without late actions; a connection ends, and the node is restarted without its data",
             Setup {
                 ends: 1,
                 stops: 1,
@@ -184,7 +184,7 @@ fn larger() -> Vec<Row> {
         ),
         row(
             "watchdog, same client",
-            "actions come late; a program that runs again keeps its client id and counts on",
+            "actions come late; the next run keeps the client id and counts on",
             same,
         ),
         row(
@@ -208,15 +208,15 @@ fn released_without_proof() -> Vec<Row> {
         ..Rules::SHIPPED
     };
     vec![
-        broken(
+        mutated(
             "watchdog, lost connection, no guard",
-            "a node releases when a connection ends, whatever holds the lock",
+            "a node releases when a connection ends, whatever lease holds the lock",
             lost,
             by_connection(Guard::Nothing),
             &[Living, Kept, Own, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
+        mutated(
             "watchdog, lost connection, client id",
             "the same, if a lease of this client holds it",
             lost,
@@ -224,7 +224,7 @@ fn released_without_proof() -> Vec<Row> {
             &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
+        mutated(
             "watchdog, lost connection, lease id",
             "the same, if this lease holds it",
             lost,
@@ -232,7 +232,7 @@ fn released_without_proof() -> Vec<Row> {
             &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
+        mutated(
             "watchdog, remote release",
             "a remote node does the same",
             Setup {
@@ -242,9 +242,9 @@ fn released_without_proof() -> Vec<Row> {
             by_connection(Guard::Lease),
             &[Living, Kept, Exclusion],
         ),
-        broken(
+        mutated(
             "watchdog, child ignored",
-            "the client is dead when its first process is",
+            "a client counts as dead when its first process is",
             Setup {
                 child: true,
                 ..ONCE
@@ -265,9 +265,9 @@ fn released_unguarded() -> Vec<Row> {
     };
     let again = |restart| Setup { restart, ..LATE };
     vec![
-        broken(
+        mutated(
             "watchdog, no guard",
-            "a node releases the dead, whatever holds the lock",
+            "a node releases for a dead client, whatever lease holds the lock",
             Setup {
                 acquisitions: 1,
                 runs: 1,
@@ -277,17 +277,17 @@ fn released_unguarded() -> Vec<Row> {
             &[Own],
         )
         .independent("W2: 645"),
-        broken(
+        mutated(
             "watchdog, client id",
-            "the same, if a lease of this client holds it; a program that runs again keeps its id",
+            "the same, if a lease of this client holds it; the next run keeps the client id",
             again(Restart::SameClient),
             guarded(Guard::Client),
             &[Own, Exclusion, Kept, Reported],
         )
         .independent("W2: 645"),
-        broken(
+        mutated(
             "watchdog, lease id twice",
-            "a program that runs again keeps its client id and counts from the beginning",
+            "the next run keeps the client id and counts from one",
             again(Restart::SameLease),
             Rules::SHIPPED,
             &[Own, Exclusion, Kept, Reported],
@@ -303,30 +303,30 @@ fn renewed_wrongly() -> Vec<Row> {
     };
     vec![
         row(
-            "watchdog, unheeded",
-            "nodes go on with leases that their client has released",
+            "watchdog, no unregistration",
+            "nodes renew leases that their client has released",
             Setup {
                 rules: renewal(Renewal::Own, false),
                 ..ONCE
             },
         ),
-        broken(
+        mutated(
             "watchdog, renewal creates",
-            "a renewal takes the lock if it is free",
+            "a renewal acquires a free lock",
             ONCE,
             renewal(Renewal::Creates, true),
             &[Final],
         ),
-        broken(
-            "watchdog, unheeded, renewal of anything",
-            "a renewal renews whatever holds the lock, and nodes go on with what was released",
+        mutated(
+            "watchdog, no unregistration, renewal of anything",
+            "a renewal renews any lease, and nodes renew leases that their client has released",
             ONCE,
             renewal(Renewal::Anything, false),
             &[Final, Own, Reported, Free],
         ),
-        broken(
+        mutated(
             "watchdog, no longest pause",
-            "a remote node keeps who is silent for ever",
+            "a remote node renews the leases of a silent client for ever",
             Setup {
                 nodes: Nodes::Remote,
                 ..ONCE
@@ -337,8 +337,8 @@ fn renewed_wrongly() -> Vec<Row> {
             },
             &[Bounded, Free],
         ),
-        broken(
-            "watchdog, patience",
+        mutated(
+            "watchdog, late renewals",
             "nodes wait for a ttl before they renew",
             ONCE,
             Rules {
@@ -347,9 +347,9 @@ fn renewed_wrongly() -> Vec<Row> {
             },
             &[Kept],
         ),
-        broken(
-            "watchdog, from the answer",
-            "a node counts how long a lease is kept from when it hears the answer",
+        mutated(
+            "watchdog, from the reply",
+            "a node counts the ttl from the arrival of the reply",
             Setup { slow: 1, ..ONCE },
             Rules {
                 from_reply: true,
@@ -362,9 +362,9 @@ fn renewed_wrongly() -> Vec<Row> {
 
 fn trusted_wrongly() -> Vec<Row> {
     vec![
-        broken(
-            "watchdog, trust",
-            "a holder goes on after a pause without asking",
+        mutated(
+            "watchdog, no renewal after a pause",
+            "a holder goes on after a pause without a renewal",
             ONCE,
             Rules {
                 skips_check: true,
@@ -372,9 +372,9 @@ fn trusted_wrongly() -> Vec<Row> {
             },
             &[Exclusion],
         ),
-        broken(
-            "watchdog, boast",
-            "a client that cannot renew says that it is well all the same",
+        mutated(
+            "watchdog, false heartbeat",
+            "a client that cannot renew sends heartbeats nevertheless",
             ONCE,
             Rules {
                 claims_health: true,
@@ -382,9 +382,9 @@ fn trusted_wrongly() -> Vec<Row> {
             },
             &[Kept],
         ),
-        broken(
-            "watchdog, registers_current_only",
-            "a new connection says nothing of leases that were given up before it",
+        mutated(
+            "watchdog, current lease only",
+            "a new connection does not report leases that were given up before it",
             Setup {
                 ends: 2,
                 gives_up: true,

@@ -1,4 +1,4 @@
-//! What must be true of actions and of states.
+//! The checks of actions and states.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use super::setup::{DeathProof, MAX_PAUSE};
 use super::state::{Kind, NOBODY, NODES, Phase, RUNS, State, UNLIMITED};
 use super::steps::Milestone;
 
-/// What a step has broken.
+/// A violation by a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violated {
     /// A lease of a living client was released by a node.
     Living = 1,
-    /// An action touched another's lease.
+    /// An action changed another lease.
     Foreign = 2,
     /// An action made a lease hold the lock again.
     Revived = 4,
-    /// A lease was renewed that was not to be any more.
+    /// A lease was renewed for longer than it may be.
     Longer = 8,
-    /// A lease of the dead was not released at once.
+    /// A lease of a dead client was not released at once.
     Stuck = 16,
 }
 
 impl Watchdog {
-    /// Looks at what an action has done.
+    /// Checks the effect of an action.
     pub(super) fn check_action(&self, before: &State, after: &mut State, of: u8, kind: Kind) {
         let run = before.run_of(of);
-        let lives = before.is_living(run);
+        let living = before.is_living(run);
         let same = before.holder == after.holder && before.remaining == after.remaining;
         if same {
             return;
@@ -40,8 +40,8 @@ impl Watchdog {
             after.violated |= Violated::Foreign as u8;
         }
         match kind {
-            Kind::Release if before.holder == of && lives => {
-                after.violated |= Violated::Living as u8
+            Kind::Release if before.holder == of && living => {
+                after.violated |= Violated::Living as u8;
             }
             Kind::Release => self.reach(Milestone::Released),
             Kind::Renew if before.is_wanted(of) && before.phase == Phase::Holding => {
@@ -53,14 +53,14 @@ impl Watchdog {
         }
     }
 
-    /// Whether two rely on the lock.
+    /// Whether both the client and the rival rely on the lock.
     pub(super) fn is_shared(&self, state: &State) -> bool {
         let holds = state.main && state.phase == Phase::Holding;
         let relies = self.setup.rules.skips_check || self.setup.is_relied_on(state.age);
         holds && relies && state.rival > 0
     }
 
-    /// Whether a lease has ended that a node in time could have kept.
+    /// Whether a lease has ended that a timely node could have kept.
     pub(super) fn is_dropped(&self, state: &State) -> bool {
         let held = state.phase == Phase::Holding && state.max_hold > 0;
         if !held || state.holder == state.current() {
@@ -71,12 +71,12 @@ impl Watchdog {
         state.is_living(state.run.into()) && self.nodes().any(in_time)
     }
 
-    /// A node has heard a message, and has been told to look after the current lease, or not to, or neither.
+    /// Observes a message to a node, which registers the current lease, unregisters it, or does neither.
     pub(super) fn observe_message(&self, state: &mut State, node: usize, watched: Option<bool>) {
         let bit = 1 << node;
         let held = state.phase == Phase::Holding && state.holder == state.current();
-        let well = held && state.remaining + self.setup.interval >= self.setup.ttl;
-        match well || self.setup.rules.claims_health {
+        let healthy = held && state.remaining + self.setup.interval >= self.setup.ttl;
+        match healthy || self.setup.rules.claims_health {
             true => state.healthy |= bit,
             false => state.healthy &= !bit,
         }
@@ -88,8 +88,8 @@ impl Watchdog {
         state.silent[node] = 0;
     }
 
-    /// Whether a node says that a lease is kept for longer than it is.
-    pub(super) fn is_promised_falsely(&self, state: &State) -> bool {
+    /// Whether a node reports that a lease is kept for longer than it is.
+    pub(super) fn is_misreported(&self, state: &State) -> bool {
         if !state.main || state.phase != Phase::Holding {
             return false;
         }
@@ -107,23 +107,23 @@ impl Watchdog {
         })
     }
 
-    /// For how many ticks at most a lease holds the lock that nobody wants, after the last message.
+    /// For how many ticks an unwanted lease holds the lock at most after the last message.
     pub(super) fn longest_unwanted(&self) -> u8 {
         MAX_PAUSE + self.setup.ttl
     }
 
-    /// Whether a lease holds the lock for too long that nobody wants.
+    /// Whether an unwanted lease has held the lock for too long.
     pub(super) fn is_stuck(&self, state: &State) -> bool {
         state.unwanted > self.longest_unwanted()
     }
 
-    /// Whether the lock is held by a lease of the program's that nobody wants.
+    /// Whether an unwanted lease of the program holds the lock.
     fn is_unwanted(&self, state: &State) -> bool {
         state.holder < NOBODY
             && !(state.is_wanted(state.holder) && state.is_living(state.run.into()))
     }
 
-    /// Leaves out what no step and no property can use any more.
+    /// Removes what no step and no property can use any more.
     pub(super) fn reduce(&self, state: &mut State) {
         let now = self.setup.node_now();
         if !self.is_unwanted(state) {

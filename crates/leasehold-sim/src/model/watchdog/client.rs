@@ -1,4 +1,4 @@
-//! What the client's program and its rival do.
+//! The steps of the client's program and of its rival.
 
 use leasehold_core::watchdog::Registrations;
 
@@ -27,7 +27,7 @@ impl Watchdog {
         }
     }
 
-    /// A process of it ends, and with the last one whatever was held.
+    /// One of its processes dies. With the last one, its hold ends.
     fn ended(&self, state: &State, main: bool) -> State {
         let mut next = *state;
         if main {
@@ -41,8 +41,8 @@ impl Watchdog {
         } else {
             next.child = false;
         }
-        let alone = next.run == 0 && next.child && next.phase == Phase::Holding;
-        if !next.main && !alone {
+        let held_by_child = next.run == 0 && next.child && next.phase == Phase::Holding;
+        if !next.main && !held_by_child {
             next.phase = Phase::Idle;
         }
         next
@@ -67,13 +67,13 @@ impl Watchdog {
                 let mut next = *state;
                 next.phase = Phase::Holding;
                 self.register_current(&mut next, true);
-                take(&"the client hears that it holds the lock", next);
+                take(&"the client receives its grant", next);
             }
             Phase::Granted => {
                 let mut next = *state;
                 next.phase = Phase::Idle;
                 setup.release(&mut next, state.current());
-                take(&"the client hears too late that it was granted", next);
+                take(&"the client receives its grant too late", next);
             }
             Phase::Holding => self.hold_on(state, take),
         }
@@ -92,7 +92,7 @@ impl Watchdog {
                 take(&"the client renews", next);
             } else {
                 self.leave(&mut next);
-                take(&"the client hears that its lease is lost", next);
+                take(&"the client receives the loss of its lease", next);
             }
         }
         let mut next = *state;
@@ -102,7 +102,7 @@ impl Watchdog {
         if over && setup.gives_up {
             let mut next = *state;
             self.leave(&mut next);
-            take(&"the client gives its lease up", next);
+            take(&"the client gives up its lease", next);
         }
     }
 
@@ -111,7 +111,7 @@ impl Watchdog {
         state.phase = Phase::Idle;
     }
 
-    /// Tells the registries of all nodes that the current lease is wanted, or not any more.
+    /// Registers the current lease for all nodes, or unregisters it.
     fn register_current(&self, state: &mut State, wanted: bool) {
         let setup = self.setup;
         let number = setup.number(state, state.current());
@@ -126,7 +126,7 @@ impl Watchdog {
         }
     }
 
-    /// What the client says to a node.
+    /// The client connects, sends a message, or closes the connection.
     pub(super) fn send_messages(&self, state: &State, node: usize, take: Take<'_>) {
         if !state.main {
             return;
@@ -156,24 +156,24 @@ impl Watchdog {
             let mut link = link.clone();
             if let Some(message) = self.next_message(state, &mut link) {
                 link.send(message);
-                to("the client speaks to", link, 0);
+                to("the client sends a message to", link, 0);
             }
         }
-        // To hear of what has happened is no new fault.
+        // To notice the end is no further fault.
         let ends = u8::from(!link.severed);
         if ends <= state.ends {
             let mut link = link;
             link.close();
             link.registrations.disconnected();
-            to("for the client the connection ends to", link, ends);
+            to("the client loses its connection to", link, ends);
         }
     }
 
-    /// What is to be said: news first.
+    /// The next message: changes first.
     fn next_message(&self, state: &State, link: &mut Link) -> Option<Message> {
         let now = Setup::client_now();
         if !link.registrations.has_changes() {
-            // Who gives up has other leases to look after, or it would be silent.
+            // A client that gives up has other leases, or it would be silent.
             let beats = link.registrations.heartbeat(now) || self.setup.gives_up;
             return beats.then_some(Message::Heartbeat);
         }
@@ -187,7 +187,7 @@ impl Watchdog {
         })
     }
 
-    /// A registrations that knows only what is wanted now.
+    /// Registrations of the current lease alone.
     fn registrations_of(&self, state: &State) -> Registrations<()> {
         let mut registrations = Registrations::default();
         if state.phase == Phase::Holding {
@@ -222,7 +222,7 @@ impl Link {
         }
     }
 
-    /// The client's end of it is gone. What it said may still come.
+    /// Closes it on the client's side. Its messages may still arrive.
     fn close(&mut self) {
         let messages = std::mem::take(&mut self.messages);
         if self.open && !self.severed {

@@ -163,7 +163,7 @@ impl Model for Watchdog {
             Property::Final => found(Violated::Revived),
             Property::Kept => self.is_dropped(state),
             Property::Bounded => found(Violated::Longer),
-            Property::Reported => self.is_promised_falsely(state),
+            Property::Reported => self.is_misreported(state),
             _ => found(Violated::Stuck) || self.is_stuck(state),
         }
     }

@@ -1,4 +1,4 @@
-//! What a node hears and does.
+//! The steps of a node.
 
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Liveness, WatchdogAction};
 
@@ -9,8 +9,11 @@ use super::setup::DeathProof;
 use super::state::{HOST, InFlight, Kind, Late, Link, Message, Progress, RUNS, State, UNLIMITED};
 use super::steps::{Milestone, Take};
 
+/// The acquisition of an action in flight, its kind, and how many ticks ago it was sent.
+type Action = (u8, Kind, u8);
+
 impl Watchdog {
-    /// What comes over the connections of a run.
+    /// The node reads the connections of a run.
     pub(super) fn read_connections(&self, state: &State, run: usize, node: usize, take: Take<'_>) {
         let label = self.label(node);
         let link = self.link(state, run, node);
@@ -27,7 +30,7 @@ impl Watchdog {
             }
             self.put_link(&mut next, run, node, link);
             take(
-                &format_args!("{label} reads on from a closed connection"),
+                &format_args!("{label} reads from a closed connection"),
                 next,
             );
         }
@@ -36,7 +39,7 @@ impl Watchdog {
             let mut next = *state;
             let message = link.messages.remove(0);
             if message == Message::Hello {
-                // Whatever came over the one before is the past.
+                // The messages of the earlier connection are outdated.
                 link.closing = None;
             }
             if let Message::Changes { batch, .. } = message {
@@ -44,7 +47,7 @@ impl Watchdog {
             }
             self.put_link(&mut next, run, node, link);
             self.receive(&mut next, run, node, message);
-            take(&format_args!("{label} hears the client"), next);
+            take(&format_args!("{label} receives a message"), next);
         }
         if state.ends > 0 && link.open && !link.severed && self.monitor(state, run, node).is_some()
         {
@@ -57,11 +60,11 @@ impl Watchdog {
             };
             self.put_link(&mut next, run, node, link);
             self.detect_end(&mut next, run, node);
-            take(&format_args!("for {label} the connection ends"), next);
+            take(&format_args!("{label} loses its connection"), next);
         }
     }
 
-    /// A node hears a message.
+    /// A node receives a message.
     fn receive(&self, state: &mut State, run: usize, node: usize, message: Message) {
         let now = self.setup.node_now();
         let mut monitor = match (self.monitor(state, run, node), &message) {
@@ -102,7 +105,7 @@ impl Watchdog {
         }
     }
 
-    /// A node sees that a connection is over.
+    /// A node detects the end of a connection.
     fn detect_end(&self, state: &mut State, run: usize, node: usize) {
         let Some(mut monitor) = self.monitor(state, run, node) else {
             return;
@@ -117,19 +120,22 @@ impl Watchdog {
         self.put_monitor(state, run, node, Some(monitor));
     }
 
-    /// What a node sees and does by itself.
+    /// The node detects a death, sends its actions, and fails.
     pub(super) fn act(&self, state: &State, node: usize, take: Take<'_>) {
         let label = self.label(node);
         for run in 0..RUNS {
             let Some(monitor) = self.monitor(state, run, node) else {
                 continue;
             };
-            if self.is_proof(state, run, node, &monitor) {
+            if self.detects_death(state, run, node, &monitor) {
                 let mut next = *state;
                 let mut monitor = monitor.clone();
                 monitor.died(self.setup.node_now());
                 self.put_monitor(&mut next, run, node, Some(monitor));
-                take(&format_args!("{label} sees that the client is dead"), next);
+                take(
+                    &format_args!("{label} detects the death of the client"),
+                    next,
+                );
             }
             if self.is_due(&monitor) {
                 let mut next = *state;
@@ -144,7 +150,7 @@ impl Watchdog {
             }
         }
         for at in 0..state.in_flight.len() {
-            self.finish(state, at, node, take);
+            self.advance(state, at, node, take);
         }
         if state.stops > 0 {
             let mut next = *state;
@@ -159,22 +165,22 @@ impl Watchdog {
         }
     }
 
-    /// Whether the processes of a run are gone that a node looks at, and it has not seen that yet.
-    pub(super) fn is_proof(
+    /// Whether a node has not yet detected the death of a run.
+    pub(super) fn detects_death(
         &self,
         state: &State,
         run: usize,
         node: usize,
         monitor: &ClientMonitor<()>,
     ) -> bool {
-        let gone = match self.setup.rules.death_proof {
+        let dead = match self.setup.rules.death_proof {
             DeathProof::MainProcess => !state.is_main_living(run),
             _ => !state.is_living(run),
         };
-        node == HOST && gone && monitor.condition(self.setup.node_now()) != Liveness::Dead
+        node == HOST && dead && monitor.condition(self.setup.node_now()) != Liveness::Dead
     }
 
-    /// Whether a monitor asks to be polled.
+    /// Whether a monitor is to be polled.
     pub(super) fn is_due(&self, monitor: &ClientMonitor<()>) -> bool {
         let now = self.setup.node_now();
         monitor.next_event(now).is_some_and(|next| next <= now)
@@ -214,8 +220,8 @@ impl Watchdog {
         true
     }
 
-    /// What can become of an action.
-    fn finish(&self, state: &State, at: usize, of: usize, take: Take<'_>) {
+    /// The store applies an action, the node receives the reply, or the action fails.
+    fn advance(&self, state: &State, at: usize, of: usize, take: Take<'_>) {
         let InFlight::Some {
             node,
             acquisition,
@@ -230,71 +236,88 @@ impl Watchdog {
         if node != of {
             return;
         }
-        let label = self.label(node);
-        let what = name(kind);
         let action = (acquisition, kind, age);
-        let timely = state.is_timely(node);
-        if progress != Progress::Sent {
-            let mut next = *state;
-            let end = match progress {
-                Progress::Renewed => ActionResult::Renewed,
-                _ => ActionResult::Over,
-            };
-            next.in_flight[at] = InFlight::None;
-            self.handle_reply(&mut next, node, action, end);
-            take(&format_args!("{label} hears of its {what}"), next);
-            return;
-        }
-        let mut next = *state;
-        let end = match self.apply(&mut next, acquisition, kind) {
-            true => ActionResult::Renewed,
-            false => ActionResult::Over,
+        let result = match progress {
+            Progress::Sent => {
+                self.apply_in_flight(state, at, node, action, take);
+                return self.fail(state, at, node, action, take);
+            }
+            Progress::Renewed => ActionResult::Renewed,
+            Progress::NotHeld => ActionResult::Over,
         };
-        if !timely {
-            // It may have been sent long ago.
-            next.unwanted = 0;
-        }
-        if timely {
+        let mut next = *state;
+        next.in_flight[at] = InFlight::None;
+        self.handle_reply(&mut next, node, action, result);
+        let (label, what) = (self.label(node), name(kind));
+        take(&format_args!("{label} receives a reply: {what}"), next);
+    }
+
+    /// The store applies an action. A timely node receives the reply at once.
+    fn apply_in_flight(
+        &self,
+        state: &State,
+        at: usize,
+        node: usize,
+        action: Action,
+        take: Take<'_>,
+    ) {
+        let (acquisition, kind, _) = action;
+        let mut next = *state;
+        let renewed = self.apply(&mut next, acquisition, kind);
+        if state.is_timely(node) {
             let mut others = self.nodes().filter(|other| *other != node);
-            if end == ActionResult::Renewed && others.any(|other| !state.is_timely(other)) {
+            if renewed && others.any(|other| !state.is_timely(other)) {
                 self.reach(Milestone::KeptByOne);
             }
             next.in_flight[at] = InFlight::None;
-            self.handle_reply(&mut next, node, action, end);
-        } else if let InFlight::Some { progress, .. } = &mut next.in_flight[at] {
-            *progress = match end {
-                ActionResult::Renewed => Progress::Renewed,
-                _ => Progress::NotHeld,
+            let result = match renewed {
+                true => ActionResult::Renewed,
+                false => ActionResult::Over,
             };
+            self.handle_reply(&mut next, node, action, result);
+        } else if let InFlight::Some { progress, .. } = &mut next.in_flight[at] {
+            *progress = match renewed {
+                true => Progress::Renewed,
+                false => Progress::NotHeld,
+            };
+            // It may have been sent at any time before.
+            next.unwanted = 0;
         }
-        take(&format_args!("the store does the {what} of {label}"), next);
-        let slack = u8::from(timely);
-        if slack <= state.slack {
-            let mut next = *state;
-            next.slack -= slack;
-            next.in_flight[at] = InFlight::None;
-            self.handle_reply(&mut next, node, action, ActionResult::Failed);
-            if !self.setup.has_slack() {
-                next.healthy &= !(1 << node);
-            }
-            if slack > 0 {
-                take(&format_args!("the {what} of {label} fails"), next);
-            }
-            if next.add_late(acquisition, kind) {
-                take(&format_args!("{label} waits no more for its {what}"), next);
-            }
+        let (label, what) = (self.label(node), name(kind));
+        take(&format_args!("the store applies for {label}: {what}"), next);
+    }
+
+    /// An action fails. If the node gives it up, it may come late.
+    fn fail(&self, state: &State, at: usize, node: usize, action: Action, take: Take<'_>) {
+        let (acquisition, kind, _) = action;
+        let slack = u8::from(state.is_timely(node));
+        if slack > state.slack {
+            return;
+        }
+        let (label, what) = (self.label(node), name(kind));
+        let mut next = *state;
+        next.slack -= slack;
+        next.in_flight[at] = InFlight::None;
+        self.handle_reply(&mut next, node, action, ActionResult::Failed);
+        if !self.setup.has_slack() {
+            next.healthy &= !(1 << node);
+        }
+        if slack > 0 {
+            take(&format_args!("the {what} of {label} fails"), next);
+        }
+        if next.add_late(acquisition, kind) {
+            take(&format_args!("{label} gives up its {what}"), next);
         }
     }
 
-    /// Tells a node what became of an action.
+    /// A node processes the reply to an action.
     fn handle_reply(
         &self,
         state: &mut State,
         node: usize,
-        action: (u8, Kind, u8),
-        end: ActionResult,
+        (acquisition, kind, age): Action,
+        result: ActionResult,
     ) {
-        let (acquisition, kind, age) = action;
         let run = state.run_of(acquisition);
         let Some(mut monitor) = self.monitor(state, run, node) else {
             return;
@@ -312,14 +335,14 @@ impl Watchdog {
         monitor.done(
             self.setup.number(state, acquisition),
             action,
-            end,
+            result,
             sent,
             now,
         );
         self.put_monitor(state, run, node, Some(monitor));
     }
 
-    /// Deeds that nobody waits for come when they like.
+    /// Actions that were given up reach the store at any time.
     pub(super) fn late(&self, state: &State, take: Take<'_>) {
         for at in 0..state.late.len() {
             if let Late::Some { acquisition, kind } = state.late[at] {
@@ -328,14 +351,17 @@ impl Watchdog {
                 next.unwanted = 0;
                 self.apply(&mut next, acquisition, kind);
                 if next.holder == state.holder && next.remaining == state.remaining {
-                    self.reach(Milestone::LateForNothing);
+                    self.reach(Milestone::LateWithoutEffect);
                 }
-                take(&format_args!("the store does a late {}", name(kind)), next);
+                take(
+                    &format_args!("the store applies a late {}", name(kind)),
+                    next,
+                );
             }
         }
     }
 
-    /// A node does something to the store.
+    /// The store applies an action.
     fn apply(&self, state: &mut State, acquisition: u8, kind: Kind) -> bool {
         let before = *state;
         let renewed = self.setup.apply_action(state, acquisition, kind);
@@ -343,7 +369,7 @@ impl Watchdog {
         renewed
     }
 
-    /// A node ends, and another begins in its place that knows nothing: at once, or in good order.
+    /// A node is restarted without its data: killed, or after a handover.
     fn stop(&self, state: &State, node: usize, take: Take<'_>) {
         let label = self.label(node);
         let mut next = *state;
@@ -361,10 +387,10 @@ impl Watchdog {
             }
         }
         self.restart(&mut next, node);
-        take(&format_args!("{label} is killed and begins again"), next);
+        take(&format_args!("{label} is killed and restarted"), next);
         if handed != *state {
             self.restart(&mut handed, node);
-            take(&format_args!("{label} hands over and begins again"), handed);
+            take(&format_args!("{label} hands over and is restarted"), handed);
         }
     }
 
@@ -400,7 +426,7 @@ impl Watchdog {
         }
     }
 
-    /// A renewal that is sent must be one that may be.
+    /// Checks that a renewal may be sent.
     fn check_renewal(
         &self,
         state: &mut State,

@@ -1,4 +1,4 @@
-//! The rule that ships, at work in the store, and what a broken one would do instead.
+//! The rule that ships, and mutations around it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::state::{HOST, Kind, NOBODY, RIVAL, State, UNLIMITED};
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// Now on the store's clock. Only spans make a difference.
+/// The time of the store's clock. Only durations make a difference.
 const STORE_NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
 impl Setup {
@@ -23,18 +23,18 @@ impl Setup {
         Ttl::remainder(TICK * u32::from(self.ttl))
     }
 
-    /// Now on the clock of a node. What is older than anything that matters is at its beginning.
+    /// The instant of a node's clock. Earlier ones than the first make no difference.
     pub(super) fn node_now(self) -> Instant {
         let ticks = u32::from(self.ttl.max(MAX_PAUSE));
         Instant::default().after(TICK * ticks)
     }
 
-    /// Now on the clock of a client, which remembers only when it spoke.
+    /// The instant of a client's clock, which stores only the time of its last message.
     pub(super) fn client_now() -> Instant {
         Instant::default().after(TICK)
     }
 
-    /// What a client registers of a lease that may be renewed for so many ticks, by a clock.
+    /// The registered terms of a lease that may be renewed for so many ticks.
     pub(super) fn terms(self, max_hold: u8, now: Instant) -> Terms {
         let keep_until = match max_hold {
             UNLIMITED => Terms::NO_END,
@@ -49,11 +49,11 @@ impl Setup {
         terms
     }
 
-    /// Whether a lease survives an action that failed.
+    /// Whether a lease survives a failed action.
     pub(super) fn has_slack(self) -> bool {
-        let patience = self.terms(UNLIMITED, self.node_now()).patience;
-        let patience = patience.as_nanos().div_ceil(TICK.as_nanos()) as u8;
-        self.interval + patience + 1 < self.ttl
+        let silence = self.terms(UNLIMITED, self.node_now()).patience;
+        let silence = silence.as_nanos().div_ceil(TICK.as_nanos()) as u8;
+        self.interval + silence + 1 < self.ttl
     }
 
     pub(super) fn monitor(self, node: usize) -> ClientMonitor<()> {
@@ -67,13 +67,13 @@ impl Setup {
         ClientMonitor::new(evidence, max_pause, self.node_now())
     }
 
-    /// Whether a lease is relied on whose last confirmed request was sent so many ticks ago.
+    /// Whether a lease can be relied on if its last confirmed request was sent so many ticks ago.
     pub(super) fn is_relied_on(self, age: u8) -> bool {
         let now = Instant::default().after(TICK * u32::from(self.ttl) * 2);
         now < time::deadline(now.before(TICK * u32::from(age)), self.ttl())
     }
 
-    /// The number that an acquisition has among those of its client.
+    /// The number of an acquisition among those of its client.
     pub(super) fn number(self, state: &State, acquisition: u8) -> u64 {
         let run = state.runs[usize::from(acquisition)];
         let before = &state.runs[..usize::from(acquisition)];
@@ -81,7 +81,7 @@ impl Setup {
         1 + before.iter().filter(alike).count() as u64
     }
 
-    /// The acquisition of a run that has a number.
+    /// The acquisition of a run with this number.
     pub(super) fn numbered(self, state: &State, run: usize, number: u64) -> Option<u8> {
         let mut all = 0..state.acquired;
         all.find(|it| state.run_of(*it) == run && self.number(state, *it) == number)
@@ -102,7 +102,7 @@ impl Setup {
         }
     }
 
-    /// Does an operation of somebody's lease.
+    /// Applies an operation.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
         let hold = (state.holder != NOBODY).then(|| RecordHolder {
             lease: self.lease(state, state.holder),
@@ -127,7 +127,7 @@ impl Setup {
         outcome
     }
 
-    /// Whether a lease is granted.
+    /// Acquires the lock. Returns whether it is granted.
     pub(super) fn acquire(self, state: &mut State, of: u8) -> bool {
         let op = Op::Acquire {
             lease: self.lease(state, of),
@@ -138,13 +138,13 @@ impl Setup {
         };
         let granted = matches!(self.apply(state, &op, of), Outcome::Granted { .. });
         if granted {
-            // An id that is used twice is granted what it has already.
+            // A reused id is granted the lock that it holds already.
             state.holder = of;
         }
         granted
     }
 
-    /// Whether a lease still holds the lock, for a ttl from now.
+    /// Renews a lease. Returns whether it holds the lock.
     pub(super) fn renew(self, state: &mut State, of: u8) -> bool {
         let op = Op::Renew {
             lease: self.lease(state, of),
@@ -157,8 +157,7 @@ impl Setup {
         self.apply(state, &released(self.lease(state, of), self.ttl()), of);
     }
 
-    /// What a node does to the store for an acquisition, by the rule or without it. Answers whether the
-    /// lease is renewed.
+    /// Applies an action of a node, by the rule or a mutation. Returns whether the lease is renewed.
     pub(super) fn apply_action(self, state: &mut State, of: u8, kind: Kind) -> bool {
         let own = self.lease(state, of);
         let held = (state.holder != NOBODY).then(|| self.lease(state, state.holder));

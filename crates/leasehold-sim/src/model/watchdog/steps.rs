@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The steps of a state.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -8,23 +8,23 @@ use super::setup::MAX_PAUSE;
 use super::state::{HOST, InFlight, Kind, NOBODY, Phase, Progress, RUNS, State, UNLIMITED};
 use super::{Violated, Watchdog};
 
-/// What is told of a step.
+/// The callback for a step and the state behind it.
 pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
-/// What a model must reach, or it shows nothing.
+/// A milestone that a model must reach: otherwise it would prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
-    /// A holder whose own time was over heard that the lease was still its own.
+    /// A holder whose deadline had passed received the renewal of its lease.
     WentOn = 1,
     /// A node has released a dead client's lease.
     Released = 2,
     /// A client was silent for too long.
     Abandoned = 4,
-    /// A late action has changed nothing.
-    LateForNothing = 8,
-    /// A node kept a lease while the other one was slow or gone.
+    /// A late action had no effect.
+    LateWithoutEffect = 8,
+    /// A node kept a lease while the other one was slow.
     KeptByOne = 16,
-    /// A lease was kept for a child whose program was dead.
+    /// A lease was kept for the child of a dead program.
     KeptForChild = 32,
 }
 
@@ -34,7 +34,7 @@ impl Milestone {
         Self::WentOn,
         Self::Released,
         Self::Abandoned,
-        Self::LateForNothing,
+        Self::LateWithoutEffect,
         Self::KeptByOne,
         Self::KeptForChild,
     ];
@@ -46,7 +46,7 @@ impl fmt::Display for Milestone {
             Self::WentOn => "a holder goes on after a pause",
             Self::Released => "a dead client's lease is released",
             Self::Abandoned => "a silent client is given up",
-            Self::LateForNothing => "a late action changes nothing",
+            Self::LateWithoutEffect => "a late action has no effect",
             Self::KeptByOne => "one node keeps a lease without the other",
             Self::KeptForChild => "a lease is kept for a child",
         })
@@ -70,7 +70,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether a node that is in time has something to do before the tick is over.
+    /// Whether a timely node must act before the tick is over.
     fn is_busy(&self, state: &State, node: usize) -> bool {
         if !state.is_timely(node) {
             return false;
@@ -81,16 +81,16 @@ impl Watchdog {
             || (0..RUNS).any(|run| {
                 let link = self.link(state, run, node);
                 let monitor = self.monitor(state, run, node);
-                let before = link.closing.is_some_and(|messages| !messages.is_empty());
-                before
+                let closing = link.closing.is_some_and(|messages| !messages.is_empty());
+                closing
                     || !link.messages.is_empty()
                     || monitor.is_some_and(|monitor| {
-                        self.is_proof(state, run, node, &monitor) || self.is_due(&monitor)
+                        self.detects_death(state, run, node, &monitor) || self.is_due(&monitor)
                     })
             })
     }
 
-    /// Time passes for everybody.
+    /// Time passes.
     fn tick(&self, state: &State) -> State {
         let mut next = *state;
         self.check_release(&mut next);
@@ -109,7 +109,7 @@ impl Watchdog {
             next.max_hold = next.max_hold.saturating_sub(1);
         }
         for flight in &mut next.in_flight {
-            // Only of a renewal is it asked later when it was sent.
+            // Only the time of a renewal is used later.
             if let InFlight::Some {
                 age,
                 kind: Kind::Renew,
@@ -135,7 +135,7 @@ impl Watchdog {
         next
     }
 
-    /// A lease of the dead is gone before the tick is over if the node on their host is in time.
+    /// A timely node on the host has released the lease of a dead client before the tick is over.
     fn check_release(&self, state: &mut State) {
         if state.holder >= NOBODY || !state.is_timely(HOST) || state.slack < self.setup.slack {
             return;
