@@ -1,6 +1,6 @@
 //! Explores every variant of the models and prints the results, as a table in Markdown.
 //!
-//! `model [--short] [--traces] [PART OF A KEY]`. Exits with 1 if a result is not the expected one.
+//! `model [--short] [--traces] [PART OF A VARIANT]`. Exits with 1 if a result is not the expected one.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,17 +15,17 @@ fn main() -> ExitCode {
         true => Extent::Short,
         false => Extent::Full,
     };
-    let key = args.iter().find(|arg| !arg.starts_with('-'));
+    let part = args.iter().find(|arg| !arg.starts_with('-'));
     let mut faults = Vec::new();
     println!("| variant | states | holds or breaks, in how many steps | independent model |");
     println!("|---|---:|---|---|");
     for row in rows(extent) {
-        if key.is_some_and(|key| !row.key.contains(key.as_str())) {
+        if part.is_some_and(|part| !row.what.contains(part.as_str())) {
             continue;
         }
         let began = Instant::now();
         let report = row.explore(Until::Done);
-        eprintln!("{}: {:.1?}", row.key, began.elapsed());
+        eprintln!("{}: {:.1?}", row.what, began.elapsed());
         println!("{}", line(&row, &report));
         if has("--traces") {
             for (property, trace) in &report.violated {

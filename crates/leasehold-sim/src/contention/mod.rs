@@ -1,18 +1,33 @@
 //! A simulation of contenders for one lock over many masters, which is the same again for the same seed.
 //!
-//! Masters apply the rule that ships. Contenders count votes and back off by the rules that ship, as the driver
-//! does. Messages take a random time and stay in order between a client and a master. Nothing fails
+//! Masters apply the rule that ships, and contenders host the acquisition and the rounds that ship. Messages take a random time and stay in order between a client and a master. Nothing fails
 //! here: the result is how often each client gets the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
-use leasehold_core::{ClientId, Instant, LeaseId, Op, Outcome, Record, StoreTime, Ttl, mutex};
+use leasehold_core::{
+    Acquisition, ClientId, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Record, StoreTime,
+    TokenCount, Ttl, mutex,
+};
+
+/// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
+fn options() -> AcquireOptions {
+    AcquireOptions {
+        lease: LeaseOptions {
+            policy: Policy::of(Ttl::MAX),
+            fixed: None,
+        },
+        wait: true,
+        replicated: false,
+        idempotent: false,
+    }
+}
 
 /// The latency of a message, in microseconds.
 const LATENCY: Range<u64> = 80..220;
@@ -110,7 +125,7 @@ struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Acquire,
-    Fence,
+    SetToken,
     Release,
     /// The release of a lease that was not won. Its reply is ignored.
     Abandon,
@@ -125,34 +140,27 @@ struct Master {
 }
 
 struct Client {
+    acquisition: Acquisition,
     backoff: Backoff,
     lease: LeaseId,
-    state: State,
+    phase: Phase,
     /// The masters that have notified it of a change.
     changed_at: Masters,
     timer: u64,
     grants: u32,
 }
 
-enum State {
-    /// It is about to want the lock.
+enum Phase {
     Idle,
-    Acquiring(Acquiring),
-    /// It was refused. `woken`: its next request is scheduled.
-    Waiting {
-        woken: bool,
+    /// `round` is that of the request in flight.
+    Acquiring {
+        round: Option<Round>,
+        refused_at: Masters,
     },
     Holding,
     Releasing {
         replies: usize,
     },
-}
-
-struct Acquiring {
-    round: Round,
-    begun: Instant,
-    refused_at: Masters,
-    changed: bool,
 }
 
 struct Simulation {
@@ -177,12 +185,13 @@ impl Simulation {
             scripts: 0,
         };
         let client = |nth: usize| Client {
+            acquisition: Acquisition::new(options(), Backoff::default(), now),
             backoff: Backoff::default(),
             lease: LeaseId {
                 client: ClientId::from_random((nth as u128).to_be_bytes()),
                 number: 0,
             },
-            state: State::Idle,
+            phase: Phase::Idle,
             changed_at: Masters::default(),
             timer: 0,
             grants: 0,
@@ -199,7 +208,7 @@ impl Simulation {
         };
         for client in 0..setup.clients {
             let delay = START.mul_f64(simulation.rng.f64());
-            simulation.wake_after(client, delay);
+            simulation.wake_at(client, now.after(delay));
         }
         simulation
     }
@@ -218,39 +227,65 @@ impl Simulation {
 
     fn wake(&mut self, client: usize) {
         let it = &mut self.clients[client];
-        match it.state {
-            State::Idle => {
-                let pause = it.backoff.pause(self.now);
-                it.state = State::Waiting { woken: true };
-                self.wake_after(client, pause);
+        match it.phase {
+            Phase::Idle => {
+                it.acquisition = Acquisition::new(options(), it.backoff, self.now);
+                it.phase = Phase::Acquiring {
+                    round: None,
+                    refused_at: Masters::default(),
+                };
+                self.poll(client);
             }
-            State::Waiting { .. } => self.acquire(client),
-            State::Holding => {
+            Phase::Acquiring { .. } => self.poll(client),
+            Phase::Holding => {
                 it.backoff.released(self.now);
-                it.state = State::Releasing { replies: 0 };
+                it.phase = Phase::Releasing { replies: 0 };
                 self.release(client, self.setup.masters.all(), Kind::Release);
             }
-            State::Acquiring(_) | State::Releasing { .. } => {}
+            Phase::Releasing { .. } => {}
         }
     }
 
-    fn acquire(&mut self, client: usize) {
-        let it = &mut self.clients[client];
-        it.lease.number += 1;
-        it.state = State::Acquiring(Acquiring {
-            round: Round::new(self.setup.masters, NonZeroU32::MIN),
-            begun: self.now,
-            refused_at: Masters::default(),
-            changed: false,
-        });
-        let op = Op::Acquire {
-            lease: it.lease,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::MAX,
-            tokens: NonZeroU32::MIN,
-            wait: false,
-        };
-        self.send(client, self.setup.masters.all(), Kind::Acquire, op);
+    /// Does what the acquisition of a client returns, until it waits.
+    fn poll(&mut self, client: usize) {
+        loop {
+            let it = &mut self.clients[client];
+            let Phase::Acquiring { round, refused_at } = &mut it.phase else {
+                return;
+            };
+            match it.acquisition.poll(self.now, 0) {
+                AcquireAction::NewLease => {
+                    it.lease.number += 1;
+                    it.acquisition.start(it.lease, TokenCount::MIN);
+                }
+                AcquireAction::Acquire(mut op) => {
+                    // A majority of queues would not have an order.
+                    if let Op::Acquire { wait, .. } = &mut op {
+                        *wait = false;
+                    }
+                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN));
+                    *refused_at = Masters::default();
+                    return self.send(client, self.setup.masters.all(), Kind::Acquire, op);
+                }
+                AcquireAction::Release(_) => {
+                    let granted = self.setup.masters.all().without(*refused_at);
+                    self.release(client, granted, Kind::Abandon);
+                }
+                AcquireAction::Granted(_) => {
+                    it.backoff = it.acquisition.backoff();
+                    it.grants += 1;
+                    it.phase = Phase::Holding;
+                    return self.wake_at(client, self.now.after(self.setup.hold));
+                }
+                AcquireAction::Wait => {
+                    if let Some(timeout) = it.acquisition.next_timeout() {
+                        self.wake_at(client, timeout);
+                    }
+                    return;
+                }
+                other => unreachable!("nothing fails, but {other:?}"),
+            }
+        }
     }
 
     fn handle_request(&mut self, message: Message, op: &Op) {
@@ -284,21 +319,22 @@ impl Simulation {
         if message.lease != it.lease {
             return;
         }
-        let step = match (&mut it.state, message.kind) {
-            (State::Acquiring(acquiring), Kind::Acquire) => {
+        let step = match (&mut it.phase, message.kind) {
+            (Phase::Acquiring { round, refused_at }, Kind::Acquire | Kind::SetToken) => {
+                let Some(round) = round else { return };
                 if matches!(outcome, Outcome::Refused { .. }) {
-                    acquiring.refused_at.insert(master);
+                    refused_at.insert(master);
                 }
-                acquiring.round.handle_reply(master, Some(outcome))
+                match message.kind {
+                    Kind::Acquire => round.handle_reply(master, Some(outcome)),
+                    _ => round.handle_token_reply(master, Some(outcome)),
+                }
             }
-            (State::Acquiring(acquiring), Kind::Fence) => {
-                acquiring.round.handle_token_reply(master, Some(outcome))
-            }
-            (State::Releasing { replies }, Kind::Release) => {
+            (Phase::Releasing { replies }, Kind::Release) => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
-                    it.state = State::Idle;
-                    self.wake_after(client, IDLE);
+                    it.phase = Phase::Idle;
+                    self.wake_at(client, self.now.after(IDLE));
                 }
                 return;
             }
@@ -310,45 +346,32 @@ impl Simulation {
                 let op = Op::SetToken {
                     lease: it.lease,
                     first,
-                    tokens: NonZeroU32::MIN,
+                    tokens: TokenCount::MIN,
                 };
-                self.send(client, to, Kind::Fence, op);
+                self.send(client, to, Kind::SetToken, op);
             }
-            Step::Won { .. } => {
-                it.backoff.won(self.now);
-                it.grants += 1;
-                it.state = State::Holding;
-                self.wake_after(client, self.setup.hold);
+            Step::Won { first } => self.finish_round(client, Outcome::Granted { first }),
+            Step::Lost(Defeat::Held { left, split }) => {
+                let left = if split { Duration::ZERO } else { left };
+                self.finish_round(client, Outcome::Refused { left, place: None });
             }
-            Step::Lost(defeat) => self.handle_defeat(client, defeat),
+            Step::Lost(defeat) => unreachable!("nothing fails, but {defeat:?}"),
         }
     }
 
-    /// Abandons a lease that was not won, and backs off.
-    fn handle_defeat(&mut self, client: usize, defeat: Defeat) {
+    fn finish_round(&mut self, client: usize, outcome: Outcome) {
         let it = &mut self.clients[client];
-        let State::Acquiring(acquiring) = &it.state else {
-            return;
-        };
-        let (round, changed) = (self.now.since(acquiring.begun), acquiring.changed);
-        let granted = self.setup.masters.all().without(acquiring.refused_at);
-        let split = !matches!(defeat, Defeat::Held { split: false, .. });
-        it.state = State::Waiting {
-            woken: split || changed,
-        };
-        it.timer += 1;
-        if split {
-            it.backoff.split(round, self.now);
-            let window = it.backoff.window();
-            self.wake_within(client, window);
-        } else {
-            it.backoff.refused(round, self.now);
-            if changed {
-                let window = it.backoff.window_after_change(self.now);
-                self.wake_within(client, window);
-            }
+        if let Phase::Acquiring { round, .. } = &mut it.phase {
+            *round = None;
         }
-        self.release(client, granted, Kind::Abandon);
+        let reply = AcquireReply::Applied {
+            outcome,
+            now: StoreTime::default(),
+            shard: None,
+            notifies_changes: true,
+        };
+        it.acquisition.handle_reply(reply, self.now, self.rng.f64());
+        self.poll(client);
     }
 
     fn handle_change(&mut self, client: usize, master: usize) {
@@ -358,15 +381,10 @@ impl Simulation {
             return;
         }
         it.changed_at = Masters::default();
-        match &mut it.state {
-            State::Acquiring(acquiring) => acquiring.changed = true,
-            State::Waiting { woken } if !*woken => {
-                *woken = true;
-                let window = it.backoff.window_after_change(self.now);
-                self.wake_within(client, window);
-            }
-            _ => {}
-        }
+        let spread = self.rng.f64();
+        it.acquisition
+            .handle_notice(AcquireNotice::Changed, self.now, spread);
+        self.poll(client);
     }
 
     /// Releases the lease of a client at some masters.
@@ -402,16 +420,11 @@ impl Simulation {
         self.schedule(at, event);
     }
 
-    fn wake_within(&mut self, client: usize, window: Duration) {
-        let delay = window.mul_f64(self.rng.f64());
-        self.wake_after(client, delay);
-    }
-
-    fn wake_after(&mut self, client: usize, delay: Duration) {
+    fn wake_at(&mut self, client: usize, at: Instant) {
         let it = &mut self.clients[client];
         it.timer += 1;
         let timer = it.timer;
-        self.schedule(self.now.after(delay), Event::Wake { client, timer });
+        self.schedule(at, Event::Wake { client, timer });
     }
 
     fn schedule(&mut self, at: Instant, event: Event) {

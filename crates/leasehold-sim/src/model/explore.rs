@@ -34,24 +34,6 @@ pub enum Property {
     Reported,
 }
 
-impl Property {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Exclusion,
-        Self::Unique,
-        Self::RealTime,
-        Self::Ownership,
-        Self::Fenced,
-        Self::Free,
-        Self::Living,
-        Self::Own,
-        Self::Final,
-        Self::Kept,
-        Self::Bounded,
-        Self::Reported,
-    ];
-}
-
 impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -13,15 +13,13 @@ pub(super) fn rows() -> Vec<Row> {
         gap: 2,
         ..Setup::new()
     };
-    let row = |key, what, setup| Row::new(key, what, Failover::new(setup));
+    let row = |what, setup| Row::new(what, Failover::new(setup));
     vec![
         row(
-            "replica",
             "a replica without the last grants is promoted; tokens by counter and clock",
             promoted,
         ),
         row(
-            "replica, no clock",
             "the same with tokens by the counter alone",
             Setup {
                 clock: false,
@@ -30,13 +28,11 @@ pub(super) fn rows() -> Vec<Row> {
         )
         .breaks(&ALL),
         row(
-            "replica, at once",
             "tokens by counter and clock, but the promotion takes no time",
             Setup { gap: 0, ..promoted },
         )
         .breaks(&ALL),
         row(
-            "replica, clock behind",
             "the replica's clock is behind by a tick more than the promotion takes",
             Setup {
                 behind: 3,
@@ -45,7 +41,6 @@ pub(super) fn rows() -> Vec<Row> {
         )
         .breaks(&ALL),
         row(
-            "replica, split brain",
             "the replica is promoted, and the old store goes on",
             Setup {
                 split_brain: true,

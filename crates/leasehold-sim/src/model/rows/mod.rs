@@ -10,8 +10,6 @@ use super::watchdog::Milestone;
 
 /// A variant of a model, and its expected result.
 pub struct Row {
-    /// Its name.
-    pub key: &'static str,
     /// Its description.
     pub what: &'static str,
     /// The properties that break, and no others.
@@ -33,9 +31,8 @@ pub enum Extent {
 }
 
 impl Row {
-    fn new<M: Model + Send + Sync + 'static>(key: &'static str, what: &'static str, it: M) -> Self {
+    fn new<M: Model + Send + Sync + 'static>(what: &'static str, it: M) -> Self {
         Self {
-            key,
             what,
             breaks: Vec::new(),
             reaches: Vec::new(),
@@ -71,22 +68,25 @@ impl Row {
         let mut faults = Vec::new();
         if report.successes < 2 {
             let wins = report.successes;
-            faults.push(format!("{}: {wins} acquisitions succeed at most", self.key));
+            faults.push(format!(
+                "{}: {wins} acquisitions succeed at most",
+                self.what
+            ));
         }
         for milestone in &self.reaches {
             if report.reached & *milestone as u32 == 0 {
-                faults.push(format!("{}: it is not reached that {milestone}", self.key));
+                faults.push(format!("{}: it is not reached that {milestone}", self.what));
             }
         }
         for property in &report.checked {
             let trace = report.trace(*property);
             match (self.breaks.contains(property), trace) {
                 (false, Some(trace)) => {
-                    faults.push(format!("{}: {property} breaks:\n{trace}", self.key));
+                    faults.push(format!("{}: {property} breaks:\n{trace}", self.what));
                 }
                 (true, None) => faults.push(format!(
                     "{}: {property} does not break, so the model cannot notice it",
-                    self.key
+                    self.what
                 )),
                 _ => {}
             }

@@ -17,8 +17,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         Extent::Full => Setup::default(),
     };
     let mut rows = vec![
-        over::<1>("one store", "one store that keeps its data", setup),
-        over::<3>("majority", "three masters, by the rule", setup).independent("E: 157,954"),
+        over::<1>("one store that keeps its data", setup),
+        over::<3>("three masters, by the rule", setup).independent("E: 157,954"),
     ];
     rows.extend(extensions(setup));
     rows.extend(write_mutations(setup));
@@ -30,8 +30,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     rows
 }
 
-fn over<const N: usize>(key: &'static str, what: &'static str, setup: Setup) -> Row {
-    Row::new(key, what, Tokens::<N>::new(setup))
+fn over<const N: usize>(what: &'static str, setup: Setup) -> Row {
+    Row::new(what, Tokens::<N>::new(setup))
 }
 
 /// Further parts of the rule.
@@ -46,12 +46,10 @@ fn extensions(setup: Setup) -> Vec<Row> {
     };
     vec![
         over::<3>(
-            "refilled",
             "winners repeat their acquires on masters that do not have their lease",
             refill,
         ),
         over::<3>(
-            "fenced resource",
             "winners write to a resource that refuses older tokens",
             resource,
         )
@@ -69,45 +67,36 @@ fn write_mutations(setup: Setup) -> Vec<Row> {
         resource: true,
         ..without(Mutation::WriteByAnybody)
     };
-    let row = |key, what, mutation| over::<3>(key, what, without(mutation));
+    let row = |what, mutation| over::<3>(what, without(mutation));
     vec![
         row(
-            "no second phase",
             "the largest token of the grants is used",
             Mutation::NoSecondPhase,
         )
         .breaks(&ALL)
         .independent("A: 3,289"),
         row(
-            "written everywhere",
             "the token is written to all masters, not only to those of the first phase",
             Mutation::WriteEverywhere,
         )
         .breaks(&[Ownership])
         .independent("D: 756,874"),
         row(
-            "written by anybody",
             "the token is stored where it is larger, whatever lease holds the lock",
             Mutation::WriteByAnybody,
         )
         .breaks(&[Ownership])
         .independent("C: 2,531,134"),
-        over::<3>(
-            "written by anybody, fenced resource",
-            "the same, and winners write to a resource",
-            stale,
-        )
-        .breaks(&[Ownership, Fenced])
-        .independent("L2: 3,370,714"),
+        over::<3>("the same, and winners write to a resource", stale)
+            .breaks(&[Ownership, Fenced])
+            .independent("L2: 3,370,714"),
         row(
-            "written by anybody or equal",
             "the token is stored where it is larger or equal, whatever lease holds the lock",
             Mutation::WriteByAnybodyOrEqual,
         )
         .breaks(&[Unique, Ownership])
         .independent("B: 6,687,742"),
         row(
-            "in doubt",
             "a token is used although it is unknown whether a majority has stored it",
             Mutation::InDoubt,
         )
@@ -130,35 +119,25 @@ fn acquire_mutations(setup: Setup, extent: Extent) -> Vec<Row> {
         Extent::Short => &[Unique, Ownership],
         Extent::Full => &ALL,
     };
-    let row = |key, what, mutation| over::<3>(key, what, without(mutation));
+    let row = |what, mutation| over::<3>(what, without(mutation));
     vec![
         row(
-            "read before",
             "counters are read before the grants, which reserve nothing",
             Mutation::ReadBefore,
         )
         .independent("S: 2,076,546"),
+        row("the same with `>=` for `>`", Mutation::ReadBeforeOrEqual)
+            .breaks(&[Unique, Ownership])
+            .independent("S3: 2,518,176"),
         row(
-            "read before or equal",
-            "the same with `>=` for `>`",
-            Mutation::ReadBeforeOrEqual,
-        )
-        .breaks(&[Unique, Ownership])
-        .independent("S3: 2,518,176"),
-        row(
-            "read before or any",
             "the same, and the token is stored whatever the counter",
             Mutation::ReadBeforeOrAny,
         )
         .breaks(any)
         .independent("S1: 2,459,904"),
-        over::<3>(
-            "id twice",
-            "an acquire is repeated after its grant was over",
-            twice,
-        )
-        .breaks(&[Ownership])
-        .independent("F: 666,910"),
+        over::<3>("an acquire is repeated after its grant was over", twice)
+            .breaks(&[Ownership])
+            .independent("F: 666,910"),
     ]
 }
 
@@ -175,49 +154,39 @@ fn restarts(setup: Setup) -> Vec<Row> {
         resource: true,
         ..with(Recovery::AtOnce)
     };
-    let row = |key, what, recovery| over::<3>(key, what, with(recovery));
+    let row = |what, recovery| over::<3>(what, with(recovery));
     vec![
         row(
-            "restart with data",
             "a master is restarted with its data, kept out and admitted",
             Recovery::WithData,
         ),
         row(
-            "restart",
             "a master is restarted empty, kept out and admitted: by the rule",
             Recovery::Rule,
         )
         .independent("J: 6,517,444"),
         row(
-            "restart at once",
             "a master is restarted empty and goes on at once",
             Recovery::AtOnce,
         )
         .breaks(&ALL)
         .independent("G: 137,894"),
-        over::<3>(
-            "restart at once, fenced resource",
-            "the same, and winners write to a resource",
-            fenced,
-        )
-        .breaks(&[Unique, RealTime, Ownership, Fenced])
-        .independent("L3: 306,756"),
+        over::<3>("the same, and winners write to a resource", fenced)
+            .breaks(&[Unique, RealTime, Ownership, Fenced])
+            .independent("L3: 306,756"),
         row(
-            "restart after the ttl",
             "a master is restarted empty, and only kept out",
             Recovery::AfterTtl,
         )
         .breaks(&ALL)
         .independent("H: 848,419"),
         row(
-            "restart caught up",
             "a master is restarted empty, and only admitted by the others",
             Recovery::CaughtUp,
         )
         .breaks(&ALL)
         .independent("I: 2,722,518"),
         over::<3>(
-            "two restarts together",
             "two of three are restarted at once, with their data; two attempts",
             Setup {
                 attempts: 2,
@@ -249,18 +218,15 @@ fn larger(setup: Setup) -> Vec<Row> {
     };
     vec![
         over::<5>(
-            "a minority restarts",
             "two of five are restarted empty together, by the rule; two attempts, counters from 0",
             minority(Recovery::Rule),
         ),
         over::<5>(
-            "a minority restarts, admitted by anybody",
             "the same, but masters that are not admitted count among the others",
             minority(Recovery::AdmittedByAnybody),
         )
         .breaks(&ALL),
         over::<3>(
-            "majority, four attempts",
             "three masters, by the rule, four attempts",
             Setup {
                 attempts: 4,
@@ -269,16 +235,14 @@ fn larger(setup: Setup) -> Vec<Row> {
         )
         .independent("E4: 1,646,426"),
         over::<3>(
-            "two restarts",
             "two masters are restarted empty, one after the other, by the rule; two attempts",
             Setup {
                 faults: 2,
                 ..restarted(Recovery::Rule)
             },
         ),
-        over::<5>("five masters", "five masters, two attempts", two).independent("N: 353,919"),
+        over::<5>("five masters, two attempts", two).independent("N: 353,919"),
         over::<5>(
-            "five masters, restart at once",
             "one of five is restarted empty and goes on at once",
             restarted(Recovery::AtOnce),
         )

@@ -20,19 +20,13 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     rows
 }
 
-fn row(key: &'static str, what: &'static str, setup: Setup) -> Row {
-    Row::new(key, what, Watchdog::new(setup))
+fn row(what: &'static str, setup: Setup) -> Row {
+    Row::new(what, Watchdog::new(setup))
 }
 
 /// A variant with a mutation.
-fn mutated(
-    key: &'static str,
-    what: &'static str,
-    setup: Setup,
-    rules: Rules,
-    breaks: &[Property],
-) -> Row {
-    row(key, what, Setup { rules, ..setup }).breaks(breaks)
+fn mutated(what: &'static str, setup: Setup, rules: Rules, breaks: &[Property]) -> Row {
+    row(what, Setup { rules, ..setup }).breaks(breaks)
 }
 
 /// A program that runs twice and acquires once each time.
@@ -55,19 +49,16 @@ const LATE: Setup = Setup {
 /// The rules that ship.
 fn shipped() -> Vec<Row> {
     vec![
+        row("watchdog on the host; the program runs twice", TWICE).reaches(&[
+            Milestone::WentOn,
+            Milestone::Released,
+            Milestone::Abandoned,
+        ]),
         row(
-            "watchdog",
-            "watchdog on the host; the program runs twice",
-            TWICE,
-        )
-        .reaches(&[Milestone::WentOn, Milestone::Released, Milestone::Abandoned]),
-        row(
-            "watchdog, ends",
             "the same, the program runs once, and a connection ends twice",
             Setup { ends: 2, ..ONCE },
         ),
         row(
-            "watchdog, gives up",
             "the same, and the client gives up leases that it cannot release",
             Setup {
                 ends: 2,
@@ -76,17 +67,14 @@ fn shipped() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, stops",
             "the node is restarted without its data",
             Setup { stops: 1, ..ONCE },
         ),
         row(
-            "watchdog, slow",
             "the node may be slow, without a limit",
             Setup { slow: 1, ..ONCE },
         ),
         row(
-            "watchdog, late",
             "actions fail and come late",
             Setup {
                 acquisitions: 1,
@@ -98,7 +86,6 @@ fn shipped() -> Vec<Row> {
         )
         .reaches(&[Milestone::LateWithoutEffect]),
         row(
-            "watchdog, child",
             "the program dies before its child",
             Setup {
                 child: true,
@@ -107,7 +94,6 @@ fn shipped() -> Vec<Row> {
         )
         .reaches(&[Milestone::KeptForChild, Milestone::Released]),
         row(
-            "watchdog, longest hold",
             "the lease may be renewed for three ticks",
             Setup {
                 max_hold: Some(3),
@@ -115,7 +101,6 @@ fn shipped() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, remote",
             "a remote node; the program runs twice",
             Setup {
                 nodes: Nodes::Remote,
@@ -137,35 +122,22 @@ fn larger() -> Vec<Row> {
         ..LATE
     };
     vec![
+        row("a node on the host and a remote one", both).independent("W3: 1,318"),
+        row("the same, and a connection ends", Setup { ends: 1, ..both }),
         row(
-            "watchdog, both",
-            "a node on the host and a remote one",
-            both,
-        )
-        .independent("W3: 1,318"),
-        row(
-            "watchdog, both, ends",
-            "the same, and a connection ends",
-            Setup { ends: 1, ..both },
-        ),
-        row(
-            "watchdog, both, stops",
             "the same, and a node is restarted without its data",
             Setup { stops: 1, ..both },
         ),
         row(
-            "watchdog, both, slow",
             "the same, and a node may be slow: stopped, or disconnected from client or store",
             Setup { slow: 1, ..both },
         )
         .reaches(&[Milestone::KeptByOne, Milestone::WentOn, Milestone::Released]),
         row(
-            "watchdog, two runs, late",
             "a node on the host, actions come late, the program runs twice",
             LATE,
         ),
         row(
-            "watchdog, two runs, faults",
             "the same without late actions; a connection ends, and the node is restarted without its data",
             Setup {
                 ends: 1,
@@ -174,7 +146,6 @@ fn larger() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, two leases, slow",
             "the program acquires twice in one run, and the node may be slow",
             Setup {
                 runs: 1,
@@ -183,12 +154,10 @@ fn larger() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, same client",
             "actions come late; the next run keeps the client id and counts on",
             same,
         ),
         row(
-            "watchdog, fine",
             "a ttl of six ticks, and an action fails",
             Setup {
                 ttl: 6,
@@ -209,7 +178,6 @@ fn released_without_proof() -> Vec<Row> {
     };
     vec![
         mutated(
-            "watchdog, lost connection, no guard",
             "a node releases when a connection ends, whatever lease holds the lock",
             lost,
             by_connection(Guard::Nothing),
@@ -217,7 +185,6 @@ fn released_without_proof() -> Vec<Row> {
         )
         .independent("W1: 144 to 148"),
         mutated(
-            "watchdog, lost connection, client id",
             "the same, if a lease of this client holds it",
             lost,
             by_connection(Guard::Client),
@@ -225,7 +192,6 @@ fn released_without_proof() -> Vec<Row> {
         )
         .independent("W1: 144 to 148"),
         mutated(
-            "watchdog, lost connection, lease id",
             "the same, if this lease holds it",
             lost,
             by_connection(Guard::Lease),
@@ -233,7 +199,6 @@ fn released_without_proof() -> Vec<Row> {
         )
         .independent("W1: 144 to 148"),
         mutated(
-            "watchdog, remote release",
             "a remote node does the same",
             Setup {
                 nodes: Nodes::Remote,
@@ -243,7 +208,6 @@ fn released_without_proof() -> Vec<Row> {
             &[Living, Kept, Exclusion],
         ),
         mutated(
-            "watchdog, child ignored",
             "a client counts as dead when its first process is",
             Setup {
                 child: true,
@@ -266,7 +230,6 @@ fn released_unguarded() -> Vec<Row> {
     let again = |restart| Setup { restart, ..LATE };
     vec![
         mutated(
-            "watchdog, no guard",
             "a node releases for a dead client, whatever lease holds the lock",
             Setup {
                 acquisitions: 1,
@@ -278,7 +241,6 @@ fn released_unguarded() -> Vec<Row> {
         )
         .independent("W2: 645"),
         mutated(
-            "watchdog, client id",
             "the same, if a lease of this client holds it; the next run keeps the client id",
             again(Restart::SameClient),
             guarded(Guard::Client),
@@ -286,7 +248,6 @@ fn released_unguarded() -> Vec<Row> {
         )
         .independent("W2: 645"),
         mutated(
-            "watchdog, lease id twice",
             "the next run keeps the client id and counts from one",
             again(Restart::SameLease),
             Rules::SHIPPED,
@@ -303,7 +264,6 @@ fn renewed_wrongly() -> Vec<Row> {
     };
     vec![
         row(
-            "watchdog, no unregistration",
             "nodes renew leases that their client has released",
             Setup {
                 rules: renewal(Renewal::Own, false),
@@ -311,21 +271,18 @@ fn renewed_wrongly() -> Vec<Row> {
             },
         ),
         mutated(
-            "watchdog, renewal creates",
             "a renewal acquires a free lock",
             ONCE,
             renewal(Renewal::Creates, true),
             &[Final],
         ),
         mutated(
-            "watchdog, no unregistration, renewal of anything",
             "a renewal renews any lease, and nodes renew leases that their client has released",
             ONCE,
             renewal(Renewal::Anything, false),
             &[Final, Own, Reported, Free],
         ),
         mutated(
-            "watchdog, no longest pause",
             "a remote node renews the leases of a silent client for ever",
             Setup {
                 nodes: Nodes::Remote,
@@ -338,7 +295,6 @@ fn renewed_wrongly() -> Vec<Row> {
             &[Bounded, Free],
         ),
         mutated(
-            "watchdog, late renewals",
             "nodes wait for a ttl before they renew",
             ONCE,
             Rules {
@@ -348,7 +304,6 @@ fn renewed_wrongly() -> Vec<Row> {
             &[Kept],
         ),
         mutated(
-            "watchdog, from the reply",
             "a node counts the ttl from the arrival of the reply",
             Setup { slow: 1, ..ONCE },
             Rules {
@@ -363,7 +318,6 @@ fn renewed_wrongly() -> Vec<Row> {
 fn trusted_wrongly() -> Vec<Row> {
     vec![
         mutated(
-            "watchdog, no renewal after a pause",
             "a holder goes on after a pause without a renewal",
             ONCE,
             Rules {
@@ -373,7 +327,6 @@ fn trusted_wrongly() -> Vec<Row> {
             &[Exclusion],
         ),
         mutated(
-            "watchdog, false heartbeat",
             "a client that cannot renew sends heartbeats nevertheless",
             ONCE,
             Rules {
@@ -383,7 +336,6 @@ fn trusted_wrongly() -> Vec<Row> {
             &[Kept],
         ),
         mutated(
-            "watchdog, current lease only",
             "a new connection does not report leases that were given up before it",
             Setup {
                 ends: 2,

@@ -28,18 +28,6 @@ pub enum Milestone {
     KeptForChild = 32,
 }
 
-impl Milestone {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::WentOn,
-        Self::Released,
-        Self::Abandoned,
-        Self::LateWithoutEffect,
-        Self::KeptByOne,
-        Self::KeptForChild,
-    ];
-}
-
 impl fmt::Display for Milestone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
