@@ -22,7 +22,7 @@ const LEASES: usize = 5;
 const CLIENTS: usize = 4;
 
 /// A lease that never holds the lock.
-const NOBODY: LeaseId = LeaseId {
+const NO_HOLDER: LeaseId = LeaseId {
     client: ClientId::from_random([0; 16]),
     number: 0,
 };
@@ -44,7 +44,7 @@ pub enum Shape {
 
 /// The histories of some names that share a clock.
 ///
-/// Every name gets an operation in every round: a store may forget an expired lease at once or
+/// Every name gets an operation in every round: a store may drop an expired lease at once or
 /// at the next request, and a clock that is set back in between would make a difference. A store need not
 /// expire a queue while the lock is held, so a lease without a hold sends a request before that.
 #[derive(Clone, Debug)]
@@ -233,7 +233,7 @@ fn batches(
 /// A request for each name that makes a store expire its record and its queue.
 fn expire_queues(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
     let renew = Op::Renew {
-        lease: NOBODY,
+        lease: NO_HOLDER,
         ttl: Ttl::USER_MIN,
     };
     let ops: Vec<_> = (0..names).map(|name| (name, renew)).collect();
@@ -367,7 +367,7 @@ mod tests {
                     | Op::Enter { lease, ttl, .. }
                     | Op::Renew { lease, ttl }
                     | Op::Release { lease, ttl, .. } = op
-                        && *lease != NOBODY
+                        && *lease != NO_HOLDER
                     {
                         let durations = [
                             ttl.as_duration(),

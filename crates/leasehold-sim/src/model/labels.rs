@@ -1,6 +1,6 @@
 //! Labels of attempts and masters, and sets of masters.
 
-/// The letter of an attempt.
+/// The label of an attempt.
 pub(super) fn name(attempt: usize) -> char {
     ['A', 'B', 'C', 'D'].get(attempt).copied().unwrap_or('?')
 }

@@ -20,14 +20,14 @@ const TOKENS: TokenCount = TokenCount::MIN.saturating_add(7);
 /// The shard of the store.
 pub(super) const SHARD: u32 = 0;
 
-/// An acquisition, and what its mutations need to know.
+/// An acquisition, with the facts that its mutations need.
 #[derive(Debug)]
 pub(super) struct Acquiring {
-    pub(super) machine: Acquisition,
+    pub(super) acquisition: Acquisition,
     pub(super) gives_up: Instant,
     pub(super) hold_for: Duration,
     /// The notified grant, until it is accepted or the reply to a later request is read.
-    notice: Option<(Grant, Instant)>,
+    notice: Option<Grant>,
     /// The last reply with a place in the queue: when its request was sent, and the store's time.
     queued: Option<(Instant, StoreTime)>,
 }
@@ -40,7 +40,7 @@ impl Acquiring {
         cx: &Context<'_>,
     ) -> Self {
         Self {
-            machine: Acquisition::new(options, Backoff::default(), cx.now),
+            acquisition: Acquisition::new(options, Backoff::default(), cx.now),
             gives_up,
             hold_for,
             notice: None,
@@ -51,10 +51,10 @@ impl Acquiring {
     /// Names a new lease id for the next requests.
     pub(super) fn start(&mut self, lease: LeaseId) {
         self.queued = None;
-        self.machine.start(lease, TOKENS);
+        self.acquisition.start(lease, TOKENS);
     }
 
-    /// Whether the last notified grant was neither accepted nor followed by a reply.
+    /// Discards a notified grant that was not accepted. Returns whether there was one.
     pub(super) fn discard_notice(&mut self) -> bool {
         self.notice.take().is_some()
     }
@@ -64,14 +64,14 @@ impl Acquiring {
     }
 
     pub(super) fn next_timeout(&self, setup: &Setup) -> Option<Instant> {
-        if setup.has(Mutation::NoRetryTimer) && self.machine.is_queued() {
-            return self.machine.timer(Timer::NextInQueue);
+        if setup.has(Mutation::NoRetryTimer) && self.acquisition.is_queued() {
+            return self.acquisition.timer(Timer::NextInQueue);
         }
-        self.machine.next_timeout()
+        self.acquisition.next_timeout()
     }
 
     pub(super) fn count_timer(&self, cx: &mut Context<'_>) {
-        let expired = |timer| self.machine.timer(timer).is_some_and(|at| at <= cx.now);
+        let expired = |timer| self.acquisition.timer(timer).is_some_and(|at| at <= cx.now);
         if expired(Timer::NextInQueue) {
             cx.report.count(Occurrence::NextTimer);
         } else if expired(Timer::Retry) && self.queued.is_some() {
@@ -81,16 +81,16 @@ impl Acquiring {
 
     pub(super) fn handle_notice(&mut self, notice: AcquireNotice, cx: &mut Context<'_>) {
         let spread = cx.spread();
-        self.machine.handle_notice(notice, cx.now, spread);
+        self.acquisition.handle_notice(notice, cx.now, spread);
     }
 
     pub(super) fn handle_grant(&mut self, mut grant: Grant, in_flight: bool, cx: &mut Context<'_>) {
-        self.notice = Some((grant, cx.now));
+        self.notice = Some(grant);
         let Some((sent, replied)) = self.queued else {
             return self.handle_notice(AcquireNotice::Granted(grant), cx);
         };
         match cx.setup.mutation {
-            // The reply in flight must not show the machine that it is old.
+            // The reply in flight must not show the acquisition that the grant is old.
             Some(Mutation::AcceptsOldGrants) if in_flight => return,
             Some(Mutation::AcceptsOldGrants) => grant.now = grant.now.max(replied),
             Some(Mutation::DeadlineFromNotice) => {
@@ -115,12 +115,12 @@ impl Acquiring {
             notifies_changes: true,
         };
         let spread = cx.spread();
-        self.machine.handle_reply(reply, cx.now, spread);
+        self.acquisition.handle_reply(reply, cx.now, spread);
         match outcome {
             Outcome::Granted { .. } => self.notice = None,
             Outcome::Refused { place: Some(_), .. } => {
                 self.queued = Some((call.sent, store_now));
-                if let Some((mut grant, _)) = self.notice
+                if let Some(mut grant) = self.notice
                     && cx.setup.has(Mutation::AcceptsOldGrants)
                 {
                     grant.now = grant.now.max(store_now);
@@ -133,11 +133,9 @@ impl Acquiring {
 
     /// The granted lease, with the deadline of a mutation.
     pub(super) fn mutated(&self, granted: GrantedLease, cx: &mut Context<'_>) -> GrantedLease {
-        let options = self.machine.options().lease;
+        let options = self.acquisition.options().lease;
         let (policy, ttl) = (options.policy, options.ttl());
-        let accepted = self
-            .notice
-            .filter(|(grant, _)| grant.first == granted.first);
+        let accepted = self.notice.filter(|grant| grant.first == granted.first);
         if accepted.is_some() {
             cx.report.count(Occurrence::Accepted);
         }
@@ -145,7 +143,7 @@ impl Acquiring {
             (Some(Mutation::DeadlineFromReply), None) => {
                 Lease::granted(policy, ttl, options.term(cx.now), cx.now)
             }
-            (Some(Mutation::AcceptsFullTtl), Some((grant, _))) => {
+            (Some(Mutation::AcceptsFullTtl), Some(grant)) => {
                 let longer = ttl.as_duration().saturating_sub(grant.ttl.as_duration());
                 let deadline = granted.lease.deadline().after(longer);
                 Lease::accepted(policy, ttl, Term::Renewed, (cx.now, deadline))

@@ -81,7 +81,7 @@ impl Calls {
     }
 
     /// Sends an operation whose reply is ignored.
-    pub(super) fn send_unanswered(op: Op, cx: &mut Context<'_>) {
+    pub(super) fn send_without_reply(op: Op, cx: &mut Context<'_>) {
         cx.outbox.push((0, op));
     }
 

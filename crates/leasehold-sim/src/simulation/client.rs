@@ -75,7 +75,7 @@ impl Client {
     /// The lease id with which it waits.
     pub(super) fn waiting_lease(&self) -> Option<LeaseId> {
         match &self.phase {
-            Phase::Acquiring(acquiring) => acquiring.machine.lease(),
+            Phase::Acquiring(acquiring) => acquiring.acquisition.lease(),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ impl Client {
             Phase::Idle => {}
             Phase::Acquiring(mut acquiring) => {
                 cx.report.count(Occurrence::GaveUp);
-                if let Some(abandoned) = acquiring.machine.abandon()
+                if let Some(abandoned) = acquiring.acquisition.abandon()
                     && !cx.setup.has(Mutation::NoRelease)
                 {
                     self.release(abandoned.lease, abandoned.ttl, abandoned.late, cx);
@@ -151,7 +151,7 @@ impl Client {
 
     pub(super) fn handle_timer(&mut self, cx: &mut Context<'_>) {
         for call in self.calls.take_if(|call| call.timeout <= cx.now) {
-            cx.report.count(Occurrence::Unanswered);
+            cx.report.count(Occurrence::NoReply);
             self.handle_no_reply(call, cx);
         }
         for (number, (lease, ttl)) in self.releases.poll(cx.now) {
@@ -159,7 +159,7 @@ impl Client {
             let op = release(lease, ttl);
             match number {
                 Some(number) => self.calls.send(Purpose::Release(number), op, cx),
-                None => Calls::send_unanswered(op, cx),
+                None => Calls::send_without_reply(op, cx),
             }
         }
         match &self.phase {
@@ -208,7 +208,7 @@ impl Client {
             Message::Notice(Notice::Granted(grant)) => self.handle_grant(grant, cx),
             Message::Notice(Notice::Next { lease, ttl }) => {
                 if let Phase::Acquiring(acquiring) = &mut self.phase
-                    && acquiring.machine.lease() == Some(lease)
+                    && acquiring.acquisition.lease() == Some(lease)
                     && !cx.setup.has(Mutation::IgnoresNext)
                 {
                     acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
@@ -231,7 +231,7 @@ impl Client {
     /// Processes a notified grant as the driver does.
     fn handle_grant(&mut self, grant: Grant, cx: &mut Context<'_>) {
         match &mut self.phase {
-            Phase::Acquiring(acquiring) if acquiring.machine.lease() == Some(grant.lease) => {
+            Phase::Acquiring(acquiring) if acquiring.acquisition.lease() == Some(grant.lease) => {
                 acquiring.handle_grant(grant, self.calls.is_open(Purpose::Acquire), cx);
                 return self.poll_acquisition(cx);
             }
@@ -287,7 +287,7 @@ impl Client {
             (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
                 let reply = AcquireReply::Unknown(Failure::Transient);
                 let spread = cx.spread();
-                acquiring.machine.handle_reply(reply, cx.now, spread);
+                acquiring.acquisition.handle_reply(reply, cx.now, spread);
                 self.poll_acquisition(cx);
             }
             (purpose, Phase::Holding(holder)) => {
@@ -300,7 +300,7 @@ impl Client {
     /// Does what the acquisition returns, until it waits.
     fn poll_acquisition(&mut self, cx: &mut Context<'_>) {
         while let Phase::Acquiring(acquiring) = &mut self.phase {
-            match acquiring.machine.poll(cx.now, SHARD) {
+            match acquiring.acquisition.poll(cx.now, SHARD) {
                 AcquireAction::Wait => return,
                 AcquireAction::NewLease => {
                     if self.leases == 0 || !cx.setup.has(Mutation::ReusedLeaseId) {

@@ -6,7 +6,7 @@ use leasehold_core::{ClientId, Instant};
 use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
-use super::{Event, Hold, Network, Occurrence, Scenario, Setup, Simulation, nanos};
+use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos};
 
 pub(super) struct Machine {
     clock: DriftingClock,
@@ -23,7 +23,7 @@ pub(super) struct Machine {
     pub(super) mailbox: Vec<(u64, Message)>,
     pub(super) interrupted: bool,
     /// Whether its next acquisition is scheduled.
-    pub(super) acquires: bool,
+    acquires: bool,
     /// The number of the timer that is set. Earlier ones were set for another time.
     pub(super) timer: u64,
     /// When the last message in each direction arrives.
@@ -147,7 +147,8 @@ impl Simulation {
     fn schedule_acquire(&mut self, machine: usize) {
         let it = &mut self.machines[machine];
         let idle = it.client.as_ref().filter(|client| client.is_idle());
-        let repeats = matches!(self.setup.scenario, Scenario::Random(_)) && self.service.is_none();
+        // In the queue, each client acquires the lock once after the faults.
+        let repeats = self.faults || !self.setup.has_queue();
         let Some(client) = idle.filter(|_| repeats && !it.acquires) else {
             return;
         };
@@ -158,6 +159,7 @@ impl Simulation {
         self.schedule_at(at, Event::Acquire { machine });
     }
 
+    /// Lets an idle client acquire the lock, with random times.
     pub(super) fn acquire(&mut self, machine: usize) {
         let ttl = self.ttl.as_duration();
         let wait_for = match self.rng.u8(0..4) {

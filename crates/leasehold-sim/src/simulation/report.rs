@@ -39,7 +39,7 @@ pub enum Occurrence {
     /// A process was killed.
     Killed,
     /// A request had no reply in time.
-    Unanswered,
+    NoReply,
     /// A notified grant was accepted.
     Accepted,
     /// A notified grant was outdated.

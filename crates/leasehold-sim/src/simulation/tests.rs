@@ -84,7 +84,7 @@ fn connections_violate_no_promise() {
         Occurrence::RetryTimer,
         Occurrence::NextTimer,
         Occurrence::RequestAfterReconnect,
-        Occurrence::Unanswered,
+        Occurrence::NoReply,
         Occurrence::GaveUp,
     ];
     assert_frequent(&total, seeds / 4, &often);

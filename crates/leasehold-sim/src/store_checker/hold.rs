@@ -49,7 +49,7 @@ impl StoreChecker {
         }
     }
 
-    /// Forgets a hold that is certainly over: a clock that is set back does not bring it back.
+    /// Drops a hold that is certainly over: a clock that is set back does not bring it back.
     pub(super) fn expire(&mut self, now: u64) {
         self.hold = self.holds(now).possible;
     }

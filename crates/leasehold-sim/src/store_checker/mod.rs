@@ -317,10 +317,10 @@ impl StoreChecker {
         }
         let waiters = std::mem::take(&mut self.queue);
         let mut waiters = waiters.waiters().iter();
-        let forgotten = waiters
+        let missed = waiters
             .find(|waiter| reaches(waiter.lease.client) && !self.is_exhausted(now, waiter.tokens));
-        Promise::Wake.check(forgotten.is_none(), || {
-            format!("free at {now}, but {forgotten:?} waits for it")
+        Promise::Wake.check(missed.is_none(), || {
+            format!("free at {now}, but {missed:?} waits for it")
         })
     }
 }

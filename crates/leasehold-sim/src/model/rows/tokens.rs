@@ -65,7 +65,7 @@ fn write_mutations(setup: Setup) -> Vec<Row> {
     };
     let stale = Setup {
         resource: true,
-        ..without(Mutation::WriteByAnybody)
+        ..without(Mutation::WriteUnheld)
     };
     let row = |what, mutation| over::<3>(what, without(mutation));
     vec![
@@ -83,7 +83,7 @@ fn write_mutations(setup: Setup) -> Vec<Row> {
         .independent("D: 756,874"),
         row(
             "the token is stored where it is larger, whatever lease holds the lock",
-            Mutation::WriteByAnybody,
+            Mutation::WriteUnheld,
         )
         .breaks(&[Ownership])
         .independent("C: 2,531,134"),
@@ -92,7 +92,7 @@ fn write_mutations(setup: Setup) -> Vec<Row> {
             .independent("L2: 3,370,714"),
         row(
             "the token is stored where it is larger or equal, whatever lease holds the lock",
-            Mutation::WriteByAnybodyOrEqual,
+            Mutation::WriteUnheldOrEqual,
         )
         .breaks(&[Unique, Ownership])
         .independent("B: 6,687,742"),
@@ -223,7 +223,7 @@ fn larger(setup: Setup) -> Vec<Row> {
         ),
         over::<5>(
             "the same, but masters that are not admitted count among the others",
-            minority(Recovery::AdmittedByAnybody),
+            minority(Recovery::AdmittedByAll),
         )
         .breaks(&ALL),
         over::<3>(

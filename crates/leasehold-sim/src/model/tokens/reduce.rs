@@ -40,7 +40,7 @@ impl<const N: usize> State<N> {
     }
 
     fn reduce_messages(&mut self, setup: Setup, at: usize) {
-        let anybody = setup.mutation.is_some_and(Mutation::writes_by_anybody);
+        let unheld = setup.mutation.is_some_and(Mutation::writes_unheld);
         let everywhere = setup.mutation == Some(Mutation::WriteEverywhere);
         let twice = setup.mutation == Some(Mutation::IdTwice);
         let writing = self.attempts[at].phase == Phase::Writing;
@@ -49,7 +49,7 @@ impl<const N: usize> State<N> {
             let cell = &mut master.cells[at];
             // Or may hold it yet.
             let late = everywhere && cell.acquire == Acquire::Open;
-            let of_use = held || anybody || late || (twice && writing);
+            let of_use = held || unheld || late || (twice && writing);
             if cell.write == Write::Sent && !of_use {
                 cell.write = Write::None;
             }

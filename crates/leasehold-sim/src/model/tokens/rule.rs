@@ -107,11 +107,11 @@ impl Master {
 
     fn set_token_with(&mut self, mutation: Mutation, attempt: usize, token: u8, op: &Op) -> bool {
         let before = *self;
-        if mutation.writes_by_anybody() {
+        if mutation.writes_unheld() {
             // As if it held the lock.
             self.hold = attempt as u8 + 1;
         }
-        let larger = matches!(mutation, Mutation::WriteByAnybody | Mutation::ReadBefore);
+        let larger = matches!(mutation, Mutation::WriteUnheld | Mutation::ReadBefore);
         if larger && token <= before.counter {
             *self = before;
             return false;
@@ -181,7 +181,7 @@ impl<const N: usize> State<N> {
             true => Some(it.observation(it.counter)),
             false => it.read.then(|| Observation {
                 run: match setup.recovery {
-                    Recovery::AdmittedByAnybody => RUNS[0],
+                    Recovery::AdmittedByAll => RUNS[0],
                     _ => it.run(),
                 },
                 // Only the largest makes a difference.
@@ -223,18 +223,18 @@ impl<const N: usize> State<N> {
             return state.masters[0].acquire(newcomer, None).is_some();
         };
         let mut round = Round::new(size, TokenCount::MIN);
-        let asked = (0..N).map(|at| {
-            let answer = state.masters[at].apply(&core::acquire(newcomer, ttl()));
-            round.handle_reply(at, answer)
+        let replies = (0..N).map(|at| {
+            let reply = state.masters[at].apply(&core::acquire(newcomer, ttl()));
+            round.handle_reply(at, reply)
         });
-        let steps: Vec<_> = asked.collect();
+        let steps: Vec<_> = replies.collect();
         let mut steps = steps.into_iter();
         let Some(Step::Write { first, to }) = steps.find(|step| *step != Step::Wait) else {
             return false;
         };
         let mut written = to.iter().map(|at| {
-            let answer = state.masters[at].apply(&core::set_token(newcomer, first));
-            round.handle_token_reply(at, answer)
+            let reply = state.masters[at].apply(&core::set_token(newcomer, first));
+            round.handle_token_reply(at, reply)
         });
         written.any(|step| step == Step::Won { first })
     }

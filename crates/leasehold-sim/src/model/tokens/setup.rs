@@ -32,7 +32,7 @@ pub enum Recovery {
     /// others: the rule.
     Rule,
     /// The same, but masters that are not admitted count among the others.
-    AdmittedByAnybody,
+    AdmittedByAll,
     /// It is empty, and grants at once.
     AtOnce,
     /// It is empty, and grants when the leases from before are over.
@@ -49,9 +49,9 @@ pub enum Mutation {
     /// The token is written to every master, not only to those of the first phase.
     WriteEverywhere,
     /// The token is stored where it is larger, whatever lease holds the lock.
-    WriteByAnybody,
+    WriteUnheld,
     /// The token is stored where it is larger or equal, whatever lease holds the lock.
-    WriteByAnybodyOrEqual,
+    WriteUnheldOrEqual,
     /// The counters are read before the grants, which reserve nothing. A token must be larger.
     ReadBefore,
     /// The same, and a token may be equal.
@@ -90,7 +90,7 @@ impl Mutation {
     }
 
     /// Whether a token may be written without holding the lock.
-    pub(super) fn writes_by_anybody(self) -> bool {
-        matches!(self, Self::WriteByAnybody | Self::WriteByAnybodyOrEqual)
+    pub(super) fn writes_unheld(self) -> bool {
+        matches!(self, Self::WriteUnheld | Self::WriteUnheldOrEqual)
     }
 }

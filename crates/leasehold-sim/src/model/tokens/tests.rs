@@ -40,7 +40,7 @@ fn model(recovery: Recovery) -> Tokens<5> {
 
 #[test]
 fn a_master_admitted_by_one_that_is_not_admitted_repeats_tokens() {
-    let model = model(Recovery::AdmittedByAnybody);
+    let model = model(Recovery::AdmittedByAll);
     let state = follow(&model, &EMPTY_MINORITY).unwrap();
     for property in [Property::Unique, Property::RealTime, Property::Ownership] {
         assert!(model.violates(&state, property), "{property}");

@@ -7,7 +7,7 @@ use leasehold_core::watchdog::Liveness;
 use super::Watchdog;
 use super::rule::TICK;
 use super::setup::{DeathProof, MAX_PAUSE};
-use super::state::{Kind, NOBODY, NODES, Phase, RUNS, State, UNLIMITED};
+use super::state::{FREE, Kind, NODES, Phase, RUNS, State, UNLIMITED};
 use super::steps::Milestone;
 
 /// A violation by a step.
@@ -34,7 +34,7 @@ impl Watchdog {
         if same {
             return;
         }
-        if before.holder == NOBODY {
+        if before.holder == FREE {
             after.violated |= Violated::Revived as u8;
         } else if before.holder != of {
             after.violated |= Violated::Foreign as u8;
@@ -119,8 +119,7 @@ impl Watchdog {
 
     /// Whether an unwanted lease of the program holds the lock.
     fn is_unwanted(&self, state: &State) -> bool {
-        state.holder < NOBODY
-            && !(state.is_wanted(state.holder) && state.is_living(state.run.into()))
+        state.holder < FREE && !(state.is_wanted(state.holder) && state.is_living(state.run.into()))
     }
 
     /// Removes what no step and no property can use any more.

@@ -4,7 +4,7 @@ use leasehold_core::watchdog::Registrations;
 
 use super::Watchdog;
 use super::setup::Setup;
-use super::state::{Link, Message, NOBODY, Phase, RIVAL, State, UNLIMITED};
+use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
 use super::steps::{Milestone, Take};
 
 impl Watchdog {
@@ -199,7 +199,7 @@ impl Watchdog {
 
     pub(super) fn rival(&self, state: &State, take: Take<'_>) {
         let mut next = *state;
-        if state.holder == NOBODY && self.setup.acquire(&mut next, RIVAL) {
+        if state.holder == FREE && self.setup.acquire(&mut next, RIVAL) {
             next.rival = (1..=self.setup.ttl)
                 .take_while(|age| self.setup.is_relied_on(*age))
                 .count() as u8

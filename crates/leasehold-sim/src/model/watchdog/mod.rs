@@ -28,8 +28,7 @@ use self::setup::MAX_PAUSE;
 pub use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Rules, Setup};
 pub use self::state::State;
 use self::state::{
-    ACQUISITIONS, HOST, IN_FLIGHT, InFlight, LATE, Late, Link, NOBODY, NODES, Phase, RUNS,
-    UNLIMITED,
+    ACQUISITIONS, FREE, HOST, IN_FLIGHT, InFlight, LATE, Late, Link, NODES, Phase, RUNS, UNLIMITED,
 };
 pub use self::steps::Milestone;
 use super::explore::{Model, Property};
@@ -102,7 +101,7 @@ impl Model for Watchdog {
     fn initial(&self) -> Vec<State> {
         let link = self.links.number(Link::default());
         vec![State {
-            holder: NOBODY,
+            holder: FREE,
             remaining: 0,
             rival: 0,
             run: 0,

@@ -144,7 +144,11 @@ impl Watchdog {
                 let nothing = actions.is_empty();
                 if self.send(&mut next, run, node, &monitor, actions) {
                     self.put_monitor(&mut next, run, node, Some(monitor));
-                    let what = if nothing { "looks" } else { "acts" };
+                    let what = if nothing {
+                        "does nothing"
+                    } else {
+                        "sends its actions"
+                    };
                     take(&format_args!("{label} {what}"), next);
                 }
             }

@@ -10,7 +10,7 @@ use leasehold_core::token::TokenCount;
 use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
 
 use super::setup::{DeathProof, Guard, MAX_PAUSE, Renewal, Restart, Setup};
-use super::state::{HOST, Kind, NOBODY, RIVAL, State, UNLIMITED};
+use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
 
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -104,7 +104,7 @@ impl Setup {
 
     /// Applies an operation.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
-        let hold = (state.holder != NOBODY).then(|| RecordHolder {
+        let hold = (state.holder != FREE).then(|| RecordHolder {
             lease: self.lease(state, state.holder),
             count: NonZeroU32::MIN,
             expires_at: STORE_NOW.after_span(TICK * u32::from(state.remaining)),
@@ -115,7 +115,7 @@ impl Setup {
         };
         let outcome = mutex::apply(&mut record, op, STORE_NOW, |_| false);
         match (hold, record.holder(STORE_NOW)) {
-            (_, None) => (state.holder, state.remaining) = (NOBODY, 0),
+            (_, None) => (state.holder, state.remaining) = (FREE, 0),
             (before, Some(after)) => {
                 if before.is_none_or(|before| before.lease != after.lease) {
                     state.holder = of;
@@ -160,7 +160,7 @@ impl Setup {
     /// Applies an action of a node, by the rule or a mutation. Returns whether the lease is renewed.
     pub(super) fn apply_action(self, state: &mut State, of: u8, kind: Kind) -> bool {
         let own = self.lease(state, of);
-        let held = (state.holder != NOBODY).then(|| self.lease(state, state.holder));
+        let held = (state.holder != FREE).then(|| self.lease(state, state.holder));
         match kind {
             Kind::Renew => {
                 let lease = match (self.rules.renewal, held) {

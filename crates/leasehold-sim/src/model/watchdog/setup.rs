@@ -77,7 +77,7 @@ pub struct Rules {
     pub renews_late: bool,
     /// A holder goes on after a pause without a renewal.
     pub skips_check: bool,
-    /// A client that cannot renew sends heartbeats all the same.
+    /// A client that cannot renew sends heartbeats nevertheless.
     pub claims_health: bool,
     /// A client does not report on a new connection which leases it gave up while it had none.
     pub registers_current_only: bool,

@@ -16,8 +16,8 @@ pub(super) const LATE: usize = 2;
 /// The node that observes the client's processes.
 pub(super) const HOST: usize = 0;
 
-/// The holder of the lock in the store, unless it is an acquisition of the program.
-pub(super) const NOBODY: u8 = 0xfe;
+/// The holder of a free lock, and the rival: all others are acquisitions of the program.
+pub(super) const FREE: u8 = 0xfe;
 pub(super) const RIVAL: u8 = 0xff;
 
 /// Ticks without an end.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
-use super::state::{HOST, InFlight, Kind, NOBODY, Phase, Progress, RUNS, State, UNLIMITED};
+use super::state::{FREE, HOST, InFlight, Kind, Phase, Progress, RUNS, State, UNLIMITED};
 use super::{Violated, Watchdog};
 
 /// The callback for a step and the state behind it.
@@ -84,7 +84,7 @@ impl Watchdog {
         self.check_release(&mut next);
         next.remaining = next.remaining.saturating_sub(1);
         if next.remaining == 0 {
-            next.holder = NOBODY;
+            next.holder = FREE;
         }
         next.rival = next.rival.saturating_sub(1);
         if next.phase != Phase::Idle {
@@ -125,7 +125,7 @@ impl Watchdog {
 
     /// A timely node on the host has released the lease of a dead client before the tick is over.
     fn check_release(&self, state: &mut State) {
-        if state.holder >= NOBODY || !state.is_timely(HOST) || state.slack < self.setup.slack {
+        if state.holder >= FREE || !state.is_timely(HOST) || state.slack < self.setup.slack {
             return;
         }
         let run = state.run_of(state.holder);
