@@ -1,7 +1,7 @@
 //! Random histories: operations on a few names, with clock steps between them.
 //!
-//! Some leases wait in the queues of the names. Of their clients, some can be told what they are
-//! granted and others cannot, all through a history.
+//! Some leases wait in the queues of the names. The store can notify some of their clients, and not the
+//! others, through a whole history.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,34 +9,34 @@ use std::num::NonZeroU32;
 use fastrand::Rng;
 use leasehold_core::{ClientId, LeaseId, Op, Token, TokenCount, Ttl, Waiter};
 
-/// How many rounds a history has at most. Longer ones find no more, they only fail later.
+/// How many rounds a history has at most. Longer ones find the same, but later.
 const ROUNDS_MAX: usize = 24;
 
 /// How many operations one name gets in a round at most.
 const OPS_MAX: usize = 3;
 
-/// How many leases compete for one name: enough for a holder, a queue and one that comes late.
+/// How many leases compete for one name: enough for a holder, a queue and a late waiter.
 const LEASES: usize = 5;
 
-/// How many clients they belong to: fewer, so that one client waits with two leases.
+/// How many clients have these leases: fewer, so that one client waits with two leases.
 const CLIENTS: usize = 4;
 
-/// A lease that never holds anything.
-const NOBODY: LeaseId = LeaseId {
+/// A lease that never holds the lock.
+const NO_HOLDER: LeaseId = LeaseId {
     client: ClientId::from_random([0; 16]),
     number: 0,
 };
 
-/// What histories must look like to suit the clock of a store.
+/// What the clock of a store requires of histories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// The clock stands still between steps, so any ttl and any step will do. Many leases end
-    /// exactly when somebody asks.
+    /// The clock stands still between steps, so ttls and steps are arbitrary. Many leases end
+    /// exactly at a request.
     Standing,
     /// The clock runs on while the history is played. Every ttl is an odd number of seconds, and so
-    /// is all that the rule makes of it; every step is an even number. So each question comes a
-    /// second before or after the end of a lease or queue, and the time that playing takes decides
-    /// nothing.
+    /// are the durations that the rule derives from it; every step is an even number. So each request comes a
+    /// second before or after the end of a lease or queue, and the time that the replay takes
+    /// changes no reply.
     Running,
     /// As [`Shape::Running`], and the clock is sometimes set back.
     RunningBack,
@@ -44,36 +44,36 @@ pub enum Shape {
 
 /// The histories of some names that share a clock.
 ///
-/// Every name gets an operation in every round: a store may forget an expired lease at once or
-/// when it is asked, and a clock that is set back in between would tell which. Queues need not be
-/// looked at while the lock is held, so before that somebody asks who holds nothing.
+/// Every name gets an operation in every round: a store may drop an expired lease at once or
+/// at the next request, and a clock that is set back in between would make a difference. A store need not
+/// expire a queue while the lock is held, so a lease without a hold sends a request before that.
 #[derive(Clone, Debug)]
 pub struct Histories {
-    /// The number they were made from.
+    /// The seed.
     pub seed: u64,
-    /// Whose leases they are.
+    /// The clients of the leases.
     pub clients: Vec<Client>,
-    /// How many names there are, counted from 0.
+    /// How many names there are. They are numbered from 0.
     pub names: usize,
-    /// What is done, in this order.
+    /// The operations, in this order.
     pub rounds: Vec<Round>,
 }
 
-/// Who takes part in a history.
+/// A client of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
     /// Its id.
     pub id: ClientId,
-    /// Whether it can be told that it was granted a lock.
+    /// Whether the store can notify it.
     pub reachable: bool,
 }
 
-/// A step of the clock and what is asked after it.
+/// A step of the clock, and the operations after it.
 #[derive(Clone, Debug)]
 pub struct Round {
     /// How far the clock is moved, in milliseconds.
     pub step_ms: i64,
-    /// What is asked, batch by batch: which name, and which operation.
+    /// Batches of operations, each with the number of its name.
     pub batches: Vec<Vec<(usize, Op)>>,
 }
 
@@ -87,8 +87,7 @@ impl Histories {
         let leases: Vec<_> = (0..names)
             .map(|name| leases(&mut rng, shape, &clients, name))
             .collect();
-        // One by one as well, but not with many names: a store may have to wait for its disk after
-        // each batch.
+        // Many names are not sent one by one: a store may wait for its disk after each batch.
         let batch_max = *pick(
             &mut rng,
             if names > 4 {
@@ -101,7 +100,7 @@ impl Histories {
         for _ in 0..rng.usize(2..=ROUNDS_MAX) {
             let step_ms = shape.step_ms(&mut rng);
             if let Some(before) = rounds.last_mut().filter(|_| step_ms < 0) {
-                before.batches.extend(look(names, batch_max));
+                before.batches.extend(expire_queues(names, batch_max));
             }
             rounds.push(Round {
                 step_ms,
@@ -116,14 +115,14 @@ impl Histories {
         }
     }
 
-    /// Whether a client can be told that it was granted a lock.
+    /// Whether the store can notify a client.
     #[must_use]
     pub fn reaches(&self, client: ClientId) -> bool {
         let mut clients = self.clients.iter();
         clients.any(|other| other.id == client && other.reachable)
     }
 
-    /// The history of one name alone, to be read.
+    /// The history of one name.
     #[must_use]
     pub fn of(&self, name: usize) -> Self {
         let own = |batch: &Vec<(usize, Op)>| {
@@ -151,8 +150,12 @@ impl fmt::Display for Histories {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, {} names", self.seed, self.names)?;
         for Client { id, reachable } in &self.clients {
-            let told = if *reachable { "hears" } else { "is deaf" };
-            writeln!(f, "client {id} {told}")?;
+            let state = if *reachable {
+                "reachable"
+            } else {
+                "unreachable"
+            };
+            writeln!(f, "client {id} {state}")?;
         }
         for round in &self.rounds {
             writeln!(f, "clock {:+} ms", round.step_ms)?;
@@ -186,7 +189,7 @@ impl Shape {
 
     fn ttl(self, rng: &mut Rng) -> Ttl {
         let millis = match self {
-            // The grant of a waiter is for three seconds at most.
+            // A notified grant lasts three seconds at most.
             Self::Standing => *pick(
                 rng,
                 &[
@@ -208,33 +211,33 @@ fn batches(
     leases: &[[Waiter; LEASES]],
     batch_max: usize,
 ) -> Vec<Vec<(usize, Op)>> {
-    let mut asked: Vec<_> = leases
+    let mut ops: Vec<_> = leases
         .iter()
         .enumerate()
         .flat_map(|(name, leases)| {
-            let ops = rng.usize(1..=OPS_MAX);
-            (0..ops)
+            let count = rng.usize(1..=OPS_MAX);
+            (0..count)
                 .map(|_| (name, op(rng, shape, leases)))
                 .collect::<Vec<_>>()
         })
         .collect();
-    rng.shuffle(&mut asked);
+    rng.shuffle(&mut ops);
     let mut batches = Vec::new();
-    while !asked.is_empty() {
-        let rest = asked.split_off(rng.usize(1..=batch_max).min(asked.len()));
-        batches.push(std::mem::replace(&mut asked, rest));
+    while !ops.is_empty() {
+        let rest = ops.split_off(rng.usize(1..=batch_max).min(ops.len()));
+        batches.push(std::mem::replace(&mut ops, rest));
     }
     batches
 }
 
-/// A question about each name that makes a store look at its record and its queue.
-fn look(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
+/// A request for each name that makes a store expire its record and its queue.
+fn expire_queues(names: usize, batch_max: usize) -> Vec<Vec<(usize, Op)>> {
     let renew = Op::Renew {
-        lease: NOBODY,
+        lease: NO_HOLDER,
         ttl: Ttl::USER_MIN,
     };
-    let asked: Vec<_> = (0..names).map(|name| (name, renew)).collect();
-    asked.chunks(batch_max).map(<[_]>::to_vec).collect()
+    let ops: Vec<_> = (0..names).map(|name| (name, renew)).collect();
+    ops.chunks(batch_max).map(<[_]>::to_vec).collect()
 }
 
 fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
@@ -250,7 +253,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
             tokens: tokens(rng),
             wait: false,
         },
-        // Whoever waits asks the same each time.
+        // A waiter repeats the same request.
         3..=8 => Op::Acquire {
             lease,
             count: NonZeroU32::MIN,
@@ -261,7 +264,7 @@ fn op(rng: &mut Rng, shape: Shape, leases: &[Waiter]) -> Op {
         9 => Op::Renew { lease, ttl },
         10 => Op::SetToken {
             lease,
-            // Between them lies what the clocks say.
+            // The times of the clocks are between them.
             first: *pick(rng, &firsts()),
             tokens: tokens(rng),
         },
@@ -287,7 +290,7 @@ fn tokens(rng: &mut Rng) -> TokenCount {
     at_least_one(*pick(rng, &[1, 1, 1, 2, 256, 256, 3_000_000, u32::MAX]))
 }
 
-/// Mostly reachable ones, so that there is somebody to tell when others are passed over.
+/// Mostly reachable ones, so that a waiter is notified when others are passed over.
 fn clients(rng: &mut Rng) -> Vec<Client> {
     let clients = (0..CLIENTS).map(|_| Client {
         id: ClientId::from_random(rng.u128(..).to_be_bytes()),
@@ -296,10 +299,10 @@ fn clients(rng: &mut Rng) -> Vec<Client> {
     clients.collect()
 }
 
-/// One lease of each client and a second one of the first: what they ask for when they wait.
+/// One lease of each client and a second one of the first, with the requests by which they wait.
 fn leases(rng: &mut Rng, shape: Shape, clients: &[Client], name: usize) -> [Waiter; LEASES] {
     let numbers = *pick(rng, &[0, 1 << 40, u64::MAX - (1 << 20)]);
-    // No lease is one of two names.
+    // The names have no lease in common.
     let first = (name * LEASES) as u64;
     std::array::from_fn(|nth| Waiter {
         lease: LeaseId {
@@ -336,23 +339,23 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_asked_in_every_round() {
+    fn every_name_has_a_request_in_every_round() {
         for seed in 0..200 {
             let histories = Histories::random(seed, Shape::Standing, 16);
             for round in &histories.rounds {
-                let mut asked = vec![false; histories.names];
+                let mut requested = vec![false; histories.names];
                 for (name, _) in round.batches.iter().flatten() {
-                    asked[*name] = true;
+                    requested[*name] = true;
                 }
-                assert!(asked.iter().all(|asked| *asked), "{histories}");
+                assert!(requested.iter().all(|requested| *requested), "{histories}");
             }
         }
     }
 
-    /// A second lies between any question and the end of any lease or queue, so that a store whose
-    /// clock runs answers as the rule does.
+    /// A second is between any request and the end of any lease or queue, so that a store whose clock
+    /// runs has the replies of the rule.
     #[test]
-    fn running_clocks_decide_nothing() {
+    fn running_clocks_change_no_reply() {
         for seed in 0..1_000 {
             let histories = Histories::random(seed, Shape::RunningBack, 4);
             let mut now = 0;
@@ -364,17 +367,17 @@ mod tests {
                     | Op::Enter { lease, ttl, .. }
                     | Op::Renew { lease, ttl }
                     | Op::Release { lease, ttl, .. } = op
-                        && *lease != NOBODY
+                        && *lease != NO_HOLDER
                     {
-                        let lasting = [
+                        let durations = [
                             ttl.as_duration(),
                             queue::acceptance(*ttl).as_duration(),
                             queue::retention(*ttl),
                         ];
-                        let lasting = lasting.map(|span| i64::try_from(span.as_millis()).unwrap());
-                        ends.extend(lasting.map(|span| now + span));
+                        let durations = durations.map(|it| i64::try_from(it.as_millis()).unwrap());
+                        ends.extend(durations.map(|it| now + it));
                     }
-                    // Whatever is asked now may grant to somebody who asked before.
+                    // Any request may grant the lock to an earlier waiter.
                     ends.push(now + 3_000);
                 }
                 let nearest = ends
@@ -388,10 +391,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_waits_asks_the_same_each_time() {
+    fn a_waiter_repeats_the_same_request() {
         for seed in 0..200 {
             let histories = Histories::random(seed, Shape::Standing, 16);
-            let mut asked = HashMap::new();
+            let mut requests = HashMap::new();
             for (name, op) in histories
                 .rounds
                 .iter()
@@ -402,7 +405,7 @@ mod tests {
                     lease, wait: true, ..
                 } = op
                 {
-                    let first = asked.entry(*lease).or_insert((*name, *op));
+                    let first = requests.entry(*lease).or_insert((*name, *op));
                     assert_eq!(*first, (*name, *op), "{histories}");
                 }
             }

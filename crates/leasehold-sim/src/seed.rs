@@ -1,16 +1,16 @@
-//! The number from which a random test starts.
+//! The seed of a random test.
 
 use std::env;
 
-/// The variable that replays a test from the number it printed.
+/// The variable that replays a test from the seed it printed.
 pub const VARIABLE: &str = "LEASEHOLD_SEED";
 
 /// The number in `LEASEHOLD_SEED`, or a fresh one.
 ///
 /// # Panics
 ///
-/// If the variable is set to something that is no number: a test that quietly ran with another
-/// seed would seem to have replayed a failure.
+/// If the value of the variable is not a number: a test that ran with another seed would seem to have
+/// replayed a failure.
 #[must_use]
 pub fn from_environment() -> u64 {
     let Ok(text) = env::var(VARIABLE) else {

@@ -19,7 +19,6 @@ type Knot = (&'static str, &'static str, usize);
 pub(super) const KNOTS: [Knot; 5] = [
     ("crates/leasehold-cli", "", 6),
     ("crates/leasehold-faults", "", 9),
-    ("crates/leasehold-sim", "", 3),
     ("crates/leasehold-testkit", "", 2),
 ];
 

@@ -1,6 +1,6 @@
-//! Explores every row of the models and prints what came out, as a table in Markdown.
+//! Explores every variant of the models and prints the results, as a table in Markdown.
 //!
-//! `model [--short] [--traces] [PART OF A KEY]`. Ends with 1 if a row did not come out as it must.
+//! `model [--short] [--traces] [PART OF A VARIANT]`. Exits with 1 if a result is not the expected one.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,20 +15,20 @@ fn main() -> ExitCode {
         true => Extent::Short,
         false => Extent::Full,
     };
-    let key = args.iter().find(|arg| !arg.starts_with('-'));
+    let part = args.iter().find(|arg| !arg.starts_with('-'));
     let mut faults = Vec::new();
     println!("| variant | states | holds or breaks, in how many steps | independent model |");
     println!("|---|---:|---|---|");
     for row in rows(extent) {
-        if key.is_some_and(|key| !row.key.contains(key.as_str())) {
+        if part.is_some_and(|part| !row.what.contains(part.as_str())) {
             continue;
         }
         let began = Instant::now();
         let report = row.explore(Until::Done);
-        eprintln!("{}: {:.1?}", row.key, began.elapsed());
+        eprintln!("{}: {:.1?}", row.what, began.elapsed());
         println!("{}", line(&row, &report));
         if has("--traces") {
-            for (property, trace) in &report.broken {
+            for (property, trace) in &report.violated {
                 eprintln!("{property}:\n{trace}");
             }
         }
@@ -41,14 +41,14 @@ fn main() -> ExitCode {
 }
 
 fn line(row: &Row, report: &Report) -> String {
-    let mut broken: Vec<_> = report.broken.iter().collect();
-    broken.sort_by_key(|(property, _)| *property as u8);
-    let broken = broken.iter();
-    let broken = broken.map(|(property, trace)| format!("{property} {}", trace.0.len()));
-    let broken: Vec<_> = broken.collect();
-    let result = match broken.is_empty() {
+    let mut violated: Vec<_> = report.violated.iter().collect();
+    violated.sort_by_key(|(property, _)| *property as u8);
+    let violated = violated.iter();
+    let violated = violated.map(|(property, trace)| format!("{property} {}", trace.0.len()));
+    let violated: Vec<_> = violated.collect();
+    let result = match violated.is_empty() {
         true => "holds".to_owned(),
-        false => format!("**breaks**: {}", broken.join(", ")),
+        false => format!("**breaks**: {}", violated.join(", ")),
     };
     let states = grouped(report.states);
     let independent = row.independent.unwrap_or("");

@@ -1,29 +1,44 @@
-//! A small world of contenders for one lock over many masters, and the same again for the same number.
+//! A simulation of contenders for one lock over many masters, which is the same again for the same seed.
 //!
-//! Masters apply the real rule, contenders count votes and back off by the real rules, with the manners
-//! of the real driver. Messages take a random time and stay in order between a client and a master.
-//! Nothing fails here: what is measured is who gets the lock how often.
+//! Masters apply the rule that ships, and contenders host the acquisition and the rounds that ship. Messages take a random time and stay in order between a client and a master. Nothing fails
+//! here: the result is how often each client gets the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
-use leasehold_core::{ClientId, Instant, LeaseId, Op, Outcome, Record, StoreTime, Ttl, mutex};
+use leasehold_core::{
+    Acquisition, ClientId, Instant, LeaseId, LeaseOptions, Op, Outcome, Policy, Record, StoreTime,
+    TokenCount, Ttl, mutex,
+};
 
-/// What a message takes, in microseconds.
+/// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
+fn options() -> AcquireOptions {
+    AcquireOptions {
+        lease: LeaseOptions {
+            policy: Policy::of(Ttl::MAX),
+            fixed: None,
+        },
+        wait: true,
+        replicated: false,
+        idempotent: false,
+    }
+}
+
+/// The latency of a message, in microseconds.
 const LATENCY: Range<u64> = 80..220;
 
-/// What a client does between a release and the next acquisition.
-const BETWEEN: Duration = Duration::from_micros(20);
+/// How long a client is idle between a release and the next acquisition.
+const IDLE: Duration = Duration::from_micros(20);
 
-/// All clients want the lock within this time from the start.
+/// All clients want the lock within this time after the start.
 const START: Duration = Duration::from_millis(5);
 
-/// A world to run.
+/// A simulation to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// How many clients want the lock, again and again.
@@ -32,15 +47,15 @@ pub struct Setup {
     pub masters: Size,
     /// How long each client holds the lock.
     pub hold: Duration,
-    /// How much longer the notification of a change takes than an answer.
+    /// How much longer the notice of a change takes than a reply.
     pub notification: Duration,
-    /// What a script takes on a master.
+    /// How long a script takes on a master.
     pub script: Duration,
-    /// How long the world is watched.
-    pub watched: Duration,
+    /// How long the simulation runs.
+    pub runtime: Duration,
 }
 
-/// What happened in a world.
+/// What happened in a simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How often each client was granted the lock.
@@ -56,7 +71,7 @@ impl Report {
         self.grants.iter().sum()
     }
 
-    /// The smallest share of a client. 1: that of all others.
+    /// The smallest share of a client, as a part of an equal share.
     #[must_use]
     pub fn smallest_share(&self) -> f64 {
         let least = self.grants.iter().min().copied().unwrap_or_default();
@@ -65,21 +80,25 @@ impl Report {
     }
 }
 
-/// Runs the world of a seed.
+/// Runs the simulation of a seed.
 #[must_use]
 pub fn run(seed: u64, setup: &Setup) -> Report {
-    let mut world = World::new(seed, setup);
-    let end = Instant::from_nanos(0).after(setup.watched);
-    while let Some(((at, _), event)) = world.events.pop_first() {
+    let mut simulation = Simulation::new(seed, setup);
+    let end = Instant::from_nanos(0).after(setup.runtime);
+    while let Some(((at, _), event)) = simulation.events.pop_first() {
         if at > end {
             break;
         }
-        world.now = at;
-        world.happen(event);
+        simulation.now = at;
+        simulation.process(event);
     }
     Report {
-        grants: world.clients.iter().map(|client| client.grants).collect(),
-        scripts: world.masters[0].scripts,
+        grants: simulation
+            .clients
+            .iter()
+            .map(|client| client.grants)
+            .collect(),
+        scripts: simulation.masters[0].scripts,
     }
 }
 
@@ -91,7 +110,7 @@ enum Event {
     Reply(Message, Outcome),
     /// A client is notified by a master that the record was changed.
     Changed { client: usize, master: usize },
-    /// A timer of a client ends.
+    /// A timer of a client expires.
     Wake { client: usize, timer: u64 },
 }
 
@@ -106,37 +125,37 @@ struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Acquire,
-    Fence,
+    SetToken,
     Release,
-    /// The release of a lease that was not won, whose reply nobody waits for.
+    /// The release of a lease that was not won. Its reply is ignored.
     Abandon,
 }
 
 struct Master {
     record: Record,
-    /// Who has read the record since it was changed, and so is notified of the next change.
+    /// The clients that have read the record since its last change. They are notified of the next one.
     readers: BTreeSet<usize>,
     busy_until: Instant,
     scripts: u32,
 }
 
 struct Client {
+    acquisition: Acquisition,
     backoff: Backoff,
     lease: LeaseId,
-    state: State,
-    /// Which masters have notified it of a change.
+    phase: Phase,
+    /// The masters that have notified it of a change.
     changed_at: Masters,
     timer: u64,
     grants: u32,
 }
 
-enum State {
-    /// It is about to want the lock.
+enum Phase {
     Idle,
-    Asking(Asking),
-    /// It was refused. `woken`: it knows when it asks next.
-    Waiting {
-        woken: bool,
+    /// `round` is that of the request in flight.
+    Acquiring {
+        round: Option<Round>,
+        refused_at: Masters,
     },
     Holding,
     Releasing {
@@ -144,14 +163,7 @@ enum State {
     },
 }
 
-struct Asking {
-    round: Round,
-    begun: Instant,
-    refused_at: Masters,
-    changed: bool,
-}
-
-struct World {
+struct Simulation {
     setup: Setup,
     rng: Rng,
     now: Instant,
@@ -163,7 +175,7 @@ struct World {
     clients: Vec<Client>,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, setup: &Setup) -> Self {
         let now = Instant::from_nanos(0);
         let master = |_| Master {
@@ -173,17 +185,18 @@ impl World {
             scripts: 0,
         };
         let client = |nth: usize| Client {
+            acquisition: Acquisition::new(options(), Backoff::default(), now),
             backoff: Backoff::default(),
             lease: LeaseId {
                 client: ClientId::from_random((nth as u128).to_be_bytes()),
                 number: 0,
             },
-            state: State::Idle,
+            phase: Phase::Idle,
             changed_at: Masters::default(),
             timer: 0,
             grants: 0,
         };
-        let mut world = Self {
+        let mut simulation = Self {
             setup: *setup,
             rng: Rng::with_seed(seed),
             now,
@@ -194,17 +207,17 @@ impl World {
             clients: (0..setup.clients).map(client).collect(),
         };
         for client in 0..setup.clients {
-            let span = START.mul_f64(world.rng.f64());
-            world.wake_after(client, span);
+            let delay = START.mul_f64(simulation.rng.f64());
+            simulation.wake_at(client, now.after(delay));
         }
-        world
+        simulation
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process(&mut self, event: Event) {
         match event {
-            Event::Request(message, op) => self.request(message, &op),
-            Event::Reply(message, outcome) => self.reply(message, outcome),
-            Event::Changed { client, master } => self.changed(client, master),
+            Event::Request(message, op) => self.handle_request(message, &op),
+            Event::Reply(message, outcome) => self.handle_reply(message, outcome),
+            Event::Changed { client, master } => self.handle_change(client, master),
             Event::Wake { client, timer } if timer == self.clients[client].timer => {
                 self.wake(client);
             }
@@ -214,42 +227,68 @@ impl World {
 
     fn wake(&mut self, client: usize) {
         let it = &mut self.clients[client];
-        match it.state {
-            State::Idle => {
-                let pause = it.backoff.pause(self.now);
-                it.state = State::Waiting { woken: true };
-                self.wake_after(client, pause);
+        match it.phase {
+            Phase::Idle => {
+                it.acquisition = Acquisition::new(options(), it.backoff, self.now);
+                it.phase = Phase::Acquiring {
+                    round: None,
+                    refused_at: Masters::default(),
+                };
+                self.poll(client);
             }
-            State::Waiting { .. } => self.ask(client),
-            State::Holding => {
+            Phase::Acquiring { .. } => self.poll(client),
+            Phase::Holding => {
                 it.backoff.released(self.now);
-                it.state = State::Releasing { replies: 0 };
+                it.phase = Phase::Releasing { replies: 0 };
                 self.release(client, self.setup.masters.all(), Kind::Release);
             }
-            State::Asking(_) | State::Releasing { .. } => {}
+            Phase::Releasing { .. } => {}
         }
     }
 
-    fn ask(&mut self, client: usize) {
-        let it = &mut self.clients[client];
-        it.lease.number += 1;
-        it.state = State::Asking(Asking {
-            round: Round::new(self.setup.masters, NonZeroU32::MIN),
-            begun: self.now,
-            refused_at: Masters::default(),
-            changed: false,
-        });
-        let op = Op::Acquire {
-            lease: it.lease,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::MAX,
-            tokens: NonZeroU32::MIN,
-            wait: false,
-        };
-        self.send(client, self.setup.masters.all(), Kind::Acquire, op);
+    /// Does what the acquisition of a client returns, until it waits.
+    fn poll(&mut self, client: usize) {
+        loop {
+            let it = &mut self.clients[client];
+            let Phase::Acquiring { round, refused_at } = &mut it.phase else {
+                return;
+            };
+            match it.acquisition.poll(self.now, 0) {
+                AcquireAction::NewLease => {
+                    it.lease.number += 1;
+                    it.acquisition.start(it.lease, TokenCount::MIN);
+                }
+                AcquireAction::Acquire(mut op) => {
+                    // A majority of queues would not have an order.
+                    if let Op::Acquire { wait, .. } = &mut op {
+                        *wait = false;
+                    }
+                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN));
+                    *refused_at = Masters::default();
+                    return self.send(client, self.setup.masters.all(), Kind::Acquire, op);
+                }
+                AcquireAction::Release(_) => {
+                    let granted = self.setup.masters.all().without(*refused_at);
+                    self.release(client, granted, Kind::Abandon);
+                }
+                AcquireAction::Granted(_) => {
+                    it.backoff = it.acquisition.backoff();
+                    it.grants += 1;
+                    it.phase = Phase::Holding;
+                    return self.wake_at(client, self.now.after(self.setup.hold));
+                }
+                AcquireAction::Wait => {
+                    if let Some(timeout) = it.acquisition.next_timeout() {
+                        self.wake_at(client, timeout);
+                    }
+                    return;
+                }
+                other => unreachable!("nothing fails, but {other:?}"),
+            }
+        }
     }
 
-    fn request(&mut self, message: Message, op: &Op) {
+    fn handle_request(&mut self, message: Message, op: &Op) {
         let Message { client, master, .. } = message;
         let it = &mut self.masters[master];
         let done = self.now.max(it.busy_until).after(self.setup.script);
@@ -274,27 +313,28 @@ impl World {
         self.deliver(done, (client, master, true), Event::Reply(message, outcome));
     }
 
-    fn reply(&mut self, message: Message, outcome: Outcome) {
+    fn handle_reply(&mut self, message: Message, outcome: Outcome) {
         let Message { client, master, .. } = message;
         let it = &mut self.clients[client];
         if message.lease != it.lease {
             return;
         }
-        let step = match (&mut it.state, message.kind) {
-            (State::Asking(asking), Kind::Acquire) => {
+        let step = match (&mut it.phase, message.kind) {
+            (Phase::Acquiring { round, refused_at }, Kind::Acquire | Kind::SetToken) => {
+                let Some(round) = round else { return };
                 if matches!(outcome, Outcome::Refused { .. }) {
-                    asking.refused_at.insert(master);
+                    refused_at.insert(master);
                 }
-                asking.round.handle_reply(master, Some(outcome))
+                match message.kind {
+                    Kind::Acquire => round.handle_reply(master, Some(outcome)),
+                    _ => round.handle_token_reply(master, Some(outcome)),
+                }
             }
-            (State::Asking(asking), Kind::Fence) => {
-                asking.round.handle_token_reply(master, Some(outcome))
-            }
-            (State::Releasing { replies }, Kind::Release) => {
+            (Phase::Releasing { replies }, Kind::Release) => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
-                    it.state = State::Idle;
-                    self.wake_after(client, BETWEEN);
+                    it.phase = Phase::Idle;
+                    self.wake_at(client, self.now.after(IDLE));
                 }
                 return;
             }
@@ -306,63 +346,49 @@ impl World {
                 let op = Op::SetToken {
                     lease: it.lease,
                     first,
-                    tokens: NonZeroU32::MIN,
+                    tokens: TokenCount::MIN,
                 };
-                self.send(client, to, Kind::Fence, op);
+                self.send(client, to, Kind::SetToken, op);
             }
-            Step::Won { .. } => {
-                it.backoff.won(self.now);
-                it.grants += 1;
-                it.state = State::Holding;
-                self.wake_after(client, self.setup.hold);
+            Step::Won { first } => self.finish_round(client, Outcome::Granted { first }),
+            Step::Lost(Defeat::Held { left, split }) => {
+                let time_left = if split { Duration::ZERO } else { left };
+                let outcome = Outcome::Refused {
+                    time_left,
+                    queue_position: None,
+                };
+                self.finish_round(client, outcome);
             }
-            Step::Lost(defeat) => self.lost(client, defeat),
+            Step::Lost(defeat) => unreachable!("nothing fails, but {defeat:?}"),
         }
     }
 
-    /// Abandons a lease that was not won, and backs off.
-    fn lost(&mut self, client: usize, defeat: Defeat) {
+    fn finish_round(&mut self, client: usize, outcome: Outcome) {
         let it = &mut self.clients[client];
-        let State::Asking(asking) = &it.state else {
-            return;
-        };
-        let (round, changed) = (self.now.since(asking.begun), asking.changed);
-        let left = self.setup.masters.all().without(asking.refused_at);
-        let split = !matches!(defeat, Defeat::Held { split: false, .. });
-        it.state = State::Waiting {
-            woken: split || changed,
-        };
-        it.timer += 1;
-        if split {
-            it.backoff.split(round, self.now);
-            let window = it.backoff.window();
-            self.wake_within(client, window);
-        } else {
-            it.backoff.refused(round, self.now);
-            if changed {
-                let window = it.backoff.window_after_change(self.now);
-                self.wake_within(client, window);
-            }
+        if let Phase::Acquiring { round, .. } = &mut it.phase {
+            *round = None;
         }
-        self.release(client, left, Kind::Abandon);
+        let reply = AcquireReply::Applied {
+            outcome,
+            now: StoreTime::default(),
+            shard: None,
+            notifies_changes: true,
+        };
+        it.acquisition.handle_reply(reply, self.now, self.rng.f64());
+        self.poll(client);
     }
 
-    fn changed(&mut self, client: usize, master: usize) {
+    fn handle_change(&mut self, client: usize, master: usize) {
         let it = &mut self.clients[client];
         it.changed_at.insert(master);
         if it.changed_at.len() < self.setup.masters.majority() {
             return;
         }
         it.changed_at = Masters::default();
-        match &mut it.state {
-            State::Asking(asking) => asking.changed = true,
-            State::Waiting { woken } if !*woken => {
-                *woken = true;
-                let window = it.backoff.window_after_change(self.now);
-                self.wake_within(client, window);
-            }
-            _ => {}
-        }
+        let spread = self.rng.f64();
+        it.acquisition
+            .handle_notice(AcquireNotice::Changed, self.now, spread);
+        self.poll(client);
     }
 
     /// Releases the lease of a client at some masters.
@@ -384,30 +410,25 @@ impl World {
                 lease,
                 kind,
             };
-            let way = (client, master, false);
-            self.deliver(self.now, way, Event::Request(message, op));
+            let path = (client, master, false);
+            self.deliver(self.now, path, Event::Request(message, op));
         }
     }
 
-    /// Delivers a message that leaves at an instant, behind those that were sent that way before.
-    fn deliver(&mut self, leaves: Instant, way: (usize, usize, bool), event: Event) {
+    /// Delivers a message that is sent at an instant, behind the earlier ones of its path.
+    fn deliver(&mut self, sent: Instant, path: (usize, usize, bool), event: Event) {
         let latency = Duration::from_micros(self.rng.u64(LATENCY));
-        let last = self.last.entry(way).or_insert(self.now);
-        *last = leaves.after(latency).max(*last);
+        let last = self.last.entry(path).or_insert(self.now);
+        *last = sent.after(latency).max(*last);
         let at = *last;
         self.schedule(at, event);
     }
 
-    fn wake_within(&mut self, client: usize, window: Duration) {
-        let span = window.mul_f64(self.rng.f64());
-        self.wake_after(client, span);
-    }
-
-    fn wake_after(&mut self, client: usize, span: Duration) {
+    fn wake_at(&mut self, client: usize, at: Instant) {
         let it = &mut self.clients[client];
         it.timer += 1;
         let timer = it.timer;
-        self.schedule(self.now.after(span), Event::Wake { client, timer });
+        self.schedule(at, Event::Wake { client, timer });
     }
 
     fn schedule(&mut self, at: Instant, event: Event) {

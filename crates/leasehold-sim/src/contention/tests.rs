@@ -11,7 +11,7 @@ fn few(masters: usize) -> Setup {
         hold: Duration::from_millis(100),
         notification: Duration::ZERO,
         script: Duration::from_micros(15),
-        watched: Duration::from_secs(10),
+        runtime: Duration::from_secs(10),
     }
 }
 
@@ -24,7 +24,7 @@ fn grants_per_second(setup: &Setup) -> f64 {
             report.scripts / report.total() < 30,
             "{setup:?}, {report:?}"
         );
-        f64::from(report.total()) / setup.watched.as_secs_f64()
+        f64::from(report.total()) / setup.runtime.as_secs_f64()
     });
     rates.sum::<f64>() / f64::from(seeds.end)
 }
@@ -32,7 +32,7 @@ fn grants_per_second(setup: &Setup) -> f64 {
 #[test]
 fn each_of_few_contenders_gets_a_third_of_its_share_at_least() {
     for masters in [3, 5] {
-        // A releasing client is a little sooner back than others are notified, or a lot.
+        // A client that releases may send its next request before others are notified.
         for notification in [0, 100, 200, 500].map(Duration::from_micros) {
             for seed in SEEDS {
                 let setup = Setup {
@@ -60,7 +60,7 @@ fn many_contenders_get_most_of_the_grants_of_few_with_few_requests() {
             hold: Duration::ZERO,
             script,
             // The contenders of busy masters need some seconds to learn how many they are.
-            watched: Duration::from_secs(8),
+            runtime: Duration::from_secs(8),
             ..few(3)
         };
         let (few, many) = (grants_per_second(&short(10)), grants_per_second(&short(50)));
@@ -69,14 +69,14 @@ fn many_contenders_get_most_of_the_grants_of_few_with_few_requests() {
     }
 }
 
-/// A round trip for each of two phases and the release, and no more than a pause in each turn.
+/// A round trip for each of two phases and the release, and at most one backoff in each turn.
 #[test]
-fn a_client_alone_waits_for_nothing_but_a_moment_in_each_turn() {
-    let alone = Setup {
+fn an_uncontended_client_waits_for_one_backoff_in_each_turn() {
+    let uncontended = Setup {
         clients: 1,
         hold: Duration::ZERO,
         ..few(3)
     };
-    let rate = grants_per_second(&alone);
+    let rate = grants_per_second(&uncontended);
     assert!(rate > 960.0, "{rate}");
 }

@@ -1,4 +1,4 @@
-//! From small numbers to the types of the rule.
+//! Conversions between small numbers and the types of the rule.
 
 use std::num::NonZeroU32;
 
@@ -25,7 +25,7 @@ pub(super) fn token(counter: u8) -> Option<Token> {
     Token::new(counter.into())
 }
 
-/// A counter as a small number. One that is too large for it stays too large.
+/// A counter as a small number, or the largest one.
 pub(super) fn counter(token: Option<Token>) -> u8 {
     token.map_or(0, |token| u8::try_from(token.get()).unwrap_or(u8::MAX))
 }
@@ -39,7 +39,7 @@ pub(super) fn hold(attempt: usize, expires_at: StoreTime) -> RecordHolder {
     }
 }
 
-/// The question of an attempt for the lock.
+/// The acquire of an attempt.
 pub(super) fn acquire(attempt: usize, ttl: Ttl) -> Op {
     Op::Acquire {
         lease: lease(attempt),
@@ -50,8 +50,8 @@ pub(super) fn acquire(attempt: usize, ttl: Ttl) -> Op {
     }
 }
 
-/// The writing of its token.
-pub(super) fn fence(attempt: usize, first: Token) -> Op {
+/// The request that sets its token.
+pub(super) fn set_token(attempt: usize, first: Token) -> Op {
     Op::SetToken {
         lease: lease(attempt),
         first,

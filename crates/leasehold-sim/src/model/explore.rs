@@ -1,56 +1,37 @@
-//! Visits every state that a model can reach, the nearest first.
+//! Visits every state that a model can reach, breadth first.
 
 use std::fmt;
 use std::hash::Hash;
 
 use super::table::{NONE, Table};
 
-/// What must be true in every state.
+/// A property of every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Property {
     /// No two leases are relied on at the same time.
     Exclusion,
     /// No two acquisitions have the same token.
     Unique,
-    /// Who began after another had succeeded has a larger token.
+    /// An acquisition that began after another had succeeded has a larger token.
     RealTime,
-    /// Who owned the lock later has a larger token.
+    /// A later owner of the lock has a larger token.
     Ownership,
     /// A resource that refuses older tokens accepts no earlier owner after a later one.
     Fenced,
-    /// When all leases are over, somebody can be granted the lock. A lease that nobody wants is over in
-    /// time.
+    /// When all leases have expired, the lock can be granted. An unwanted lease ends in time.
     Free,
-    /// No node releases a lease of a client that lives.
+    /// No node releases a lease of a living client.
     Living,
-    /// What a node does for one lease changes no other.
+    /// An action for one lease changes no other.
     Own,
-    /// What does not hold the lock any more never does again.
+    /// A lost lease never holds the lock again.
     Final,
-    /// A silent client keeps its lease as long as a node in time looks after it.
+    /// A silent client keeps its lease as long as a node renews it in time.
     Kept,
-    /// No lease is renewed for longer than it may be.
+    /// No lease is renewed beyond its longest pause or hold.
     Bounded,
-    /// A lease lasts as long as a node says.
-    Told,
-}
-
-impl Property {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Exclusion,
-        Self::Unique,
-        Self::RealTime,
-        Self::Ownership,
-        Self::Fenced,
-        Self::Free,
-        Self::Living,
-        Self::Own,
-        Self::Final,
-        Self::Kept,
-        Self::Bounded,
-        Self::Told,
-    ];
+    /// A lease lasts as long as a node reports.
+    Reported,
 }
 
 impl fmt::Display for Property {
@@ -67,52 +48,52 @@ impl fmt::Display for Property {
             Self::Final => "final",
             Self::Kept => "kept",
             Self::Bounded => "bounded",
-            Self::Told => "told",
+            Self::Reported => "reported",
         })
     }
 }
 
-/// Something that goes from state to state.
+/// States, and the steps between them.
 pub trait Model {
-    /// All that there is at one moment.
+    /// A state.
     type State: Copy + Eq + Hash;
 
-    /// Where it may begin.
+    /// The initial states.
     fn initial(&self) -> Vec<Self::State>;
 
-    /// Tells every step that can be taken, in words, and where it leads.
+    /// Passes every possible step to `take`: its label, and the next state.
     fn steps(&self, state: &Self::State, take: &mut dyn FnMut(&dyn fmt::Display, Self::State));
 
-    /// The same state, with what cannot make a difference left out and in one order.
-    fn normal(&self, state: Self::State) -> Self::State;
+    /// The one representative of all states that do not differ in anything of interest.
+    fn canonical(&self, state: Self::State) -> Self::State;
 
     /// The properties that it checks.
     fn properties(&self) -> Vec<Property>;
 
-    /// Whether a property is broken in a state.
-    fn breaks(&self, state: &Self::State, property: Property) -> bool;
+    /// Whether a state violates a property.
+    fn violates(&self, state: &Self::State, property: Property) -> bool;
 
     /// How many acquisitions have succeeded.
     fn successes(&self, state: &Self::State) -> usize;
 
-    /// What was reached in the steps that were told until now, one bit for each thing.
+    /// The milestones that the steps so far have reached, one bit for each.
     fn reached(&self) -> u32 {
         0
     }
 }
 
-/// When to stop.
+/// When an exploration stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until<'a> {
     /// When every state was visited.
     Done,
-    /// When all of these are broken, if there are any, and two acquisitions have succeeded.
-    Broken(&'a [Property]),
+    /// When all of these are violated, if there are any, and two acquisitions have succeeded.
+    Violated(&'a [Property]),
 }
 
 impl Until<'_> {
     fn is_reached(self, report: &Report) -> bool {
-        let Self::Broken(sought) = self else {
+        let Self::Violated(sought) = self else {
             return false;
         };
         let mut open = sought.iter();
@@ -121,33 +102,36 @@ impl Until<'_> {
     }
 }
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug)]
 pub struct Report {
-    /// How many states there are, or were until it stopped.
+    /// How many states were found.
     pub states: usize,
     /// The most acquisitions that succeeded in one of them.
     pub successes: usize,
-    /// What was reached on the way, one bit for each thing.
+    /// The milestones that were reached, one bit for each.
     pub reached: u32,
-    /// What was checked.
+    /// The properties that were checked.
     pub checked: Vec<Property>,
-    /// What is broken, with one of the shortest ways there.
-    pub broken: Vec<(Property, Trace)>,
+    /// The violated properties, each with a shortest trace.
+    pub violated: Vec<(Property, Trace)>,
 }
 
 impl Report {
-    /// The way to break a property, if there is one.
+    /// The trace to a violation of a property, if there is one.
     #[must_use]
     pub fn trace(&self, property: Property) -> Option<&Trace> {
-        let mut broken = self.broken.iter();
-        broken
+        let mut violated = self.violated.iter();
+        violated
             .find(|(other, _)| *other == property)
             .map(|(_, trace)| trace)
     }
 }
 
-/// One step after the other, in words.
+/// The label of a step of a path that no step of the model makes.
+pub(super) const NOT_FOUND: &str = "a step that is not found again";
+
+/// The labels of steps, in their order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Trace(pub Vec<String>);
 
@@ -160,7 +144,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// Visits every state of a model, breadth first: what it finds, it finds on a shortest way.
+/// Visits every state of a model, breadth first: so every trace is a shortest one.
 pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
     let mut table = Table::new();
     let mut report = Report {
@@ -168,20 +152,20 @@ pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
         successes: 0,
         reached: 0,
         checked: model.properties(),
-        broken: Vec::new(),
+        violated: Vec::new(),
     };
     for state in model.initial() {
-        table.insert(model.normal(state), NONE);
+        table.insert(model.canonical(state), NONE);
     }
     let mut number = 0;
     while (number as usize) < table.len() {
         let state = table.state(number);
-        look(model, &table, number, &mut report);
+        check(model, &table, number, &mut report);
         if until.is_reached(&report) {
             break;
         }
         model.steps(&state, &mut |_, next| {
-            table.insert(model.normal(next), number);
+            table.insert(model.canonical(next), number);
         });
         number += 1;
     }
@@ -190,30 +174,30 @@ pub fn explore<M: Model>(model: &M, until: Until<'_>) -> Report {
     report
 }
 
-/// Looks whether anything is broken in a state that was not before.
-fn look<M: Model>(model: &M, table: &Table<M::State>, number: u32, report: &mut Report) {
+/// Adds the properties that this state is the first to violate.
+fn check<M: Model>(model: &M, table: &Table<M::State>, number: u32, report: &mut Report) {
     let state = table.state(number);
     report.successes = report.successes.max(model.successes(&state));
     for at in 0..report.checked.len() {
         let property = report.checked[at];
-        if report.trace(property).is_none() && model.breaks(&state, property) {
-            let trace = tell(model, &table.way(number));
-            report.broken.push((property, trace));
+        if report.trace(property).is_none() && model.violates(&state, property) {
+            let trace = trace(model, &table.path(number));
+            report.violated.push((property, trace));
         }
     }
 }
 
-/// Takes these steps, in words as they are told, from the first of the initial states.
+/// Takes the steps with these labels, from the first of the initial states.
 ///
 /// # Errors
 ///
-/// The first step that cannot be taken.
+/// The label of the first step that is not possible.
 pub fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'a str> {
     let mut state = model.initial().first().copied().ok_or("to begin")?;
     for step in steps {
         let mut reached = None;
-        model.steps(&state, &mut |told, next| {
-            if told.to_string() == *step {
+        model.steps(&state, &mut |label, next| {
+            if label.to_string() == *step {
                 reached = Some(next);
             }
         });
@@ -222,31 +206,31 @@ pub fn follow<'a, M: Model>(model: &M, steps: &[&'a str]) -> Result<M::State, &'
     Ok(state)
 }
 
-/// The steps of a way in words. It is walked again without leaving anything out, so that nodes keep
-/// their places from step to step.
-fn tell<M: Model>(model: &M, way: &[M::State]) -> Trace {
-    let mut told = Vec::new();
+/// The labels of the steps of a path. The steps are taken again without the canonical form, so that masters keep
+/// their numbers from step to step.
+fn trace<M: Model>(model: &M, path: &[M::State]) -> Trace {
+    let mut labels = Vec::new();
     let mut initial = model.initial().into_iter();
-    let first = initial.find(|state| way.first() == Some(&model.normal(*state)));
+    let first = initial.find(|state| path.first() == Some(&model.canonical(*state)));
     let Some(mut state) = first else {
-        return Trace(told);
+        return Trace(labels);
     };
-    for next in &way[1..] {
+    for next in &path[1..] {
         let mut taken = None;
         model.steps(&state, &mut |step, reached| {
-            if taken.is_none() && model.normal(reached) == *next {
+            if taken.is_none() && model.canonical(reached) == *next {
                 taken = Some((step.to_string(), reached));
             }
         });
         let Some((step, reached)) = taken else {
-            // Only a normal form that depends on names leads here.
-            told.push("a step that cannot be found again".into());
+            // A canonical form that depends on names leads here.
+            labels.push(NOT_FOUND.into());
             break;
         };
-        told.push(step);
+        labels.push(step);
         state = reached;
     }
-    Trace(told)
+    Trace(labels)
 }
 
 #[cfg(test)]
@@ -271,7 +255,7 @@ mod tests {
             }
         }
 
-        fn normal(&self, state: u32) -> u32 {
+        fn canonical(&self, state: u32) -> u32 {
             state
         }
 
@@ -279,7 +263,7 @@ mod tests {
             vec![Property::Unique, Property::Free]
         }
 
-        fn breaks(&self, state: &u32, property: Property) -> bool {
+        fn violates(&self, state: &u32, property: Property) -> bool {
             *state == 11 && property == Property::Unique
         }
 
@@ -289,16 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_visited_and_the_shortest_way_is_told() {
+    fn every_state_is_visited_and_the_trace_is_a_shortest_one() {
         let report = explore(&Sums, Until::Done);
         assert_eq!(report.states, 20);
         assert_eq!(report.successes, 20);
-        assert_eq!(report.broken.len(), 1);
+        assert_eq!(report.violated.len(), 1);
         let trace = report.trace(Property::Unique).unwrap();
         assert_eq!(trace.0, ["add 2", "add 3", "add 3", "add 3"]);
         assert!(trace.to_string().starts_with("  1. add 2\n"));
-        let until = Until::Broken(&[Property::Unique]);
+        let until = Until::Violated(&[Property::Unique]);
         assert!(explore(&Sums, until).states < 20);
-        assert_eq!(explore(&Sums, Until::Broken(&[])).states, 20);
+        assert_eq!(explore(&Sums, Until::Violated(&[])).states, 20);
     }
 }

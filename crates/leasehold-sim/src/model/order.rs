@@ -1,7 +1,7 @@
-//! Putting what has only a letter in an order that does not depend on it.
+//! Orders of attempts that do not depend on their names.
 
-/// Tells every order of the first `count` places that sorts them by their keys. More than one, where
-/// some have the same key; those that are `alike` in everything are not told apart.
+/// Visits every order of the first `count` places that sorts them by their keys. There are several if keys are
+/// equal. Places that are `alike` in everything are not exchanged.
 pub(super) fn orders<const A: usize, K: Ord>(
     keys: &[K; A],
     count: usize,
@@ -39,17 +39,17 @@ fn permute<const A: usize>(
 mod tests {
     use super::*;
 
-    fn told(keys: [u8; 4], alike: bool) -> Vec<[usize; 4]> {
-        let mut told = Vec::new();
-        orders(&keys, 3, |_, _| alike, |order| told.push(*order));
-        told
+    fn visited(keys: [u8; 4], alike: bool) -> Vec<[usize; 4]> {
+        let mut visited = Vec::new();
+        orders(&keys, 3, |_, _| alike, |order| visited.push(*order));
+        visited
     }
 
     #[test]
-    fn ties_are_told_in_every_order() {
-        assert_eq!(told([3, 1, 2, 0], false), [[1, 2, 0, 3]]);
-        assert_eq!(told([2, 1, 1, 0], false), [[1, 2, 0, 3], [2, 1, 0, 3]]);
-        assert_eq!(told([2, 1, 1, 0], true), [[1, 2, 0, 3]]);
-        assert_eq!(told([1, 1, 1, 0], false).len(), 6);
+    fn ties_are_visited_in_every_order() {
+        assert_eq!(visited([3, 1, 2, 0], false), [[1, 2, 0, 3]]);
+        assert_eq!(visited([2, 1, 1, 0], false), [[1, 2, 0, 3], [2, 1, 0, 3]]);
+        assert_eq!(visited([2, 1, 1, 0], true), [[1, 2, 0, 3]]);
+        assert_eq!(visited([1, 1, 1, 0], false).len(), 6);
     }
 }

@@ -1,41 +1,38 @@
-//! What is explored, and what must come out.
+//! The variants that are explored, and their expected results.
 
-mod forgetting;
+mod failover;
 mod times;
 mod tokens;
 mod watchdog;
 
 use super::explore::{Model, Property, Report, Until, explore};
-use super::watchdog::Mark;
+use super::watchdog::Milestone;
 
-/// A model and what must come out of it.
+/// A variant of a model, and its expected result.
 pub struct Row {
-    /// What it is called.
-    pub key: &'static str,
-    /// What it is.
+    /// Its description.
     pub what: &'static str,
     /// The properties that break, and no others.
     pub breaks: Vec<Property>,
-    /// What must be reached.
-    pub reaches: Vec<Mark>,
-    /// How many states an independent model of the same has, where there is one.
+    /// The milestones that must be reached.
+    pub reaches: Vec<Milestone>,
+    /// The row of an independent model of the same, and its number of states.
     pub independent: Option<&'static str>,
     explore: Box<dyn Fn(Until<'_>) -> Report + Send + Sync>,
 }
 
-/// How much is explored.
+/// The size of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Two attempts at a majority. A few seconds without optimisation.
+    /// Two attempts over a majority: for every test run.
     Short,
-    /// Three or four of them, and five masters. Minutes, and up to two gigabytes of memory.
+    /// Three or four attempts, and five masters: minutes, and up to two gigabytes of memory.
     Full,
 }
 
 impl Row {
-    fn new<M: Model + Send + Sync + 'static>(key: &'static str, what: &'static str, it: M) -> Self {
+    fn new<M: Model + Send + Sync + 'static>(what: &'static str, it: M) -> Self {
         Self {
-            key,
             what,
             breaks: Vec::new(),
             reaches: Vec::new(),
@@ -49,7 +46,7 @@ impl Row {
         self
     }
 
-    fn reaches(mut self, reaches: &[Mark]) -> Self {
+    fn reaches(mut self, reaches: &[Milestone]) -> Self {
         self.reaches = reaches.to_vec();
         self
     }
@@ -65,28 +62,31 @@ impl Row {
         (self.explore)(until)
     }
 
-    /// What is wrong with a report of all its states. Empty: it is as it must be.
+    /// How a report differs from the expected result.
     #[must_use]
     pub fn faults(&self, report: &Report) -> Vec<String> {
         let mut faults = Vec::new();
         if report.successes < 2 {
             let wins = report.successes;
-            faults.push(format!("{}: {wins} acquisitions succeed at most", self.key));
+            faults.push(format!(
+                "{}: {wins} acquisitions succeed at most",
+                self.what
+            ));
         }
-        for mark in &self.reaches {
-            if report.reached & *mark as u32 == 0 {
-                faults.push(format!("{}: it is not reached that {mark}", self.key));
+        for milestone in &self.reaches {
+            if report.reached & *milestone as u32 == 0 {
+                faults.push(format!("{}: it is not reached that {milestone}", self.what));
             }
         }
         for property in &report.checked {
             let trace = report.trace(*property);
             match (self.breaks.contains(property), trace) {
                 (false, Some(trace)) => {
-                    faults.push(format!("{}: {property} is broken:\n{trace}", self.key));
+                    faults.push(format!("{}: {property} breaks:\n{trace}", self.what));
                 }
                 (true, None) => faults.push(format!(
-                    "{}: {property} is not broken; so the model cannot see it",
-                    self.key
+                    "{}: {property} does not break, so the model cannot notice it",
+                    self.what
                 )),
                 _ => {}
             }
@@ -95,12 +95,12 @@ impl Row {
     }
 }
 
-/// All rows.
+/// All variants.
 #[must_use]
 pub fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = tokens::rows(extent);
     rows.extend(times::rows(extent));
-    rows.extend(forgetting::rows());
+    rows.extend(failover::rows());
     rows.extend(watchdog::rows(extent));
     rows
 }

@@ -1,4 +1,4 @@
-//! Leases in time.
+//! The variants on exclusion.
 
 use std::time::Duration;
 
@@ -23,26 +23,23 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     rows
 }
 
-fn over<const N: usize>(key: &'static str, what: &'static str, setup: Setup) -> Row {
-    Row::new(key, what, Times::<N>::new(setup))
+fn over<const N: usize>(what: &'static str, setup: Setup) -> Row {
+    Row::new(what, Times::<N>::new(setup))
 }
 
 fn deadlines(setup: Setup) -> Vec<Row> {
     let by = |deadline| Setup { deadline, ..setup };
     vec![
-        over::<1>("time, one store", "one store, deadlines by the rule", setup),
-        over::<3>("time", "three masters, deadlines by the rule", setup)
-            .independent("1: 4,127,608"),
+        over::<1>("one store, deadlines by the rule", setup),
+        over::<3>("three masters, deadlines by the rule", setup).independent("1: 4,127,608"),
         over::<3>(
-            "deadline from the reply",
-            "the deadline is counted from when the answer is heard",
+            "the deadline counts from the arrival of the reply",
             by(Deadline::FromReply),
         )
         .breaks(&[Exclusion])
         .independent("2: 1,356,324"),
         over::<3>(
-            "no deadline",
-            "holders do not look at their clocks; what only a token helps against",
+            "holders do not read their clocks; only tokens help",
             by(Deadline::Never),
         )
         .breaks(&[Exclusion])
@@ -58,42 +55,34 @@ fn faults(setup: Setup) -> Vec<Row> {
     };
     vec![
         over::<3>(
-            "time, restart",
-            "a master comes back empty and is kept out by the rule",
+            "a master is restarted empty and kept out by the rule",
             after(Fault::Restart),
         )
         .independent("8: 23,578,696"),
         over::<3>(
-            "time, restart at once",
-            "a master comes back empty and goes on at once",
+            "a master is restarted empty and goes on at once",
             after(Fault::RestartAtOnce),
         )
         .breaks(&[Exclusion])
         .independent("6: 1,094,607"),
         over::<3>(
-            "time, restart early",
-            "a master comes back empty and is kept out for a tick less than the ttl",
+            "a master is restarted empty and kept out for a tick less than the ttl",
             after(Fault::RestartEarly),
         )
         .breaks(&[Exclusion])
         .independent("7: 9,043,010"),
-        over::<3>(
-            "clock jump",
-            "the clock of a master jumps",
-            after(Fault::Jump),
-        )
-        .breaks(&[Exclusion])
-        .independent("9: 1,002,357"),
+        over::<3>("the clock of a master jumps", after(Fault::Jump))
+            .breaks(&[Exclusion])
+            .independent("9: 1,002,357"),
         over::<1>(
-            "one store forgets",
-            "one store comes back empty at once",
+            "one store is restarted empty and goes on at once",
             after(Fault::RestartAtOnce),
         )
         .breaks(&[Exclusion]),
     ]
 }
 
-/// A master that may have forgotten is admitted, by what some of the others say.
+/// A master that may be empty is admitted by the replies of some others.
 fn admissions(setup: Setup) -> Vec<Row> {
     let after = |fault, admission| Setup {
         faults: 1,
@@ -105,54 +94,45 @@ fn admissions(setup: Setup) -> Vec<Row> {
         unused: true,
         ..after(Fault::Flush, admission)
     };
-    let row = |key, what, setup| over::<3>(key, what, setup);
+    let row = |what, setup| over::<3>(what, setup);
     vec![
         row(
-            "flush",
             "a master is flushed, or exchanged for a server that has run for long; admitted by the rule",
             after(Fault::Flush, Admission::Rule),
         ),
         row(
-            "flush, no answer",
-            "the same, but if no other answers, silent masters count as unused",
-            after(Fault::Flush, Admission::NoAnswer),
+            "the same, but if no other replies, silent masters count as unused",
+            after(Fault::Flush, Admission::NoReply),
         )
         .breaks(&[Exclusion]),
         row(
-            "flush, one answer",
-            "the same, but if one other answers, the silent master counts as unused",
-            after(Fault::Flush, Admission::OneAnswer),
+            "the same, but if one other replies, the silent master counts as unused",
+            after(Fault::Flush, Admission::OneReply),
         )
         .breaks(&[Exclusion]),
         row(
-            "old data",
-            "a master comes back with an old snapshot, and is admitted by the rule",
+            "a master is restarted with an old snapshot, and admitted by the rule",
             after(Fault::OldData, Admission::Rule),
         ),
         row(
-            "old data, setting of now",
             "the same, but it is admitted at once because its server now syncs each write",
-            after(Fault::OldData, Admission::SettingOfNow),
+            after(Fault::OldData, Admission::CurrentSetting),
         )
         .breaks(&[Exclusion]),
         row(
-            "old copy",
             "a master is made a replica of an old copy of itself, and then a master again; admitted by the rule",
             after(Fault::OldCopy, Admission::Rule),
         ),
         row(
-            "old copy, same process",
-            "the same, but its record fits because its process was not started again",
+            "the same, but its record fits because its process was not restarted",
             after(Fault::OldCopy, Admission::SameProcess),
         )
         .breaks(&[Exclusion]),
         row(
-            "first use",
             "masters that were never used are admitted, and one is flushed",
             first(Admission::Rule),
         ),
         row(
-            "first use, unchecked",
             "the same, but one is admitted by a decision from before it was flushed",
             first(Admission::Unchecked),
         )
@@ -170,27 +150,19 @@ fn drift(setup: Setup) -> Vec<Row> {
     let fast = |gain| Setup { gain, ..fine };
     vec![
         over::<3>(
-            "drift inside",
             "every master's clock gains as much as the rule allows for",
             fast(2),
         )
         .independent("5: 25,023,503"),
         over::<3>(
-            "drift inside, restart",
-            "the same, and a master comes back empty by the rule",
+            "the same, and a master is restarted empty and kept out by the rule",
             Setup {
                 faults: 1,
                 ..fast(2)
             },
         ),
+        over::<3>("every master's clock gains a tick more than that", fast(3)).breaks(&[Exclusion]),
         over::<3>(
-            "drift outside",
-            "every master's clock gains a tick more than that",
-            fast(3),
-        )
-        .breaks(&[Exclusion]),
-        over::<3>(
-            "drift without margin",
             "every master's clock gains a tick, and deadlines do not allow for it",
             Setup {
                 deadline: Deadline::WithoutMargin,
@@ -214,26 +186,22 @@ fn renewals(setup: Setup) -> Vec<Row> {
     };
     vec![
         over::<3>(
-            "renewed",
-            "leases are renewed, and asked for again where they were lost",
+            "leases are renewed, and acquired again where they were lost",
             renewed,
         )
         .independent("12: 4,627,886"),
         over::<3>(
-            "renewed, restart",
-            "the same, and a master comes back empty by the rule",
+            "the same, and a master is restarted empty and kept out by the rule",
             after(Fault::Restart),
         )
         .independent("13: 26,189,677"),
         over::<3>(
-            "renewed, clock jump",
             "the same, and the clock of a master jumps",
             after(Fault::Jump),
         )
         .breaks(&[Exclusion])
         .independent("14: 1,037,426"),
         over::<3>(
-            "renewed, drift inside",
             "the same, and every master's clock gains as much as the rule allows for",
             Setup {
                 tick: Duration::from_millis(1),

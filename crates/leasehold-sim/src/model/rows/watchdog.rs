@@ -1,15 +1,15 @@
-//! The watchdog.
+//! The variants on the watchdog.
 
 use super::{Extent, Row};
 use crate::model::explore::Property::{
-    self, Bounded, Exclusion, Final, Free, Kept, Living, Own, Told,
+    self, Bounded, Exclusion, Final, Free, Kept, Living, Own, Reported,
 };
 use crate::model::watchdog::{
-    Guard, Mark, Nodes, Renewal, Restart, Rules, Setup, Verdict, Watchdog,
+    DeathProof, Guard, Milestone, Nodes, Renewal, Restart, Rules, Setup, Watchdog,
 };
 
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
-    let mut rows = whole();
+    let mut rows = shipped();
     rows.extend(released_without_proof());
     rows.extend(released_unguarded());
     rows.extend(renewed_wrongly());
@@ -20,19 +20,13 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     rows
 }
 
-fn row(key: &'static str, what: &'static str, setup: Setup) -> Row {
-    Row::new(key, what, Watchdog::new(setup))
+fn row(what: &'static str, setup: Setup) -> Row {
+    Row::new(what, Watchdog::new(setup))
 }
 
-/// A row in which one rule is another.
-fn broken(
-    key: &'static str,
-    what: &'static str,
-    setup: Setup,
-    rules: Rules,
-    breaks: &[Property],
-) -> Row {
-    row(key, what, Setup { rules, ..setup }).breaks(breaks)
+/// A variant with a mutation.
+fn mutated(what: &'static str, setup: Setup, rules: Rules, breaks: &[Property]) -> Row {
+    row(what, Setup { rules, ..setup }).breaks(breaks)
 }
 
 /// A program that runs twice and acquires once each time.
@@ -41,34 +35,31 @@ const TWICE: Setup = Setup::new();
 /// A program that runs once and acquires once.
 const ONCE: Setup = Setup {
     acquisitions: 1,
-    lives: 1,
+    runs: 1,
     ..TWICE
 };
 
-/// Deeds fail, and come late all the same.
+/// Actions fail, and come late nevertheless.
 const LATE: Setup = Setup {
     slack: 1,
     late: 1,
     ..TWICE
 };
 
-/// The rules.
-fn whole() -> Vec<Row> {
+/// The rules that ship.
+fn shipped() -> Vec<Row> {
     vec![
+        row("watchdog on the host; the program runs twice", TWICE).reaches(&[
+            Milestone::WentOn,
+            Milestone::Released,
+            Milestone::Abandoned,
+        ]),
         row(
-            "watchdog",
-            "watchdog on the host; the program runs twice",
-            TWICE,
-        )
-        .reaches(&[Mark::WentOn, Mark::Released, Mark::Abandoned]),
-        row(
-            "watchdog, ends",
             "the same, the program runs once, and a connection ends twice",
             Setup { ends: 2, ..ONCE },
         ),
         row(
-            "watchdog, gives up",
-            "the same, and the client gives leases up that it cannot release",
+            "the same, and the client gives up leases that it cannot release",
             Setup {
                 ends: 2,
                 gives_up: true,
@@ -76,57 +67,51 @@ fn whole() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, stops",
-            "the node ends and begins again, and knows nothing then",
+            "the node is restarted without its data",
             Setup { stops: 1, ..ONCE },
         ),
         row(
-            "watchdog, slow",
-            "the node may be slow, without any limit",
+            "the node may be slow, without a limit",
             Setup { slow: 1, ..ONCE },
         ),
         row(
-            "watchdog, late",
-            "deeds fail and come late",
+            "actions fail and come late",
             Setup {
                 acquisitions: 1,
-                lives: 1,
+                runs: 1,
                 late: 2,
                 slack: 2,
                 ..TWICE
             },
         )
-        .reaches(&[Mark::LateForNothing]),
+        .reaches(&[Milestone::LateWithoutEffect]),
         row(
-            "watchdog, child",
-            "the program leaves a child that works on",
+            "the program dies before its child",
             Setup {
                 child: true,
                 ..ONCE
             },
         )
-        .reaches(&[Mark::KeptForChild, Mark::Released]),
+        .reaches(&[Milestone::KeptForChild, Milestone::Released]),
         row(
-            "watchdog, longest hold",
             "the lease may be renewed for three ticks",
             Setup {
-                keep: Some(3),
+                max_hold: Some(3),
                 ..ONCE
             },
         ),
         row(
-            "watchdog, remote",
             "a remote node; the program runs twice",
             Setup {
                 nodes: Nodes::Remote,
                 ..TWICE
             },
         )
-        .reaches(&[Mark::WentOn, Mark::Abandoned]),
+        .reaches(&[Milestone::WentOn, Milestone::Abandoned]),
     ]
 }
 
-/// What takes longer.
+/// Larger models.
 fn larger() -> Vec<Row> {
     let both = Setup {
         nodes: Nodes::Both,
@@ -137,36 +122,23 @@ fn larger() -> Vec<Row> {
         ..LATE
     };
     vec![
+        row("a node on the host and a remote one", both).independent("W3: 1,318"),
+        row("the same, and a connection ends", Setup { ends: 1, ..both }),
         row(
-            "watchdog, both",
-            "a node on the host and a remote one",
-            both,
-        )
-        .independent("W3: 1,318"),
-        row(
-            "watchdog, both, ends",
-            "the same, and a connection ends",
-            Setup { ends: 1, ..both },
-        ),
-        row(
-            "watchdog, both, stops",
-            "the same, and a node ends and begins again",
+            "the same, and a node is restarted without its data",
             Setup { stops: 1, ..both },
         ),
         row(
-            "watchdog, both, slow",
-            "the same, and a node may be slow: away, stopped, or cut off from client or store",
+            "the same, and a node may be slow: stopped, or disconnected from client or store",
             Setup { slow: 1, ..both },
         )
-        .reaches(&[Mark::KeptByOne, Mark::WentOn, Mark::Released]),
+        .reaches(&[Milestone::KeptByOne, Milestone::WentOn, Milestone::Released]),
         row(
-            "watchdog, two lives, late",
-            "a node on the host, deeds come late, the program runs twice",
+            "a node on the host, actions come late, the program runs twice",
             LATE,
         ),
         row(
-            "watchdog, two lives, faults",
-            "the same in time, a connection ends, and the node ends and begins again",
+            "the same without late actions; a connection ends, and the node is restarted without its data",
             Setup {
                 ends: 1,
                 stops: 1,
@@ -174,22 +146,19 @@ fn larger() -> Vec<Row> {
             },
         ),
         row(
-            "watchdog, two leases, slow",
-            "the program acquires twice in one life, and the node may be slow",
+            "the program acquires twice in one run, and the node may be slow",
             Setup {
-                lives: 1,
+                runs: 1,
                 slow: 1,
                 ..TWICE
             },
         ),
         row(
-            "watchdog, same client",
-            "deeds come late; a program that runs again keeps its client id and counts on",
+            "actions come late; the next run keeps the client id and counts on",
             same,
         ),
         row(
-            "watchdog, fine",
-            "a ttl of six ticks, and a deed fails",
+            "a ttl of six ticks, and an action fails",
             Setup {
                 ttl: 6,
                 slack: 1,
@@ -203,37 +172,33 @@ fn larger() -> Vec<Row> {
 fn released_without_proof() -> Vec<Row> {
     let lost = Setup { ends: 1, ..ONCE };
     let by_connection = |release| Rules {
-        verdict: Verdict::Connection,
+        death_proof: DeathProof::Connection,
         release,
-        ..Rules::WHOLE
+        ..Rules::SHIPPED
     };
     vec![
-        broken(
-            "watchdog, lost connection, no guard",
-            "a node releases when a connection ends, whatever holds the lock",
+        mutated(
+            "a node releases when a connection ends, whatever lease holds the lock",
             lost,
             by_connection(Guard::Nothing),
             &[Living, Kept, Own, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
-            "watchdog, lost connection, client id",
+        mutated(
             "the same, if a lease of this client holds it",
             lost,
             by_connection(Guard::Client),
             &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
-            "watchdog, lost connection, lease id",
+        mutated(
             "the same, if this lease holds it",
             lost,
             by_connection(Guard::Lease),
             &[Living, Kept, Exclusion],
         )
         .independent("W1: 144 to 148"),
-        broken(
-            "watchdog, remote release",
+        mutated(
             "a remote node does the same",
             Setup {
                 nodes: Nodes::Remote,
@@ -242,16 +207,15 @@ fn released_without_proof() -> Vec<Row> {
             by_connection(Guard::Lease),
             &[Living, Kept, Exclusion],
         ),
-        broken(
-            "watchdog, child ignored",
-            "the client is dead when its first process is",
+        mutated(
+            "a client counts as dead when its first process is",
             Setup {
                 child: true,
                 ..ONCE
             },
             Rules {
-                verdict: Verdict::Main,
-                ..Rules::WHOLE
+                death_proof: DeathProof::MainProcess,
+                ..Rules::SHIPPED
             },
             &[Living, Kept],
         ),
@@ -261,138 +225,126 @@ fn released_without_proof() -> Vec<Row> {
 fn released_unguarded() -> Vec<Row> {
     let guarded = |release| Rules {
         release,
-        ..Rules::WHOLE
+        ..Rules::SHIPPED
     };
     let again = |restart| Setup { restart, ..LATE };
     vec![
-        broken(
-            "watchdog, no guard",
-            "a node releases the dead, whatever holds the lock",
+        mutated(
+            "a node releases for a dead client, whatever lease holds the lock",
             Setup {
                 acquisitions: 1,
-                lives: 1,
+                runs: 1,
                 ..LATE
             },
             guarded(Guard::Nothing),
             &[Own],
         )
         .independent("W2: 645"),
-        broken(
-            "watchdog, client id",
-            "the same, if a lease of this client holds it; a program that runs again keeps its id",
+        mutated(
+            "the same, if a lease of this client holds it; the next run keeps the client id",
             again(Restart::SameClient),
             guarded(Guard::Client),
-            &[Own, Exclusion, Kept, Told],
+            &[Own, Exclusion, Kept, Reported],
         )
         .independent("W2: 645"),
-        broken(
-            "watchdog, lease id twice",
-            "a program that runs again keeps its client id and counts from the beginning",
+        mutated(
+            "the next run keeps the client id and counts from one",
             again(Restart::SameLease),
-            Rules::WHOLE,
-            &[Own, Exclusion, Kept, Told],
+            Rules::SHIPPED,
+            &[Own, Exclusion, Kept, Reported],
         ),
     ]
 }
 
 fn renewed_wrongly() -> Vec<Row> {
-    let renewal = |renewal, heeded| Rules {
+    let renewal = |renewal, unregisters| Rules {
         renewal,
-        heeded,
-        ..Rules::WHOLE
+        unregisters,
+        ..Rules::SHIPPED
     };
     vec![
         row(
-            "watchdog, unheeded",
-            "nodes go on with leases that their client has released",
+            "nodes renew leases that their client has released",
             Setup {
                 rules: renewal(Renewal::Own, false),
                 ..ONCE
             },
         ),
-        broken(
-            "watchdog, renewal creates",
-            "a renewal takes the lock if it is free",
+        mutated(
+            "a renewal acquires a free lock",
             ONCE,
             renewal(Renewal::Creates, true),
             &[Final],
         ),
-        broken(
-            "watchdog, unheeded, renewal of anything",
-            "a renewal renews whatever holds the lock, and nodes go on with what was released",
+        mutated(
+            "a renewal renews any lease, and nodes renew leases that their client has released",
             ONCE,
             renewal(Renewal::Anything, false),
-            &[Final, Own, Told, Free],
+            &[Final, Own, Reported, Free],
         ),
-        broken(
-            "watchdog, no longest pause",
-            "a remote node keeps who is silent for ever",
+        mutated(
+            "a remote node renews the leases of a silent client for ever",
             Setup {
                 nodes: Nodes::Remote,
                 ..ONCE
             },
             Rules {
                 max_pause: None,
-                ..Rules::WHOLE
+                ..Rules::SHIPPED
             },
             &[Bounded, Free],
         ),
-        broken(
-            "watchdog, patience",
+        mutated(
             "nodes wait for a ttl before they renew",
             ONCE,
             Rules {
-                patient: true,
-                ..Rules::WHOLE
+                renews_late: true,
+                ..Rules::SHIPPED
             },
             &[Kept],
         ),
-        broken(
-            "watchdog, from the answer",
-            "a node counts how long a lease is kept from when it hears the answer",
+        mutated(
+            "a node counts the ttl from the arrival of the reply",
             Setup { slow: 1, ..ONCE },
             Rules {
-                from_answer: true,
-                ..Rules::WHOLE
+                from_reply: true,
+                ..Rules::SHIPPED
             },
-            &[Told],
+            &[Reported],
         ),
     ]
 }
 
 fn trusted_wrongly() -> Vec<Row> {
     vec![
-        broken(
-            "watchdog, trust",
-            "a holder goes on after a pause without asking",
+        mutated(
+            "a holder goes on after a pause without a renewal",
             ONCE,
             Rules {
-                trusting: true,
-                ..Rules::WHOLE
+                skips_check: true,
+                ..Rules::SHIPPED
             },
             &[Exclusion],
         ),
-        broken(
-            "watchdog, boast",
-            "a client that cannot renew says that it is well all the same",
+        mutated(
+            "a client that cannot renew sends heartbeats nevertheless",
             ONCE,
             Rules {
-                boasting: true,
-                ..Rules::WHOLE
+                claims_health: true,
+                ..Rules::SHIPPED
             },
             &[Kept],
         ),
-        broken(
-            "watchdog, forgetful",
-            "a new connection says nothing of leases that were given up before it",
+        mutated(
+            "a new connection does not report leases that were given up before it",
             Setup {
                 ends: 2,
                 gives_up: true,
                 ..ONCE
             },
             Rules {
-                forgetful: true,
-                ..Rules::WHOLE
+                registers_current_only: true,
+                ..Rules::SHIPPED
             },
             &[Free],
         ),

@@ -1,9 +1,9 @@
-//! Leases in time: does ever anybody rely on a lock while somebody else does?
+//! Leases in time: do two clients ever rely on a lock at once?
 //!
-//! Time goes in ticks. In a tick anything may happen any number of times; messages are as slow as they
-//! like. Everything is counted from now, so no horizon is needed: every moment of every run is here.
+//! Time passes in ticks. In a tick, any step may happen any number of times, and messages may take any time.
+//! All times are relative, so the exploration has no horizon: it visits every moment of every run.
 
-mod normal;
+mod reduce;
 mod rule;
 mod setup;
 mod state;
@@ -12,9 +12,9 @@ mod steps;
 use std::fmt;
 
 pub use self::setup::{Admission, Deadline, Fault, Setup};
-pub use self::state::Packed;
-use self::state::{Stand, State};
+use self::state::{Phase, State};
 use super::explore::{Model, Property};
+use super::masters::Packed;
 
 /// Leases over `N` masters, or on one store.
 #[derive(Clone, Copy, Debug)]
@@ -38,28 +38,29 @@ impl<const N: usize> Model for Times<N> {
     }
 
     fn steps(&self, state: &Packed<N>, take: &mut dyn FnMut(&dyn fmt::Display, Packed<N>)) {
-        let state = state.unpack();
+        let state: State<N> = state.unpack();
         self.setup
             .steps(&state, &mut |step, next| take(step, next.pack()));
     }
 
-    fn normal(&self, state: Packed<N>) -> Packed<N> {
-        let mut state = state.unpack();
-        state.forget(self.setup);
-        state.arranged(self.setup.attempts)
+    fn canonical(&self, state: Packed<N>) -> Packed<N> {
+        let mut state: State<N> = state.unpack();
+        state.reduce(self.setup);
+        state.canonical(self.setup.attempts)
     }
 
     fn properties(&self) -> Vec<Property> {
         vec![Property::Exclusion]
     }
 
-    fn breaks(&self, state: &Packed<N>, _property: Property) -> bool {
-        let state = state.unpack();
+    fn violates(&self, state: &Packed<N>, _property: Property) -> bool {
+        let state: State<N> = state.unpack();
         let attempts = state.attempts.iter();
-        attempts.filter(|it| it.stand == Stand::Holding).count() > 1
+        attempts.filter(|it| it.phase == Phase::Holding).count() > 1
     }
 
     fn successes(&self, state: &Packed<N>) -> usize {
-        state.unpack().won.into()
+        let state: State<N> = state.unpack();
+        state.rest.won.into()
     }
 }

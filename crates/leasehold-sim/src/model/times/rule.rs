@@ -1,4 +1,4 @@
-//! The rule that ships, at work on a packed state.
+//! The rule that ships.
 
 use std::time::Duration;
 
@@ -13,55 +13,55 @@ use super::setup::{Admission, Deadline, Fault, Setup};
 use super::state::{Acquire, Master, Renew, State};
 use crate::model::core;
 
-/// Now on every clock. Only spans make a difference.
+/// The time of every clock. Only durations make a difference.
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
-/// The run of a master, and the one before.
+/// The run of a master, and the previous one.
 const RUNS: [RunId; 2] = [RunId(2), RunId(1)];
 
-/// Ticks that never end.
-pub(super) const EVER: u8 = u8::MAX;
+/// Ticks without an end.
+pub(super) const UNLIMITED: u8 = u8::MAX;
 
 impl Setup {
     pub(super) fn ttl(self) -> Ttl {
         Ttl::remainder(self.tick * u32::from(self.ttl))
     }
 
-    /// Does what the rule says, on a master that is not kept out.
+    /// Applies the rule. `None`: the master is kept out.
     pub(super) fn apply(self, master: &mut Master, op: &Op) -> Option<Outcome> {
-        if master.out > 0 {
+        if master.kept_out > 0 {
             return None;
         }
         let holder = usize::from(master.hold).checked_sub(1);
-        let ends = NOW.after_span(self.tick * u32::from(master.left));
+        let expires_at = NOW.after_span(self.tick * u32::from(master.remaining));
         let mut record = Record {
-            hold: holder.map(|attempt| core::hold(attempt, ends)),
+            hold: holder.map(|attempt| core::hold(attempt, expires_at)),
             ..Record::default()
         };
         let outcome = mutex::apply(&mut record, op, NOW, |_| false);
         master.used |= matches!(outcome, Outcome::Granted { .. });
         let hold = record.holder(NOW);
         master.hold = hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
-        let left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
-        master.left = self.ticks(left);
+        let time_left = hold.map_or(Duration::ZERO, |hold| NOW.until(hold.expires_at));
+        master.remaining = self.ticks(time_left);
         Some(outcome)
     }
 
-    /// In how many ticks from now, this one counted, a span is not over.
-    fn ticks(self, span: Duration) -> u8 {
-        let ticks = span.as_nanos().div_ceil(self.tick.as_nanos());
-        u8::try_from(ticks).unwrap_or(EVER)
+    /// A duration in ticks, rounded up.
+    fn ticks(self, duration: Duration) -> u8 {
+        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
+        u8::try_from(ticks).unwrap_or(UNLIMITED)
     }
 
-    /// In how many ticks from now a lease is relied on that was asked for `age` ticks ago.
-    pub(super) fn relied_on(self, age: u8) -> u8 {
+    /// For how many ticks a lease can be relied on whose request was sent `age` ticks ago.
+    pub(super) fn reliable_for(self, age: u8) -> u8 {
         let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
         let sent = now.before(self.tick * u32::from(age));
         let deadline = match self.deadline {
             Deadline::Rule => time::deadline(sent, self.ttl()),
             Deadline::FromReply => time::deadline(now, self.ttl()),
             Deadline::WithoutMargin => sent.after(self.ttl().as_duration()),
-            Deadline::Never => return EVER,
+            Deadline::Never => return UNLIMITED,
         };
         self.ticks(now.until(deadline))
     }
@@ -72,14 +72,14 @@ impl Setup {
         self.unused || faults.contains(&self.fault)
     }
 
-    /// In how many ticks the wait of every master is over, and one more.
-    pub(super) fn out_max(self) -> u8 {
+    /// A tick more than the wait of a master that is kept out.
+    pub(super) fn wait_max(self) -> u8 {
         self.ticks(quarantine(self.ttl())) + 1
     }
 
-    /// What a master says of itself.
+    /// The result of an inspection.
     fn observation(self, master: &Master) -> Observation {
-        let waited = self.tick * u32::from(master.out.saturating_sub(1));
+        let waited = self.tick * u32::from(master.kept_out.saturating_sub(1));
         let uptime = match self.fault {
             Fault::Flush | Fault::OldCopy => quarantine(Ttl::MAX),
             _ => waited,
@@ -89,16 +89,16 @@ impl Setup {
             uptime,
             now: NOW.after_span(waited),
             admitted: match self.fault {
-                _ if master.out == 0 => Some(RUNS[0]),
+                _ if master.kept_out == 0 => Some(RUNS[0]),
                 Fault::OldData | Fault::OldCopy => Some(RUNS[1]),
                 _ => None,
             },
             high: core::token(u8::from(master.used)),
-            since: (master.out > 0).then_some(NOW),
+            since: (master.kept_out > 0).then_some(NOW),
         }
     }
 
-    /// Whether a master that is out is admitted if these others answer, and whether it knows a token then.
+    /// Whether a master is admitted if these others reply: `Some`, with whether it knows a token then.
     pub(super) fn admits<const N: usize>(
         self,
         state: &State<N>,
@@ -112,8 +112,8 @@ impl Setup {
             ..self.observation(master)
         };
         let silent = match (self.admission, others.count_ones()) {
-            (Admission::NoAnswer, 0) | (Admission::OneAnswer, 1) => Some(unused),
-            (Admission::SettingOfNow | Admission::SameProcess, _)
+            (Admission::NoReply, 0) | (Admission::OneReply, 1) => Some(unused),
+            (Admission::CurrentSetting | Admission::SameProcess, _)
                 if unused != self.observation(master) =>
             {
                 return Some(true);
@@ -121,23 +121,28 @@ impl Setup {
             _ => None,
         };
         let inspected = state.masters.iter().enumerate().map(|(nth, it)| {
-            let answers = nth == at || others & 1 << nth != 0;
-            answers.then(|| self.observation(it)).or(silent)
+            let replies = nth == at || others & 1 << nth != 0;
+            replies.then(|| self.observation(it)).or(silent)
         });
         let inspected: Vec<_> = inspected.collect();
         let size = Size::new(N).ok()?;
-        // The clocks stand still between the two inspections: that is as early as it can be.
+        // The clocks are stopped between the two inspections: that is the earliest admission.
         match decide(size, self.ttl(), at, inspected[at].as_ref(), &inspected) {
             Decision::Admit { floor } => Some(floor.is_some()),
             _ => None,
         }
     }
 
-    /// Writes a token to the masters that the round says, and whether it is won then.
+    /// Writes a token to the masters of the round, and returns whether it is won.
     ///
-    /// At once: later, the leases could only be over. Its counters are left out; they do not say who
-    /// holds the lock.
-    pub(super) fn write<const N: usize>(self, state: &mut State<N>, at: usize, heard: u32) -> bool {
+    /// That takes no time: later, leases could only have expired. Counters are ignored, since exclusion does
+    /// not depend on them.
+    pub(super) fn write<const N: usize>(
+        self,
+        state: &mut State<N>,
+        at: usize,
+        majority: u32,
+    ) -> bool {
         let Some(first) = core::token(1) else {
             return false;
         };
@@ -146,52 +151,52 @@ impl Setup {
         };
         let mut round = Round::new(size, TokenCount::MIN);
         let mut step = Step::Wait;
-        for master in (0..N).filter(|master| heard & 1 << master != 0) {
+        for master in (0..N).filter(|master| majority & 1 << master != 0) {
             step = round.handle_reply(master, Some(Outcome::Granted { first }));
         }
         let Step::Write { first, to } = step else {
             return false;
         };
-        let op = core::fence(at, first);
+        let op = core::set_token(at, first);
         let mut steps = to.iter().map(|master| {
-            let answer = self.apply(&mut state.masters[master], &op);
-            round.handle_token_reply(master, answer)
+            let reply = self.apply(&mut state.masters[master], &op);
+            round.handle_token_reply(master, reply)
         });
         steps.any(|step| matches!(step, Step::Won { .. }))
     }
 
-    /// What a master answers to a renewal.
+    /// The reply of a master to a renewal.
     pub(super) fn renew(self, master: &mut Master, at: usize) -> Option<Renew> {
         let op = Op::Renew {
             lease: core::lease(at),
             ttl: self.ttl(),
         };
         match self.apply(master, &op)? {
-            Outcome::Renewed => Some(Renew::Done),
-            Outcome::Lost(Loss::Gone) => Some(Renew::Gone),
+            Outcome::Renewed => Some(Renew::Renewed),
+            Outcome::Lost(Loss::Gone) => Some(Renew::Lost),
             _ => None,
         }
     }
 
-    /// Which masters have lost a lease that a majority has renewed. `None`: none has.
-    pub(super) fn voted<const N: usize>(self, state: &State<N>, at: usize) -> Option<u32> {
+    /// The masters that have lost a lease which a majority has renewed. `None`: no majority has.
+    pub(super) fn vote<const N: usize>(self, state: &State<N>, at: usize) -> Option<u32> {
         let cells = state.masters.iter().map(|master| master.cells[at].renew);
         let cells: Vec<_> = cells.enumerate().collect();
         let Ok(size) = Size::new(N) else {
-            return (cells[0].1 == Renew::Done).then_some(0);
+            return (cells[0].1 == Renew::Renewed).then_some(0);
         };
         let mut vote = Vote::new(size);
-        let gone = cells.iter().filter(|(_, renew)| *renew == Renew::Gone);
-        let done = cells.iter().filter(|(_, renew)| *renew == Renew::Done);
-        let mut verdicts = gone.chain(done).map(|(master, renew)| {
-            let answer = match renew {
-                Renew::Done => Outcome::Renewed,
+        let lost = cells.iter().filter(|(_, renew)| *renew == Renew::Lost);
+        let renewed = cells.iter().filter(|(_, renew)| *renew == Renew::Renewed);
+        let mut verdicts = lost.chain(renewed).map(|(master, renew)| {
+            let reply = match renew {
+                Renew::Renewed => Outcome::Renewed,
                 _ => Outcome::Lost(Loss::Gone),
             };
-            vote.handle_reply(*master, Some(answer))
+            vote.handle_reply(*master, Some(reply))
         });
         let verdict = verdicts.find_map(|verdict| verdict)?;
-        let gone = || vote.gone().iter().fold(0, |all, master| all | 1 << master);
-        (verdict == Verdict::Done).then(gone)
+        let lost = || vote.gone().iter().fold(0, |all, master| all | 1 << master);
+        (verdict == Verdict::Done).then(lost)
     }
 }

@@ -1,47 +1,47 @@
-//! What is explored: how long a lease is, which faults, and which rule is broken, if any.
+//! The setup of a model: its size, ttl, faults and mutations.
 
 use std::time::Duration;
 
 /// A model of leases in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How many acquisitions there are in all, each of a client of its own.
+    /// How many acquisitions there are, each of a client of its own.
     pub attempts: usize,
-    /// How long a tick is. The rule's allowance for drift is a hundredth of a ttl and 2 ms: nothing in
-    /// seconds, two ticks in milliseconds.
+    /// The duration of a tick. The rule's allowance for drift is a hundredth of a ttl and 2 ms: no tick of a
+    /// second, two ticks of a millisecond.
     pub tick: Duration,
     /// How many ticks a store keeps a lease.
     pub ttl: u8,
-    /// By how many ticks the clock of each master may gain on the clients', at any moments.
+    /// By how many ticks the clock of each master may gain on those of the clients, at any moments.
     pub gain: u8,
-    /// What happens to a master, or two.
+    /// How many faults happen.
     pub faults: u8,
-    /// What that is.
+    /// Which fault.
     pub fault: Fault,
-    /// No master is admitted at first, and none was ever used.
+    /// Whether no master is admitted at first, and none was ever used.
     pub unused: bool,
     /// The rule by which a master is admitted.
     pub admission: Admission,
-    /// Holders renew their leases.
+    /// Whether holders renew their leases.
     pub renewed: bool,
-    /// The rule by which a holder counts its deadline.
+    /// The rule for the deadline of a holder.
     pub deadline: Deadline,
 }
 
-/// What happens to a master.
+/// A fault of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is started again and forgets everything. It is admitted by the rule.
+    /// It is restarted empty. It is admitted by the rule.
     Restart,
-    /// It runs on and forgets everything, or is exchanged for a server that has run for long.
+    /// It goes on empty, or is exchanged for a server that has run for long.
     Flush,
-    /// It is started again and remembers what was before the first lease.
+    /// It is restarted with its data from before the first lease.
     OldData,
-    /// It runs on with an old copy of its data, which was fetched from a replica of an earlier time.
+    /// It goes on with an old copy of its data, which was fetched from a former replica.
     OldCopy,
-    /// It forgets everything, and goes on at once.
+    /// It is restarted empty, and grants at once.
     RestartAtOnce,
-    /// It forgets everything, and is kept out for a tick less than the ttl.
+    /// It is restarted empty, and kept out for a tick less than the ttl.
     RestartEarly,
     /// Its clock is set forward by a ttl.
     Jump,
@@ -50,35 +50,35 @@ pub enum Fault {
 /// How a master is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// By the rule, whichever of the others answer.
+    /// By the rule, whichever of the others reply.
     Rule,
-    /// No other answers, and silent ones count as ones that were never used.
-    NoAnswer,
-    /// The same when one other answers.
-    OneAnswer,
+    /// If no other replies, silent ones count as ones that were never used.
+    NoReply,
+    /// The same if one other replies.
+    OneReply,
     /// At once if it has any data, because its server syncs each write now.
-    SettingOfNow,
-    /// At once if its process was not started again: the record in an old copy names that process.
+    CurrentSetting,
+    /// At once if its process was not restarted: the record in an old copy names that process.
     SameProcess,
-    /// By the rule, but a decision may be carried out when the master has forgotten what it was based on.
+    /// By the rule, but a decision may take effect after the master has lost the data that it was based on.
     Unchecked,
 }
 
-/// How a holder counts its deadline.
+/// From when a holder counts its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// By the rule: from before the first request, with an allowance for drift.
+    /// From before the first request, with an allowance for drift: the rule.
     Rule,
-    /// From when it hears the answer.
+    /// From when it receives the reply.
     FromReply,
     /// From before the first request, but to the end of the ttl.
     WithoutMargin,
-    /// It looks at no clock, or was stopped after it did.
+    /// It reads no clock, or was stopped after that.
     Never,
 }
 
 impl Default for Setup {
-    /// Three attempts at leases of three seconds, clocks that agree, and nothing broken.
+    /// Three attempts, leases of three seconds, clocks that agree, and no mutation.
     fn default() -> Self {
         Self {
             attempts: 3,

@@ -1,51 +1,30 @@
-//! All that there is at one moment: masters with their clocks, attempts, and messages.
+//! A state: masters with their clocks, attempts, and messages.
 //!
-//! Times are counted from now, so a state that is the same but later is the same state.
+//! Times are relative, so two states that differ only in time are the same state.
 
-use std::array;
+use crate::model::masters::{self, ATTEMPTS, AttemptState, CellState, MasterState};
 
-/// The most attempts that a model can have.
-pub(super) const ATTEMPTS: usize = 4;
-
-/// A state as it is kept: packed, and in one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Packed<const N: usize> {
-    masters: [u64; N],
-    attempts: [u32; ATTEMPTS],
-    faults: u8,
-    won: u8,
-}
-
-/// A state as it is worked with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State<const N: usize> {
-    pub(super) masters: [Master; N],
-    pub(super) attempts: [Attempt; ATTEMPTS],
-    /// How many faults may still happen.
-    pub(super) faults: u8,
-    /// How many have held the lock, up to two.
-    pub(super) won: u8,
-}
+pub(super) type State<const N: usize> = masters::State<N, Master, Attempt, Rest>;
 
 /// A master, and the messages to and from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Master {
     /// The attempt whose lease holds the lock, plus one.
     pub(super) hold: u8,
-    /// How many ticks that lasts.
-    pub(super) left: u8,
+    /// For how many ticks it does.
+    pub(super) remaining: u8,
     /// How many ticks its clock has gained.
     pub(super) gained: u8,
-    /// It is not admitted: for how many ticks already, plus one.
-    pub(super) out: u8,
-    /// It has given out a token, or knows of one.
+    /// Since how many ticks it is kept out, plus one. 0: it is admitted.
+    pub(super) kept_out: u8,
+    /// Whether it has given out a token, or knows of one.
     pub(super) used: bool,
-    /// Somebody has decided to admit it.
+    /// Whether a client has decided to admit it.
     pub(super) decided: bool,
     pub(super) cells: [Cell; ATTEMPTS],
 }
 
-/// What is under way between an attempt and a master.
+/// The messages between an attempt and a master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) acquire: Acquire,
@@ -57,9 +36,9 @@ pub(super) enum Acquire {
     /// It was not sent, or has not run, or was refused.
     #[default]
     Open,
-    /// It was granted. The answer is under way.
+    /// It was granted. The reply is under way.
     Granted,
-    /// Its answer is of no use any more.
+    /// Its reply is of no use any more.
     Spent,
 }
 
@@ -68,104 +47,98 @@ pub(super) enum Renew {
     /// It was not sent, or has not run.
     #[default]
     Open,
-    /// The master has renewed the lease. The answer is under way.
-    Done,
-    /// The master had nothing to renew. The answer is under way.
-    Gone,
+    /// The master has renewed the lease. The reply is under way.
+    Renewed,
+    /// The master had nothing to renew. The reply is under way.
+    Lost,
 }
 
 /// One acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attempt {
-    pub(super) stand: Stand,
+    pub(super) phase: Phase,
     /// How many ticks ago it sent its first request, until it holds the lock.
     pub(super) age: u8,
-    /// In how many ticks from now it relies on the lock, this one counted.
-    pub(super) left: u8,
+    /// For how many ticks it relies on the lock, this one included.
+    pub(super) remaining: u8,
     /// How many ticks ago it sent the renewal that is under way, plus one.
     pub(super) renewing: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum Phase {
     #[default]
     Idle,
-    Asking,
-    /// A majority has taken its token. It has not heard of that.
-    Taken,
+    Acquiring,
+    /// A majority has stored its token. The replies are under way.
+    Written,
     Holding,
     Over,
+}
+
+/// The rest of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// How many faults may still happen.
+    pub(super) faults: u8,
+    /// How many have held the lock, up to two.
+    pub(super) won: u8,
 }
 
 impl<const N: usize> State<N> {
     pub(super) fn new(faults: u8, unused: bool) -> Self {
         let master = Master {
-            out: u8::from(unused),
+            kept_out: u8::from(unused),
             ..Master::default()
         };
         Self {
             masters: [master; N],
             attempts: [Attempt::default(); ATTEMPTS],
-            faults,
-            won: 0,
-        }
-    }
-
-    pub(super) fn pack(&self) -> Packed<N> {
-        Packed {
-            masters: self.masters.map(Master::pack),
-            attempts: self.attempts.map(Attempt::pack),
-            faults: self.faults,
-            won: self.won,
+            rest: Rest { faults, won: 0 },
         }
     }
 }
 
-impl<const N: usize> Packed<N> {
-    pub(super) fn unpack(&self) -> State<N> {
-        State {
-            masters: self.masters.map(Master::unpack),
-            attempts: self.attempts.map(Attempt::unpack),
-            faults: self.faults,
-            won: self.won,
-        }
-    }
-
-    /// Nobody can tell masters apart.
-    pub(super) fn sort(&mut self) {
-        self.masters.sort_unstable();
+impl From<[u8; 4]> for Rest {
+    fn from([faults, won, ..]: [u8; 4]) -> Self {
+        Self { faults, won }
     }
 }
 
-impl Master {
-    fn pack(self) -> u64 {
-        let cells = self.cells.map(Cell::pack);
+impl From<Rest> for [u8; 4] {
+    fn from(rest: Rest) -> Self {
+        [rest.faults, rest.won, 0, 0]
+    }
+}
+
+impl MasterState for Master {
+    type Cell = Cell;
+
+    fn head(&self) -> [u8; 4] {
         let flags = u8::from(self.used) << 6 | u8::from(self.decided) << 7;
-        let head = [self.hold, self.left, self.gained, self.out | flags];
-        let bytes: [u8; 8] = array::from_fn(|at| match at.checked_sub(ATTEMPTS) {
-            Some(cell) => cells[cell],
-            None => head[at],
-        });
-        u64::from_le_bytes(bytes)
+        let kept_out = self.kept_out | flags;
+        [self.hold, self.remaining, self.gained, kept_out]
     }
 
-    fn unpack(packed: u64) -> Self {
-        let bytes = packed.to_le_bytes();
-        let [hold, left, gained, out, ..] = bytes;
+    fn cells(&self) -> &[Cell; ATTEMPTS] {
+        &self.cells
+    }
+
+    fn new([hold, remaining, gained, kept_out]: [u8; 4], cells: [Cell; ATTEMPTS]) -> Self {
         Self {
             hold,
-            left,
+            remaining,
             gained,
-            out: out & 0x3f,
-            used: out & 0x40 != 0,
-            decided: out & 0x80 != 0,
-            cells: array::from_fn(|at| Cell::unpack(bytes[ATTEMPTS + at])),
+            kept_out: kept_out & 0x3f,
+            used: kept_out & 0x40 != 0,
+            decided: kept_out & 0x80 != 0,
+            cells,
         }
     }
 }
 
-impl Cell {
-    pub(super) fn pack(self) -> u8 {
+impl CellState for Cell {
+    fn pack(self) -> u8 {
         (self.acquire as u8) << 2 | self.renew as u8
     }
 
@@ -178,31 +151,42 @@ impl Cell {
             },
             renew: match packed & 3 {
                 0 => Renew::Open,
-                1 => Renew::Done,
-                _ => Renew::Gone,
+                1 => Renew::Renewed,
+                _ => Renew::Lost,
             },
         }
     }
 }
 
-impl Attempt {
-    pub(super) fn pack(self) -> u32 {
-        u32::from_le_bytes([self.stand as u8, self.age, self.left, self.renewing])
+impl AttemptState for Attempt {
+    fn pack(self) -> [u8; 4] {
+        [self.phase as u8, self.age, self.remaining, self.renewing]
     }
 
-    fn unpack(packed: u32) -> Self {
-        let [stand, age, left, renewing] = packed.to_le_bytes();
+    fn unpack([phase, age, remaining, renewing]: [u8; 4]) -> Self {
         Self {
-            stand: match stand {
-                0 => Stand::Idle,
-                1 => Stand::Asking,
-                2 => Stand::Taken,
-                3 => Stand::Holding,
-                _ => Stand::Over,
+            phase: match phase {
+                0 => Phase::Idle,
+                1 => Phase::Acquiring,
+                2 => Phase::Written,
+                3 => Phase::Holding,
+                _ => Phase::Over,
             },
             age,
-            left,
+            remaining,
             renewing,
         }
+    }
+
+    fn renamed(self, _places: &[u8; ATTEMPTS]) -> Self {
+        self
+    }
+
+    fn key(self) -> [u8; 4] {
+        self.pack()
+    }
+
+    fn is_inactive(self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Over)
     }
 }

@@ -1,16 +1,16 @@
-//! What can happen next.
+//! The steps of a state.
 
 use std::fmt;
 
 use leasehold_core::mutex::Outcome;
 
-use super::rule::EVER;
+use super::rule::UNLIMITED;
 use super::setup::{Admission, Fault, Setup};
-use super::state::{Acquire, Attempt, Master, Renew, Stand, State};
+use super::state::{Acquire, Attempt, Master, Phase, Renew, State};
 use crate::model::core;
-use crate::model::words::{list, majorities, name};
+use crate::model::labels::{list, majorities, name};
 
-/// What is told of a step.
+/// The callback for a step and the state behind it.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
 
 impl Setup {
@@ -18,17 +18,17 @@ impl Setup {
         take(&"a tick", self.tick(state));
         let mut idle = false;
         for at in 0..self.attempts {
-            match state.attempts[at].stand {
-                // Those that have not begun are all the same.
-                Stand::Idle if idle => continue,
-                Stand::Idle => idle = true,
-                Stand::Asking => self.own(state, at, take),
-                Stand::Taken => self.hold(state, at, take),
-                Stand::Holding => self.keep(state, at, take),
-                Stand::Over => {}
+            match state.attempts[at].phase {
+                // The idle ones do not differ.
+                Phase::Idle if idle => continue,
+                Phase::Idle => idle = true,
+                Phase::Acquiring => self.store_token(state, at, take),
+                Phase::Written => self.hold(state, at, take),
+                Phase::Holding => self.hold_on(state, at, take),
+                Phase::Over => {}
             }
             for master in 0..N {
-                self.ask(state, at, master, take);
+                self.grant(state, at, master, take);
             }
         }
         for master in 0..N {
@@ -38,17 +38,17 @@ impl Setup {
         }
     }
 
-    /// Time passes for everybody.
+    /// Time passes for all masters and attempts.
     fn tick<const N: usize>(self, state: &State<N>) -> State<N> {
         let mut next = *state;
         for master in &mut next.masters {
             self.advance(master);
         }
         for attempt in &mut next.attempts {
-            match attempt.stand {
-                // Longer than a ttl is the same as a ttl.
-                Stand::Asking | Stand::Taken => attempt.age = self.ttl.min(attempt.age + 1),
-                Stand::Holding if attempt.left != EVER => attempt.left -= 1,
+            match attempt.phase {
+                // More than a ttl makes no further difference.
+                Phase::Acquiring | Phase::Written => attempt.age = self.ttl.min(attempt.age + 1),
+                Phase::Holding if attempt.remaining != UNLIMITED => attempt.remaining -= 1,
                 _ => {}
             }
             if attempt.renewing > 0 {
@@ -60,29 +60,29 @@ impl Setup {
 
     /// Time passes for a master.
     fn advance(self, master: &mut Master) {
-        master.left = master.left.saturating_sub(1);
-        if master.left == 0 {
+        master.remaining = master.remaining.saturating_sub(1);
+        if master.remaining == 0 {
             master.hold = 0;
         }
-        if master.out > 0 {
-            // Longer than the wait is the same as the wait.
-            master.out = self.out_max().min(master.out + 1);
-            if self.fault == Fault::RestartEarly && master.out >= self.ttl {
-                master.out = 0;
+        if master.kept_out > 0 {
+            // More than the wait makes no further difference.
+            master.kept_out = self.wait_max().min(master.kept_out + 1);
+            if self.fault == Fault::RestartEarly && master.kept_out >= self.ttl {
+                master.kept_out = 0;
             }
         }
     }
 
-    /// Somebody decides to admit a master, by what some of the others say, and does so later.
+    /// A client decides to admit a master by the replies of some others, and does so later.
     fn admit<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let it = &state.masters[master];
-        if it.out == 0 {
+        if it.kept_out == 0 {
             return;
         }
         let number = master + 1;
         let mut next = *state;
         if it.decided {
-            next.masters[master].out = 0;
+            next.masters[master].kept_out = 0;
             next.masters[master].decided = self.admission == Admission::Unchecked;
             take(&format_args!("{number} is admitted"), next);
             return;
@@ -94,83 +94,83 @@ impl Setup {
             let mut next = *state;
             next.masters[master].used |= used;
             next.masters[master].decided = true;
-            let answers = list(others);
+            let others = list(others);
             take(
-                &format_args!("{number} is to be admitted, {answers} beside it having answered"),
+                &format_args!("the admission of {number} is decided with the replies of {others}"),
                 next,
             );
         }
     }
 
-    /// A master runs an acquire. The attempt begins with the first: to send it earlier would only make
-    /// its deadline earlier.
-    fn ask<const N: usize>(self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    /// A master runs an acquire. The attempt begins with the first: an earlier request would only make its
+    /// deadline earlier.
+    fn grant<const N: usize>(self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
         if state.masters[master].cells[at].acquire != Acquire::Open {
             return;
         }
         let mut next = *state;
-        let asked = &mut next.masters[master];
-        let outcome = self.apply(asked, &core::acquire(at, self.ttl()));
+        let it = &mut next.masters[master];
+        let outcome = self.apply(it, &core::acquire(at, self.ttl()));
         if !matches!(outcome, Some(Outcome::Granted { .. })) {
             return;
         }
-        let stand = &mut next.attempts[at].stand;
-        if *stand == Stand::Idle {
-            *stand = Stand::Asking;
+        let phase = &mut next.attempts[at].phase;
+        if *phase == Phase::Idle {
+            *phase = Phase::Acquiring;
         }
-        asked.cells[at].acquire = match stand {
-            Stand::Asking => Acquire::Granted,
+        it.cells[at].acquire = match phase {
+            Phase::Acquiring => Acquire::Granted,
             _ => Acquire::Spent,
         };
         take(&format_args!("{} grants to {}", master + 1, name(at)), next);
     }
 
-    /// An attempt hears that a majority has granted it, and that takes its token.
-    fn own<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        for heard in majorities(N) {
+    /// An attempt receives the grants of a majority, which stores its token.
+    fn store_token<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+        for majority in majorities(N) {
             let mut masters = state.masters.iter().enumerate();
             let granted = masters.all(|(master, it)| {
-                heard & 1 << master == 0 || it.cells[at].acquire == Acquire::Granted
+                majority & 1 << master == 0 || it.cells[at].acquire == Acquire::Granted
             });
             let mut next = *state;
-            if granted && self.write(&mut next, at, heard) {
-                next.attempts[at].stand = Stand::Taken;
+            if granted && self.write(&mut next, at, majority) {
+                next.attempts[at].phase = Phase::Written;
                 for it in &mut next.masters {
                     let acquire = &mut it.cells[at].acquire;
                     if *acquire == Acquire::Granted {
                         *acquire = Acquire::Spent;
                     }
                 }
-                let (name, heard) = (name(at), list(heard));
+                let (name, majority) = (name(at), list(majority));
                 take(
-                    &format_args!("{name} owns {heard}, which take its token"),
+                    &format_args!("{name} owns {majority}, which store its token"),
                     next,
                 );
             }
         }
     }
 
-    /// An attempt hears that it has won, and looks at its clock.
+    /// An attempt receives the replies, and reads its clock.
     fn hold<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let mut next = *state;
-        let left = self.relied_on(state.attempts[at].age);
+        let remaining = self.reliable_for(state.attempts[at].age);
         next.attempts[at] = Attempt {
-            stand: Stand::Holding,
-            left,
+            phase: Phase::Holding,
+            remaining,
             ..Attempt::default()
         };
-        next.won = 2.min(next.won + 1);
+        next.rest.won = 2.min(next.rest.won + 1);
         take(
-            &format_args!("{} relies on it for {left} ticks", name(at)),
+            &format_args!("{} relies on the lock for {remaining} ticks", name(at)),
             next,
         );
     }
 
-    /// A holder renews its lease, or relies on it no more.
-    fn keep<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    /// A holder renews its lease, or stops relying on it.
+    fn hold_on<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
         let mut next = *state;
-        next.attempts[at].stand = Stand::Over;
-        take(&format_args!("{} is done", name(at)), next);
+        next.attempts[at].phase = Phase::Over;
+        take(&format_args!("{} stops", name(at)), next);
         if !self.renewed {
             return;
         }
@@ -190,15 +190,15 @@ impl Setup {
     /// A master runs a renewal. It is sent with the first: earlier would make its deadline earlier.
     fn renew_on<const N: usize>(self, state: &State<N>, at: usize, on: usize, take: Take<'_, N>) {
         let mut next = *state;
-        let Some(answer) = self.renew(&mut next.masters[on], at) else {
+        let Some(reply) = self.renew(&mut next.masters[on], at) else {
             return;
         };
-        next.masters[on].cells[at].renew = answer;
+        next.masters[on].cells[at].renew = reply;
         let renewing = &mut next.attempts[at].renewing;
         *renewing = 1.max(*renewing);
         let (master, name) = (on + 1, name(at));
-        match answer {
-            Renew::Done => take(&format_args!("{master} renews the lease of {name}"), next),
+        match reply {
+            Renew::Renewed => take(&format_args!("{master} renews the lease of {name}"), next),
             _ => take(
                 &format_args!("{master} does not know the lease of {name}"),
                 next,
@@ -206,52 +206,52 @@ impl Setup {
         }
     }
 
-    /// A holder hears that a majority has renewed its lease. It is asked for again where it was lost.
+    /// A holder receives the renewals of a majority. It repeats its acquire where the lease was lost.
     fn renewed<const N: usize>(self, state: &State<N>, at: usize, take: Take<'_, N>) {
-        let Some(gone) = self.voted(state, at) else {
+        let Some(lost) = self.vote(state, at) else {
             return;
         };
         let mut next = *state;
         let holder = &mut next.attempts[at];
-        holder.left = holder.left.max(self.relied_on(holder.renewing - 1));
-        let left = holder.left;
+        holder.remaining = holder.remaining.max(self.reliable_for(holder.renewing - 1));
+        let remaining = holder.remaining;
         next.end_renewal(at);
         for (master, it) in next.masters.iter_mut().enumerate() {
-            if gone & 1 << master != 0 {
+            if lost & 1 << master != 0 {
                 it.cells[at].acquire = Acquire::Open;
             }
         }
         take(
-            &format_args!("{} has renewed, for {left} ticks", name(at)),
+            &format_args!("{} has renewed, for {remaining} ticks", name(at)),
             next,
         );
     }
 
     fn fault<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
-        if state.faults == 0 {
+        if state.rest.faults == 0 {
             return;
         }
         let number = master + 1;
         let mut next = *state;
-        next.faults -= 1;
+        next.rest.faults -= 1;
         let it = &mut next.masters[master];
-        (it.hold, it.left, it.used) = (0, 0, false);
-        // The script admits only the candidate that was inspected.
+        (it.hold, it.remaining, it.used) = (0, 0, false);
+        // The script admits only the run that was inspected.
         it.decided &= self.admission == Admission::Unchecked;
         match self.fault {
             Fault::Jump => take(&format_args!("the clock of {number} is set forward"), next),
-            Fault::RestartAtOnce => take(&format_args!("{number} forgets and goes on"), next),
+            Fault::RestartAtOnce => take(&format_args!("{number} is empty and goes on"), next),
             _ => {
-                it.out = 1;
-                take(&format_args!("{number} forgets and is kept out"), next);
+                it.kept_out = 1;
+                take(&format_args!("{number} is empty and kept out"), next);
             }
         }
     }
 
-    /// The clock of a master goes faster than those of the clients.
+    /// The clock of a master is faster than those of the clients.
     fn gain<const N: usize>(self, state: &State<N>, master: usize, take: Take<'_, N>) {
         let it = state.masters[master];
-        if it.gained < self.gain && (it.hold != 0 || it.out > 0) {
+        if it.gained < self.gain && (it.hold != 0 || it.kept_out > 0) {
             let mut next = *state;
             next.masters[master].gained += 1;
             self.advance(&mut next.masters[master]);

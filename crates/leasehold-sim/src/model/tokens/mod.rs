@@ -1,13 +1,14 @@
-//! Acquisitions over a majority, without time: are tokens unique, and larger for who came later?
+//! Acquisitions over a majority, without time: are tokens unique, and do they grow?
 //!
-//! A few attempts, each by a client of its own or by one that has given up those before. A message may
-//! take for ever, be lost, or run after its sender gave up; a lease may be over at any moment; a client
-//! may hear any majority. So what holds here holds whatever the clocks do.
+//! Each attempt has a client of its own, or one that has given up its earlier attempts. A message may
+//! take any time, be lost, or run after its sender gave up. A lease may expire at any moment. A client
+//! may receive the replies of any majority. So the properties hold whatever the clocks do.
 //!
-//! To give up is to hear nothing more, so no step is needed for it. A lease that is over lets others in
-//! and its holder write no more. So it is enough that it ends when somebody else is let in.
+//! A client that gives up receives no more replies, so no step is needed for that. A lease that has expired
+//! lets other attempts in, and stores no more tokens. So it is enough that it expires when another
+//! attempt is granted the lock.
 
-mod normal;
+mod reduce;
 mod rule;
 mod setup;
 mod state;
@@ -17,10 +18,10 @@ mod tests;
 
 use std::fmt;
 
-pub use self::setup::{Back, Broken, Setup};
-pub use self::state::Packed;
-use self::state::{Stand, State};
+pub use self::setup::{Mutation, Recovery, Setup};
+use self::state::{Phase, State};
 use super::explore::{Model, Property};
+use super::masters::Packed;
 
 /// Acquisitions over `N` masters.
 #[derive(Clone, Copy, Debug)]
@@ -40,32 +41,32 @@ impl<const N: usize> Model for Tokens<N> {
     type State = Packed<N>;
 
     fn initial(&self) -> Vec<Packed<N>> {
-        let mut mixes = vec![[0; N]];
+        let mut combinations = vec![[0; N]];
         for master in 0..N {
-            let mixed = mixes.iter().flat_map(|mix| {
+            let longer = combinations.iter().flat_map(|combination| {
                 (0..=self.setup.counters).map(move |counter| {
-                    let mut mix = *mix;
-                    mix[master] = counter;
-                    mix
+                    let mut combination = *combination;
+                    combination[master] = counter;
+                    combination
                 })
             });
-            mixes = mixed.collect();
+            combinations = longer.collect();
         }
-        let states = mixes.into_iter();
-        let states = states.map(|mix| State::new(mix, self.setup.faults).pack());
+        let states = combinations.into_iter();
+        let states = states.map(|counters| State::new(counters, self.setup.faults).pack());
         states.collect()
     }
 
     fn steps(&self, state: &Packed<N>, take: &mut dyn FnMut(&dyn fmt::Display, Packed<N>)) {
-        let state = state.unpack();
+        let state: State<N> = state.unpack();
         self.setup
             .steps(&state, &mut |step, next| take(step, next.pack()));
     }
 
-    fn normal(&self, state: Packed<N>) -> Packed<N> {
-        let mut state = state.unpack();
-        state.forget(self.setup);
-        state.arranged(self.setup.attempts)
+    fn canonical(&self, state: Packed<N>) -> Packed<N> {
+        let mut state: State<N> = state.unpack();
+        state.reduce(self.setup);
+        state.canonical(self.setup.attempts)
     }
 
     fn properties(&self) -> Vec<Property> {
@@ -77,53 +78,54 @@ impl<const N: usize> Model for Tokens<N> {
         checked
     }
 
-    fn breaks(&self, state: &Packed<N>, property: Property) -> bool {
-        let state = state.unpack();
+    fn violates(&self, state: &Packed<N>, property: Property) -> bool {
+        let state: State<N> = state.unpack();
         match property {
             Property::Free => !state.is_free(self.setup),
-            _ => state.broken & bit(property) != 0,
+            _ => state.rest.violated & bit(property) != 0,
         }
     }
 
     fn successes(&self, state: &Packed<N>) -> usize {
-        state.unpack().standing(&[Stand::Won]).count_ones() as usize
+        let state: State<N> = state.unpack();
+        state.in_phases(&[Phase::Won]).count_ones() as usize
     }
 }
 
-/// The bit of a property among what a state says is broken.
+/// The bit of a property among the violated ones of a state.
 fn bit(property: Property) -> u8 {
     1 << property as u8
 }
 
 impl<const N: usize> State<N> {
-    /// Notes what is broken by the success of an attempt.
-    fn note_success(&mut self, late: usize) {
+    /// Adds the properties that the success of an attempt violates.
+    fn check_success(&mut self, late: usize) {
         let one = self.attempts[late];
         for (at, other) in self.attempts.iter().enumerate() {
-            if at == late || other.stand != Stand::Won {
+            if at == late || other.phase != Phase::Won {
                 continue;
             }
             if one.token == other.token {
-                self.broken |= bit(Property::Unique);
+                self.rest.violated |= bit(Property::Unique);
             }
             if one.before & 1 << at != 0 && one.token <= other.token {
-                self.broken |= bit(Property::RealTime);
+                self.rest.violated |= bit(Property::RealTime);
             }
             let grows = match one.owned_before & 1 << at != 0 {
                 true => other.token < one.token,
                 false => one.token < other.token,
             };
             if !grows {
-                self.broken |= bit(Property::Ownership);
+                self.rest.violated |= bit(Property::Ownership);
             }
         }
     }
 
-    /// Notes what is broken by the resource's acceptance of an attempt.
-    fn note_write(&mut self, writer: usize) {
+    /// Adds the property that the resource's acceptance of an attempt violates.
+    fn check_write(&mut self, writer: usize) {
         let mut others = self.attempts.iter();
         if others.any(|other| other.wrote && other.owned_before & 1 << writer != 0) {
-            self.broken |= bit(Property::Fenced);
+            self.rest.violated |= bit(Property::Fenced);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The rule that ships, at work on a packed state; and the broken ones, wrapped around it.
+//! The rule that ships, and mutations around it.
 //!
-//! No time passes here: leases end by a step of the model, and tokens come of the counters alone.
+//! No time passes: leases expire by a step of the model, and tokens follow from the counters.
 
 use std::time::Duration;
 
@@ -12,26 +12,27 @@ use leasehold_core::quorum::{
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Back, Broken, Setup};
-use super::state::{Fence, Master, Stage, State};
+use super::setup::{Mutation, Recovery, Setup};
+use super::state::{Admission, Master, State, Write};
 use crate::model::core;
+use crate::model::masters::ATTEMPTS;
 
 const NOW: StoreTime = StoreTime::from_micros(0);
 
-/// The run of a master's process for which it is admitted, and the one that comes after.
+/// The run of a master's process for which it is admitted, and the next one.
 const RUNS: [RunId; 2] = [RunId(1), RunId(2)];
 
-/// Any ttl. Nobody waits for its end.
+/// Any ttl, since no step waits for its end.
 fn ttl() -> Ttl {
     Ttl::remainder(Ttl::USER_MIN.as_duration())
 }
 
 impl Master {
-    /// What the master is to the rule.
+    /// The master and the record of the rule.
     ///
-    /// Its counter stands for the record's, the floor and the largest token that it knows: there is so a floor
-    /// above the counter does the same as that counter.
-    fn real(&self) -> (quorum::Master, Record) {
+    /// The counter represents that of the record, the floor and the largest known token: a floor above the
+    /// counter has the effect of that counter.
+    fn shipped(&self) -> (quorum::Master, Record) {
         let last_token = core::token(self.counter);
         let expires_at = NOW.after(ttl());
         let holder = usize::from(self.hold).checked_sub(1);
@@ -50,10 +51,10 @@ impl Master {
     }
 
     fn run(&self) -> RunId {
-        RUNS[usize::from(self.stage != Stage::Admitted)]
+        RUNS[usize::from(self.admission != Admission::Admitted)]
     }
 
-    /// What it says of itself, after the wait.
+    /// The result of its inspection, after the wait.
     fn observation(&self, high: u8) -> Observation {
         Observation {
             run: self.run(),
@@ -65,70 +66,75 @@ impl Master {
         }
     }
 
-    /// Does what the rule says. `None`: it does nothing, as it is not admitted.
+    /// Applies the rule. `None`: the master is not admitted.
     pub(super) fn apply(&mut self, op: &Op) -> Option<Outcome> {
-        let (mut real, mut record) = self.real();
-        let outcome = real.apply(&mut record, op, NOW).ok()?;
+        let (mut master, mut record) = self.shipped();
+        let outcome = master.apply(&mut record, op, NOW).ok()?;
         self.hold = record.hold.map_or(0, |hold| 1 + core::attempt(hold.lease));
         self.counter = core::counter(record.last_token);
         Some(outcome)
     }
 
-    /// Is asked for the lock.
-    pub(super) fn acquire(&mut self, attempt: usize, broken: Option<Broken>) -> Option<u8> {
+    /// Applies an acquire. Returns the token of a grant.
+    pub(super) fn acquire(&mut self, attempt: usize, mutation: Option<Mutation>) -> Option<u8> {
         let before = self.counter;
         let outcome = self.apply(&core::acquire(attempt, ttl()))?;
         let Outcome::Granted { first } = outcome else {
             return None;
         };
-        if broken.is_some_and(Broken::reads_before) {
+        if mutation.is_some_and(Mutation::reads_before) {
             self.counter = before;
         }
         Some(core::counter(Some(first)))
     }
 
-    /// Is told the token of an attempt, and answers whether it takes it.
-    pub(super) fn fence(&mut self, attempt: usize, token: u8, broken: Option<Broken>) -> bool {
+    /// Applies the request that sets the token of an attempt. Returns whether the token is stored.
+    pub(super) fn set_token(
+        &mut self,
+        attempt: usize,
+        token: u8,
+        mutation: Option<Mutation>,
+    ) -> bool {
         let Some(first) = core::token(token) else {
             return false;
         };
-        let op = core::fence(attempt, first);
-        match broken {
-            Some(broken) => self.fence_by_broken_rule(attempt, token, &op, broken),
+        let op = core::set_token(attempt, first);
+        match mutation {
+            Some(mutation) => self.set_token_with(mutation, attempt, token, &op),
             None => self.apply(&op) == Some(Outcome::Fenced),
         }
     }
 
-    fn fence_by_broken_rule(&mut self, attempt: usize, token: u8, op: &Op, broken: Broken) -> bool {
+    fn set_token_with(&mut self, mutation: Mutation, attempt: usize, token: u8, op: &Op) -> bool {
         let before = *self;
-        if broken.writes_by_anybody() {
+        if mutation.writes_unheld() {
             // As if it held the lock.
             self.hold = attempt as u8 + 1;
         }
-        let larger = matches!(broken, Broken::WriteByAnybody | Broken::ReadBefore);
+        let larger = matches!(mutation, Mutation::WriteUnheld | Mutation::ReadBefore);
         if larger && token <= before.counter {
             *self = before;
             return false;
         }
-        if broken == Broken::ReadBeforeOrAny {
+        if mutation == Mutation::ReadBeforeOrAny {
             self.counter = 0;
         }
-        let taken = self.apply(op) == Some(Outcome::Fenced);
+        let stored = self.apply(op) == Some(Outcome::Fenced);
         self.hold = before.hold;
-        if !taken {
+        if !stored {
             self.counter = before.counter;
         }
-        taken
+        stored
     }
 }
 
 impl<const N: usize> State<N> {
-    /// How many masters decide. One alone decides by itself.
+    /// How many masters decide: 1 on one store.
     pub(super) fn majority() -> usize {
         Size::new(N).map_or(1, Size::majority)
     }
 
-    /// What an attempt writes that hears of these grants, and where.
+    /// The token of an attempt with these grants, and the masters to which it is written.
     pub(super) fn token_of(grants: &[(usize, u8)]) -> Option<(u8, Masters)> {
         let mut round = Round::new(Size::new(N).ok()?, TokenCount::MIN);
         let mut step = Step::Wait;
@@ -142,13 +148,13 @@ impl<const N: usize> State<N> {
         }
     }
 
-    /// Whether an attempt has won that hears of all masters that have taken its token.
+    /// Whether an attempt has won, if it receives the replies of all masters that have stored its token.
     pub(super) fn is_won(&self, attempt: usize) -> bool {
         let token = self.attempts[attempt].token;
         let cells = self.masters.iter().map(|master| master.cells[attempt]);
         let cells: Vec<_> = cells.enumerate().collect();
-        let written = cells.iter().filter(|(_, cell)| cell.fence != Fence::None);
-        // The round again: as its token came of these grants.
+        let written = cells.iter().filter(|(_, cell)| cell.write != Write::None);
+        // The same round as the one that chose its token.
         let Some(first) = core::token(token.saturating_sub(1)) else {
             return false;
         };
@@ -159,13 +165,13 @@ impl<const N: usize> State<N> {
         for (master, _) in written {
             round.handle_reply(*master, Some(Outcome::Granted { first }));
         }
-        let taken = cells.iter().filter(|(_, cell)| cell.fence == Fence::Taken);
+        let stored = cells.iter().filter(|(_, cell)| cell.write == Write::Stored);
         let mut steps =
-            taken.map(|(master, _)| round.handle_token_reply(*master, Some(Outcome::Fenced)));
+            stored.map(|(master, _)| round.handle_token_reply(*master, Some(Outcome::Fenced)));
         steps.any(|step| matches!(step, Step::Won { first } if core::counter(Some(first)) == token))
     }
 
-    /// Admits a master, if the rule says so by what was read from the others.
+    /// Admits a master if the rule does, with the counters that were read from the others.
     pub(super) fn admit(&mut self, setup: Setup, master: usize) -> bool {
         let Ok(size) = Size::new(N) else {
             return false;
@@ -174,12 +180,12 @@ impl<const N: usize> State<N> {
         let inspected = inspected.map(|(at, it)| match at == master {
             true => Some(it.observation(it.counter)),
             false => it.read.then(|| Observation {
-                run: match setup.back {
-                    Back::AdmittedByAnybody => RUNS[0],
+                run: match setup.recovery {
+                    Recovery::AdmittedByAll => RUNS[0],
                     _ => it.run(),
                 },
                 // Only the largest makes a difference.
-                ..it.observation(self.read)
+                ..it.observation(self.rest.read)
             }),
         });
         let inspected: Vec<_> = inspected.collect();
@@ -188,53 +194,53 @@ impl<const N: usize> State<N> {
         let Decision::Admit { floor } = decision else {
             return false;
         };
-        let (mut real, _) = self.masters[master].real();
-        real.admit(floor);
-        let floor = real.admission.and_then(|admission| admission.floor);
+        let (mut admitted, _) = self.masters[master].shipped();
+        admitted.admit(floor);
+        let floor = admitted.admission.and_then(|admission| admission.floor);
         let admitted = &mut self.masters[master];
         admitted.counter = core::counter(floor);
-        admitted.stage = Stage::Admitted;
+        admitted.admission = Admission::Admitted;
         true
     }
 
-    /// Whether a new attempt is granted the lock once all leases are over and everybody answers.
+    /// Whether a new attempt is granted the lock once all leases have expired and all masters reply.
     pub(super) fn is_free(&self, setup: Setup) -> bool {
         let mut state = *self;
         for master in &mut state.masters {
             (master.hold, master.read) = (0, false);
         }
-        for out in 0..N {
-            if state.masters[out].stage != Stage::Admitted {
-                state.catch_up_with_all(out);
-                if !state.admit(setup, out) {
+        for master in 0..N {
+            if state.masters[master].admission != Admission::Admitted {
+                state.catch_up_with_all(master);
+                if !state.admit(setup, master) {
                     return false;
                 }
             }
         }
         // No lease of the model has this number.
-        let newcomer = super::state::ATTEMPTS;
+        let newcomer = ATTEMPTS;
         let Ok(size) = Size::new(N) else {
             return state.masters[0].acquire(newcomer, None).is_some();
         };
         let mut round = Round::new(size, TokenCount::MIN);
-        let asked = (0..N).map(|at| {
-            let answer = state.masters[at].apply(&core::acquire(newcomer, ttl()));
-            round.handle_reply(at, answer)
+        let replies = (0..N).map(|at| {
+            let reply = state.masters[at].apply(&core::acquire(newcomer, ttl()));
+            round.handle_reply(at, reply)
         });
-        let steps: Vec<_> = asked.collect();
+        let steps: Vec<_> = replies.collect();
         let mut steps = steps.into_iter();
         let Some(Step::Write { first, to }) = steps.find(|step| *step != Step::Wait) else {
             return false;
         };
         let mut written = to.iter().map(|at| {
-            let answer = state.masters[at].apply(&core::fence(newcomer, first));
-            round.handle_token_reply(at, answer)
+            let reply = state.masters[at].apply(&core::set_token(newcomer, first));
+            round.handle_token_reply(at, reply)
         });
         written.any(|step| step == Step::Won { first })
     }
 
     fn catch_up_with_all(&mut self, out: usize) {
-        self.read = 0;
+        self.rest.read = 0;
         for at in 0..N {
             self.masters[at].read = false;
             if at != out {

@@ -1,86 +1,86 @@
-//! What is explored: how many of what, which faults, and which rule is broken, if any.
+//! The setup of a model: its size, faults and mutation.
 
 /// A model of tokens over a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How many acquisitions there are in all.
+    /// How many acquisitions there are.
     pub attempts: usize,
-    /// Counters begin at every mix of 0 to this.
+    /// Counters begin at every combination of 0 to this.
     pub counters: u8,
-    /// How many times a master may be started again. With [`Broken::IdTwice`]: how many
-    /// acquires are sent again.
+    /// How many times a master may be restarted. With [`Mutation::IdTwice`]: how many acquires are
+    /// repeated.
     pub faults: u8,
-    /// A second master may be started again before the first is admitted. Then the first is kept out for
-    /// longer, and all masters that answer are inspected in one step.
+    /// Whether a second master may be restarted before the first is admitted. Then the first is kept out for
+    /// longer, and all masters that reply are inspected in one step.
     pub together: bool,
-    /// What becomes of a master that is started again.
-    pub back: Back,
-    /// A lease that was won is asked for again on masters that do not have it.
+    /// How a restarted master recovers.
+    pub recovery: Recovery,
+    /// Whether winners repeat their acquires on masters that do not have their lease.
     pub refill: bool,
-    /// Winners write to a resource that refuses older tokens.
+    /// Whether winners write to a resource that refuses older tokens.
     pub resource: bool,
-    /// The rule that is broken.
-    pub broken: Option<Broken>,
+    /// The rule that is changed.
+    pub mutation: Option<Mutation>,
 }
 
-/// What a master that was started again remembers, and when it does something again.
+/// The memory of a restarted master, and when it grants again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
-    /// It has kept everything, and is kept out and admitted by the rule nevertheless.
+pub enum Recovery {
+    /// It has all its data, and is kept out and admitted by the rule nevertheless.
     WithData,
-    /// It has forgotten everything, is kept out until the leases of then are over, and admitted with what
-    /// the others know: the rule.
+    /// It is empty, is kept out until the leases from before are over, and is admitted with the tokens of the
+    /// others: the rule.
     Rule,
-    /// The same, but others count that may not be admitted themselves.
-    AdmittedByAnybody,
-    /// It has forgotten everything, and goes on at once.
+    /// The same, but masters that are not admitted count among the others.
+    AdmittedByAll,
+    /// It is empty, and grants at once.
     AtOnce,
-    /// It has forgotten everything, and goes on when the leases of then are over.
+    /// It is empty, and grants when the leases from before are over.
     AfterTtl,
-    /// It has forgotten everything, and is admitted with what the others know, at once.
+    /// It is empty, and is admitted with the tokens of the others at once.
     CaughtUp,
 }
 
-/// A rule that is broken.
+/// A rule that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// The largest of the tokens that came with the grants is used.
+pub enum Mutation {
+    /// The largest token of the grants is used.
     NoSecondPhase,
-    /// The token is written to every master, not only to those that granted the first phase.
+    /// The token is written to every master, not only to those of the first phase.
     WriteEverywhere,
-    /// The token is written wherever it is larger, whoever holds the lock.
-    WriteByAnybody,
-    /// The token is written wherever it is larger or the same, whoever holds the lock.
-    WriteByAnybodyOrEqual,
+    /// The token is stored where it is larger, whatever lease holds the lock.
+    WriteUnheld,
+    /// The token is stored where it is larger or equal, whatever lease holds the lock.
+    WriteUnheldOrEqual,
     /// The counters are read before the grants, which reserve nothing. A token must be larger.
     ReadBefore,
-    /// The same, and a token may be the same.
+    /// The same, and a token may be equal.
     ReadBeforeOrEqual,
-    /// The same, and a token may be anything.
+    /// The same, and any token is stored.
     ReadBeforeOrAny,
-    /// An acquire is sent again after its grant was over.
+    /// An acquire is repeated after its grant was over.
     IdTwice,
-    /// Who does not know whether a majority has taken its token uses it.
+    /// An attempt uses its token although it is unknown whether a majority has stored it.
     InDoubt,
 }
 
 impl Default for Setup {
-    /// Three attempts, no restarts, and nothing broken.
+    /// Three attempts, no restarts and no mutation.
     fn default() -> Self {
         Self {
             attempts: 3,
             counters: 1,
             faults: 0,
             together: false,
-            back: Back::Rule,
+            recovery: Recovery::Rule,
             refill: false,
             resource: false,
-            broken: None,
+            mutation: None,
         }
     }
 }
 
-impl Broken {
+impl Mutation {
     /// Whether counters are read by themselves.
     pub(super) fn reads_before(self) -> bool {
         matches!(
@@ -90,7 +90,7 @@ impl Broken {
     }
 
     /// Whether a token may be written without holding the lock.
-    pub(super) fn writes_by_anybody(self) -> bool {
-        matches!(self, Self::WriteByAnybody | Self::WriteByAnybodyOrEqual)
+    pub(super) fn writes_unheld(self) -> bool {
+        matches!(self, Self::WriteUnheld | Self::WriteUnheldOrEqual)
     }
 }

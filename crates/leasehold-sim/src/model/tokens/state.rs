@@ -1,32 +1,8 @@
-//! All that there is at one moment: masters, attempts, and the messages between them.
+//! A state: masters, attempts, and the messages between them.
 
-use std::array;
+use crate::model::masters::{self, ATTEMPTS, AttemptState, CellState, MasterState};
 
-/// The most attempts that a model can have.
-pub(super) const ATTEMPTS: usize = 4;
-
-/// A state as it is kept: packed, and in one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Packed<const N: usize> {
-    masters: [u64; N],
-    attempts: [u32; ATTEMPTS],
-    rest: u32,
-}
-
-/// A state as it is worked with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State<const N: usize> {
-    pub(super) masters: [Master; N],
-    pub(super) attempts: [Attempt; ATTEMPTS],
-    /// How many faults may still happen: masters that are started again, or messages that run twice.
-    pub(super) faults: u8,
-    /// The largest counter that a master that was started again has read from the others.
-    pub(super) read: u8,
-    /// The largest token that the fenced resource has seen.
-    pub(super) seen: u8,
-    /// What was broken on the way here: one bit for each property.
-    pub(super) broken: u8,
-}
+pub(super) type State<const N: usize> = masters::State<N, Master, Attempt, Rest>;
 
 /// A master, and the messages to and from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,30 +11,30 @@ pub(super) struct Master {
     pub(super) hold: u8,
     /// The last token.
     pub(super) counter: u8,
-    pub(super) stage: Stage,
-    /// Its counter was read by the one that was started again.
+    pub(super) admission: Admission,
+    /// Whether the restarted master has read its counter.
     pub(super) read: bool,
-    /// It was held already when a master was started again.
+    /// Whether its lease is from before a restart.
     pub(super) old: bool,
     pub(super) cells: [Cell; ATTEMPTS],
 }
 
-/// What a master may do.
+/// Whether a master may grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Admission {
     #[default]
     Admitted,
-    /// It was started again.
-    Out,
-    /// And was kept out for long enough.
-    Open,
+    /// It was restarted.
+    KeptOut,
+    /// It was kept out for long enough.
+    Due,
 }
 
-/// What is under way between an attempt and a master.
+/// The messages between an attempt and a master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) acquire: Acquire,
-    pub(super) fence: Fence,
+    pub(super) write: Write,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,46 +42,60 @@ pub(super) enum Acquire {
     /// It was not sent, or has not run, or was refused.
     #[default]
     Open,
-    /// It has run, and its answer is of no use any more.
+    /// It has run, and its reply is of no use any more.
     Spent,
-    /// It was granted, with this token. The answer is under way.
+    /// It was granted, with this token. The reply is under way.
     Granted(u8),
 }
 
+/// The request that sets the token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Fence {
+pub(super) enum Write {
     #[default]
     None,
-    /// The token was sent, and has not been taken.
+    /// It was sent, and the token is not stored.
     Sent,
-    Taken,
+    Stored,
 }
 
 /// One acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attempt {
-    pub(super) stand: Stand,
-    /// Its token. While it asks: the largest counter that it read before, if it reads by itself.
+    pub(super) phase: Phase,
+    /// Its token. Before it has one: the largest counter that it read, if it reads counters by themselves.
     pub(super) token: u8,
-    /// Who had succeeded before it began: one bit for each attempt.
+    /// The attempts that had succeeded before it began: one bit for each.
     pub(super) before: u8,
-    /// Who had owned a majority before it did, and may succeed or has.
+    /// The attempts that had owned a majority before it did, and may succeed or have.
     pub(super) owned_before: u8,
-    /// The fenced resource has accepted it.
+    /// Whether the fenced resource has accepted it.
     pub(super) wrote: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum Phase {
     #[default]
     Idle,
-    /// In the first phase.
-    Asking,
+    /// In the first phase of the protocol.
+    Acquiring,
     /// In the second.
     Writing,
-    /// It uses its token, and may do so for ever.
+    /// It uses its token, for any time.
     Won,
     Over,
+}
+
+/// The rest of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// How many faults may still happen: restarted masters, or repeated messages.
+    pub(super) faults: u8,
+    /// The largest counter that a restarted master has read from the others.
+    pub(super) read: u8,
+    /// The largest token that the fenced resource has accepted.
+    pub(super) accepted: u8,
+    /// The properties that were violated so far: one bit for each.
+    pub(super) violated: u8,
 }
 
 impl<const N: usize> State<N> {
@@ -116,87 +106,71 @@ impl<const N: usize> State<N> {
                 ..Master::default()
             }),
             attempts: [Attempt::default(); ATTEMPTS],
-            faults,
-            read: 0,
-            seen: 0,
-            broken: 0,
+            rest: Rest::from([faults, 0, 0, 0]),
         }
     }
 
-    /// The attempts that stand so, one bit for each.
-    pub(super) fn standing(&self, stands: &[Stand]) -> u8 {
+    /// The attempts in these phases, one bit for each.
+    pub(super) fn in_phases(&self, phases: &[Phase]) -> u8 {
         let attempts = self.attempts.iter().enumerate();
-        let standing = attempts.filter(|(_, attempt)| stands.contains(&attempt.stand));
-        standing.fold(0, |all, (at, _)| all | 1 << at)
-    }
-
-    pub(super) fn pack(&self) -> Packed<N> {
-        let rest = [self.faults, self.read, self.seen, self.broken];
-        Packed {
-            masters: self.masters.map(|master| master.pack()),
-            attempts: self.attempts.map(|attempt| attempt.pack()),
-            rest: u32::from_le_bytes(rest),
-        }
+        let found = attempts.filter(|(_, attempt)| phases.contains(&attempt.phase));
+        found.fold(0, |all, (at, _)| all | 1 << at)
     }
 }
 
-impl<const N: usize> Packed<N> {
-    pub(super) fn unpack(&self) -> State<N> {
-        let [faults, read, seen, broken] = self.rest.to_le_bytes();
-        State {
-            masters: self.masters.map(Master::unpack),
-            attempts: self.attempts.map(Attempt::unpack),
+impl From<[u8; 4]> for Rest {
+    fn from([faults, read, accepted, violated]: [u8; 4]) -> Self {
+        Self {
             faults,
             read,
-            seen,
-            broken,
+            accepted,
+            violated,
         }
-    }
-
-    /// Nobody can tell masters apart.
-    pub(super) fn sort(&mut self) {
-        self.masters.sort_unstable();
     }
 }
 
-impl Master {
-    fn pack(self) -> u64 {
-        let cells = self.cells.map(Cell::pack);
-        let flags = self.stage as u8 | u8::from(self.read) << 2 | u8::from(self.old) << 3;
-        let head = [self.hold, self.counter, flags, 0];
-        let bytes: [u8; 8] = array::from_fn(|at| match at.checked_sub(ATTEMPTS) {
-            Some(cell) => cells[cell],
-            None => head[at],
-        });
-        u64::from_le_bytes(bytes)
+impl From<Rest> for [u8; 4] {
+    fn from(rest: Rest) -> Self {
+        [rest.faults, rest.read, rest.accepted, rest.violated]
+    }
+}
+
+impl MasterState for Master {
+    type Cell = Cell;
+
+    fn head(&self) -> [u8; 4] {
+        let flags = u8::from(self.read) | u8::from(self.old) << 1;
+        [self.hold, self.counter, self.admission as u8, flags]
     }
 
-    fn unpack(packed: u64) -> Self {
-        let bytes = packed.to_le_bytes();
-        let [hold, counter, flags, ..] = bytes;
+    fn cells(&self) -> &[Cell; ATTEMPTS] {
+        &self.cells
+    }
+
+    fn new([hold, counter, admission, flags]: [u8; 4], cells: [Cell; ATTEMPTS]) -> Self {
         Self {
             hold,
             counter,
-            stage: match flags & 3 {
-                0 => Stage::Admitted,
-                1 => Stage::Out,
-                _ => Stage::Open,
+            admission: match admission {
+                0 => Admission::Admitted,
+                1 => Admission::KeptOut,
+                _ => Admission::Due,
             },
-            read: flags & 4 != 0,
-            old: flags & 8 != 0,
-            cells: array::from_fn(|at| Cell::unpack(bytes[ATTEMPTS + at])),
+            read: flags & 1 != 0,
+            old: flags & 2 != 0,
+            cells,
         }
     }
 }
 
-impl Cell {
-    pub(super) fn pack(self) -> u8 {
+impl CellState for Cell {
+    fn pack(self) -> u8 {
         let acquire = match self.acquire {
             Acquire::Open => 0,
             Acquire::Spent => 1,
             Acquire::Granted(first) => 2 + first,
         };
-        acquire << 2 | self.fence as u8
+        acquire << 2 | self.write as u8
     }
 
     fn unpack(packed: u8) -> Self {
@@ -206,36 +180,57 @@ impl Cell {
                 1 => Acquire::Spent,
                 granted => Acquire::Granted(granted - 2),
             },
-            fence: match packed & 3 {
-                0 => Fence::None,
-                1 => Fence::Sent,
-                _ => Fence::Taken,
+            write: match packed & 3 {
+                0 => Write::None,
+                1 => Write::Sent,
+                _ => Write::Stored,
             },
         }
     }
 }
 
-impl Attempt {
-    fn pack(self) -> u32 {
-        let stand = self.stand as u8 | u8::from(self.wrote) << 7;
-        u32::from_le_bytes([stand, self.token, self.before, self.owned_before])
+impl AttemptState for Attempt {
+    fn pack(self) -> [u8; 4] {
+        let phase = self.phase as u8 | u8::from(self.wrote) << 7;
+        [phase, self.token, self.before, self.owned_before]
     }
 
-    fn unpack(packed: u32) -> Self {
-        let [stand, token, before, owned_before] = packed.to_le_bytes();
+    fn unpack([phase, token, before, owned_before]: [u8; 4]) -> Self {
         Self {
-            stand: match stand & 0x7f {
-                0 => Stand::Idle,
-                1 => Stand::Asking,
-                2 => Stand::Writing,
-                3 => Stand::Won,
-                _ => Stand::Over,
+            phase: match phase & 0x7f {
+                0 => Phase::Idle,
+                1 => Phase::Acquiring,
+                2 => Phase::Writing,
+                3 => Phase::Won,
+                _ => Phase::Over,
             },
             token,
             before,
             owned_before,
-            wrote: stand & 0x80 != 0,
+            wrote: phase & 0x80 != 0,
         }
+    }
+
+    fn renamed(self, places: &[u8; ATTEMPTS]) -> Self {
+        let rename = |set: u8| {
+            let members = (0..ATTEMPTS).filter(|at| set & 1 << at != 0);
+            members.fold(0, |all, at| all | 1 << places[at])
+        };
+        Self {
+            before: rename(self.before),
+            owned_before: rename(self.owned_before),
+            ..self
+        }
+    }
+
+    fn key(self) -> [u8; 4] {
+        let [phase, token, before, owned_before] = self.pack();
+        let [before, owned_before] = [before, owned_before].map(|set| set.count_ones() as u8);
+        [phase, token, before, owned_before]
+    }
+
+    fn is_inactive(self) -> bool {
+        self.phase == Phase::Idle
     }
 }
 
@@ -244,39 +239,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_unpacked_as_it_was() {
+    fn an_unpacked_state_is_the_one_that_was_packed() {
+        let cell = |acquire, write| Cell { acquire, write };
         let mut state = State::new([1, 0, 2], 1);
         state.masters[1] = Master {
             hold: 4,
             counter: 31,
-            stage: Stage::Open,
+            admission: Admission::Due,
             read: true,
             old: true,
             cells: [
-                Cell {
-                    acquire: Acquire::Granted(31),
-                    fence: Fence::Sent,
-                },
-                Cell {
-                    acquire: Acquire::Spent,
-                    fence: Fence::Taken,
-                },
+                cell(Acquire::Granted(31), Write::Sent),
+                cell(Acquire::Spent, Write::Stored),
                 Cell::default(),
-                Cell {
-                    acquire: Acquire::Granted(0),
-                    fence: Fence::None,
-                },
+                cell(Acquire::Granted(0), Write::None),
             ],
         };
-        let stands = [Stand::Asking, Stand::Writing, Stand::Won, Stand::Over];
-        state.attempts = stands.map(|stand| Attempt {
-            stand,
+        let phases = [Phase::Acquiring, Phase::Writing, Phase::Won, Phase::Over];
+        state.attempts = phases.map(|phase| Attempt {
+            phase,
             token: 9,
             before: 0b101,
             owned_before: 0b1000,
-            wrote: stand == Stand::Won,
+            wrote: phase == Phase::Won,
         });
-        (state.read, state.seen, state.broken) = (3, 4, 5);
+        state.rest = Rest::from([1, 3, 4, 5]);
         assert_eq!(state.pack().unpack(), state);
     }
 }

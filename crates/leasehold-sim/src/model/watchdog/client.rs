@@ -1,11 +1,11 @@
-//! What the client's program and its rival do.
+//! The steps of the client's program and of its rival.
 
 use leasehold_core::watchdog::Registrations;
 
 use super::Watchdog;
 use super::setup::Setup;
-use super::state::{EVER, Link, NOBODY, RIVAL, Stand, State, Word};
-use super::steps::{Mark, Take};
+use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
+use super::steps::{Milestone, Take};
 
 impl Watchdog {
     pub(super) fn client(&self, state: &State, take: Take<'_>) {
@@ -14,12 +14,12 @@ impl Watchdog {
             if state.acquired > 0 {
                 take(&"the program dies", self.ended(state, true));
             }
-        } else if state.life + 1 < self.setup.lives {
+        } else if state.run + 1 < self.setup.runs {
             let mut next = *state;
-            next.life += 1;
+            next.run += 1;
             next.main = true;
             next.watched = 0;
-            next.stand = Stand::Idle;
+            next.phase = Phase::Idle;
             take(&"the program runs again", next);
         }
         if state.child && state.acquired > 0 {
@@ -27,72 +27,72 @@ impl Watchdog {
         }
     }
 
-    /// A process of it ends, and with the last one whatever was held.
+    /// One of its processes dies. With the last one, its hold ends.
     fn ended(&self, state: &State, main: bool) -> State {
         let mut next = *state;
         if main {
             next.main = false;
             for node in self.nodes() {
-                let mut link = self.link(state, state.life.into(), node);
+                let mut link = self.link(state, state.run.into(), node);
                 link.close();
-                link.registry = Default::default();
-                self.put_link(&mut next, state.life.into(), node, link);
+                link.registrations = Default::default();
+                self.put_link(&mut next, state.run.into(), node, link);
             }
         } else {
             next.child = false;
         }
-        let alone = next.life == 0 && next.child && next.stand == Stand::Holding;
-        if !next.main && !alone {
-            next.stand = Stand::Idle;
+        let held_by_child = next.run == 0 && next.child && next.phase == Phase::Holding;
+        if !next.main && !held_by_child {
+            next.phase = Phase::Idle;
         }
         next
     }
 
     fn hold(&self, state: &State, take: Take<'_>) {
         let setup = self.setup;
-        match state.stand {
-            Stand::Idle if state.acquired < setup.acquisitions => {
+        match state.phase {
+            Phase::Idle if state.acquired < setup.acquisitions => {
                 let mut next = *state;
-                next.lives[usize::from(state.acquired)] = state.life;
+                next.runs[usize::from(state.acquired)] = state.run;
                 if setup.acquire(&mut next, state.acquired) {
                     next.acquired += 1;
-                    next.stand = Stand::Granted;
+                    next.phase = Phase::Granted;
                     next.age = 0;
-                    next.keep = setup.keep.unwrap_or(EVER);
+                    next.max_hold = setup.max_hold.unwrap_or(UNLIMITED);
                     take(&"the client is granted the lock", next);
                 }
             }
-            Stand::Idle => {}
-            Stand::Granted if setup.is_relied_on(state.age) => {
+            Phase::Idle => {}
+            Phase::Granted if setup.is_relied_on(state.age) => {
                 let mut next = *state;
-                next.stand = Stand::Holding;
-                self.tell_registries(&mut next, true);
-                take(&"the client hears that it holds the lock", next);
+                next.phase = Phase::Holding;
+                self.register_current(&mut next, true);
+                take(&"the client receives its grant", next);
             }
-            Stand::Granted => {
+            Phase::Granted => {
                 let mut next = *state;
-                next.stand = Stand::Idle;
+                next.phase = Phase::Idle;
                 setup.release(&mut next, state.current());
-                take(&"the client hears too late that it was granted", next);
+                take(&"the client receives its grant too late", next);
             }
-            Stand::Holding => self.keep(state, take),
+            Phase::Holding => self.hold_on(state, take),
         }
     }
 
-    fn keep(&self, state: &State, take: Take<'_>) {
+    fn hold_on(&self, state: &State, take: Take<'_>) {
         let setup = self.setup;
         let over = !setup.is_relied_on(state.age);
-        if state.age > 0 && state.keep > 0 {
+        if state.age > 0 && state.max_hold > 0 {
             let mut next = *state;
             if setup.renew(&mut next, state.current()) {
                 next.age = 0;
                 if over {
-                    self.mark(Mark::WentOn);
+                    self.reach(Milestone::WentOn);
                 }
                 take(&"the client renews", next);
             } else {
                 self.leave(&mut next);
-                take(&"the client hears that its lease is lost", next);
+                take(&"the client receives the loss of its lease", next);
             }
         }
         let mut next = *state;
@@ -102,104 +102,104 @@ impl Watchdog {
         if over && setup.gives_up {
             let mut next = *state;
             self.leave(&mut next);
-            take(&"the client gives its lease up", next);
+            take(&"the client gives up its lease", next);
         }
     }
 
     fn leave(&self, state: &mut State) {
-        self.tell_registries(state, false);
-        state.stand = Stand::Idle;
+        self.register_current(state, false);
+        state.phase = Phase::Idle;
     }
 
-    /// Tells the registries of all nodes that the current lease is wanted, or not any more.
-    fn tell_registries(&self, state: &mut State, wanted: bool) {
+    /// Registers the current lease for all nodes, or unregisters it.
+    fn register_current(&self, state: &mut State, wanted: bool) {
         let setup = self.setup;
         let number = setup.number(state, state.current());
-        let terms = setup.terms(state.keep, Setup::client_now());
+        let terms = setup.terms(state.max_hold, Setup::client_now());
         for node in self.nodes() {
-            let mut link = self.link(state, state.life.into(), node);
+            let mut link = self.link(state, state.run.into(), node);
             match wanted {
-                true => link.registry.register(number, terms, ()),
-                false => link.registry.unregister(number),
+                true => link.registrations.register(number, terms, ()),
+                false => link.registrations.unregister(number),
             }
-            self.put_link(state, state.life.into(), node, link);
+            self.put_link(state, state.run.into(), node, link);
         }
     }
 
-    /// What the client says to a node.
-    pub(super) fn speak(&self, state: &State, node: usize, take: Take<'_>) {
+    /// The client connects, sends a message, or closes the connection.
+    pub(super) fn send_messages(&self, state: &State, node: usize, take: Take<'_>) {
         if !state.main {
             return;
         }
-        let place = self.place(node);
-        let life = usize::from(state.life);
-        let link = self.link(state, life, node);
+        let label = self.label(node);
+        let run = usize::from(state.run);
+        let link = self.link(state, run, node);
         let now = Setup::client_now();
         let mut to = |step: &str, link: Link, ends: u8| {
             let mut next = *state;
             next.ends -= ends;
-            self.put_link(&mut next, life, node, link);
-            take(&format_args!("{step} {place}"), next);
+            self.put_link(&mut next, run, node, link);
+            take(&format_args!("{step} {label}"), next);
         };
         if !link.open {
             let mut link = link;
             link.open = true;
-            if self.setup.rules.forgetful {
-                link.registry = self.registry_of(state);
+            if self.setup.rules.registers_current_only {
+                link.registrations = self.registrations_of(state);
             }
-            link.registry.connected(now);
-            link.words.push(Word::Hello);
+            link.registrations.connected(now);
+            link.messages.push(Message::Hello);
             to("the client connects to", link, 0);
             return;
         }
-        if link.words.len() < self.setup.words {
+        if link.messages.len() < self.setup.messages {
             let mut link = link.clone();
-            if let Some(word) = self.word(state, &mut link) {
-                link.say(word);
-                to("the client speaks to", link, 0);
+            if let Some(message) = self.next_message(state, &mut link) {
+                link.send(message);
+                to("the client sends a message to", link, 0);
             }
         }
-        // To hear of what has happened is no new fault.
+        // To notice the end is no further fault.
         let ends = u8::from(!link.severed);
         if ends <= state.ends {
             let mut link = link;
             link.close();
-            link.registry.disconnected();
-            to("for the client the connection ends to", link, ends);
+            link.registrations.disconnected();
+            to("the client loses its connection to", link, ends);
         }
     }
 
-    /// What is to be said: news first.
-    fn word(&self, state: &State, link: &mut Link) -> Option<Word> {
+    /// The next message: changes first.
+    fn next_message(&self, state: &State, link: &mut Link) -> Option<Message> {
         let now = Setup::client_now();
-        if !link.registry.has_changes() {
-            // Who gives up has other leases to look after, or it would be silent.
-            let beats = link.registry.heartbeat(now) || self.setup.gives_up;
-            return beats.then_some(Word::Beat);
+        if !link.registrations.has_changes() {
+            // A client that gives up has other leases, or it would be silent.
+            let beats = link.registrations.heartbeat(now) || self.setup.gives_up;
+            return beats.then_some(Message::Heartbeat);
         }
-        let changes = link.registry.next_changes(usize::MAX, now)?;
+        let changes = link.registrations.next_changes(usize::MAX, now)?;
         let register = changes.register.into_iter();
-        let register = register.map(|(number, ..)| (number, state.keep));
-        Some(Word::Changes {
+        let register = register.map(|(number, ..)| (number, state.max_hold));
+        Some(Message::Changes {
             batch: changes.batch,
             register: register.collect(),
             unregister: changes.unregister,
         })
     }
 
-    /// A registry that knows only what is wanted now.
-    fn registry_of(&self, state: &State) -> Registrations<()> {
-        let mut registry = Registrations::default();
-        if state.stand == Stand::Holding {
-            let terms = self.setup.terms(state.keep, Setup::client_now());
-            registry.register(self.setup.number(state, state.current()), terms, ());
+    /// Registrations of the current lease alone.
+    fn registrations_of(&self, state: &State) -> Registrations<()> {
+        let mut registrations = Registrations::default();
+        if state.phase == Phase::Holding {
+            let terms = self.setup.terms(state.max_hold, Setup::client_now());
+            registrations.register(self.setup.number(state, state.current()), terms, ());
         }
-        registry
+        registrations
     }
 
     pub(super) fn rival(&self, state: &State, take: Take<'_>) {
         let mut next = *state;
-        if state.holder == NOBODY && self.setup.acquire(&mut next, RIVAL) {
+        if state.holder == FREE && self.setup.acquire(&mut next, RIVAL) {
             next.rival = (1..=self.setup.ttl)
                 .take_while(|age| self.setup.is_relied_on(*age))
                 .count() as u8
@@ -216,17 +216,17 @@ impl Watchdog {
 }
 
 impl Link {
-    fn say(&mut self, word: Word) {
+    fn send(&mut self, message: Message) {
         if !self.severed {
-            self.words.push(word);
+            self.messages.push(message);
         }
     }
 
-    /// The client's end of it is gone. What it said may still come.
+    /// Closes it on the client's side. Its messages may still arrive.
     fn close(&mut self) {
-        let words = std::mem::take(&mut self.words);
+        let messages = std::mem::take(&mut self.messages);
         if self.open && !self.severed {
-            self.before = Some(words);
+            self.closing = Some(messages);
         }
         self.open = false;
         self.severed = false;

@@ -1,16 +1,15 @@
-//! The watchdog: a client's program that may pause, die and run again, a rival, and nodes that keep a
-//! lease alive for it or release it.
+//! The watchdog: a client's program that may pause, die and run again, a rival, and nodes that keep its lease
+//! alive or release it.
 //!
-//! Time goes in ticks of a second. Nothing forces the client to do anything: whoever does nothing for a
-//! while was paused. A node that is in time does within a tick what it has to do; one that is slow does
-//! it whenever it likes, or is killed and knows nothing any more. What is said on one connection keeps
-//! its order; deeds at the store come in any, and late ones at any time.
+//! Time passes in ticks of a second. The client may act at any time: one that does not was paused. A timely node
+//! acts within a tick. A slow one acts at any time, or is restarted without its data. Messages on one
+//! connection are in order. Actions reach the store in any order, and late ones at any time.
 //!
-//! `ClientMonitor` and `Registrations` are the ones that ship, and they are never taken apart: a state has their
-//! numbers. Their clocks stand still, and what they remember goes back by a tick where time passes.
+//! `ClientMonitor` and `Registrations` are the ones that ship. A state has only their numbers in a pool. Their
+//! clocks are stopped, and their instants move back by a tick when time passes.
 
+mod checks;
 mod client;
-mod judge;
 mod node;
 mod pool;
 mod rule;
@@ -23,25 +22,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use leasehold_core::watchdog::ClientMonitor;
 
-use self::judge::Broken;
+use self::checks::Violated;
 use self::pool::Pool;
 use self::setup::MAX_PAUSE;
-pub use self::setup::{Guard, Nodes, Renewal, Restart, Rules, Setup, Verdict};
+pub use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Rules, Setup};
 pub use self::state::State;
 use self::state::{
-    ACQUISITIONS, EVER, FLIGHTS, Flight, HOST, LATE, LIVES, Late, Link, NOBODY, NODES, Stand,
+    ACQUISITIONS, FREE, HOST, IN_FLIGHT, InFlight, LATE, Late, Link, NODES, Phase, RUNS, UNLIMITED,
 };
-pub use self::steps::Mark;
+pub use self::steps::Milestone;
 use super::explore::{Model, Property};
 
 /// A client's program, a rival, a store, and nodes.
 #[derive(Debug)]
 pub struct Watchdog {
     setup: Setup,
-    charges: Pool<ClientMonitor<()>>,
+    monitors: Pool<ClientMonitor<()>>,
     links: Pool<Link>,
-    /// What was reached.
-    marks: AtomicU32,
+    /// The milestones that were reached, one bit for each.
+    milestones: AtomicU32,
 }
 
 impl Watchdog {
@@ -50,9 +49,9 @@ impl Watchdog {
     pub fn new(setup: Setup) -> Self {
         Self {
             setup,
-            charges: Pool::new(),
+            monitors: Pool::new(),
             links: Pool::new(),
-            marks: AtomicU32::new(0),
+            milestones: AtomicU32::new(0),
         }
     }
 
@@ -64,35 +63,35 @@ impl Watchdog {
         }
     }
 
-    fn place(&self, node: usize) -> &'static str {
+    fn label(&self, node: usize) -> &'static str {
         match node {
             HOST => "the node on the host",
             _ => "the remote node",
         }
     }
 
-    fn charge(&self, state: &State, life: usize, node: usize) -> Option<ClientMonitor<()>> {
-        let number = state.charges[life][node].checked_sub(1)?;
-        Some(self.charges.get(number))
+    fn monitor(&self, state: &State, run: usize, node: usize) -> Option<ClientMonitor<()>> {
+        let number = state.monitors[run][node].checked_sub(1)?;
+        Some(self.monitors.get(number))
     }
 
-    fn put_charge(
+    fn put_monitor(
         &self,
         state: &mut State,
-        life: usize,
+        run: usize,
         node: usize,
-        charge: Option<ClientMonitor<()>>,
+        monitor: Option<ClientMonitor<()>>,
     ) {
-        let number = charge.map(|charge| 1 + self.charges.number(charge));
-        state.charges[life][node] = number.unwrap_or(0);
+        let number = monitor.map(|monitor| 1 + self.monitors.number(monitor));
+        state.monitors[run][node] = number.unwrap_or(0);
     }
 
-    fn link(&self, state: &State, life: usize, node: usize) -> Link {
-        self.links.get(state.links[life][node])
+    fn link(&self, state: &State, run: usize, node: usize) -> Link {
+        self.links.get(state.links[run][node])
     }
 
-    fn put_link(&self, state: &mut State, life: usize, node: usize, link: Link) {
-        state.links[life][node] = self.links.number(link);
+    fn put_link(&self, state: &mut State, run: usize, node: usize, link: Link) {
+        state.links[run][node] = self.links.number(link);
     }
 }
 
@@ -102,42 +101,42 @@ impl Model for Watchdog {
     fn initial(&self) -> Vec<State> {
         let link = self.links.number(Link::default());
         vec![State {
-            holder: NOBODY,
-            left: 0,
+            holder: FREE,
+            remaining: 0,
             rival: 0,
-            life: 0,
+            run: 0,
             main: true,
             child: self.setup.child,
-            stand: Stand::Idle,
+            phase: Phase::Idle,
             age: 0,
             acquired: 0,
-            lives: [0; ACQUISITIONS],
-            keep: EVER,
+            runs: [0; ACQUISITIONS],
+            max_hold: UNLIMITED,
             unwanted: 0,
-            links: [[link; NODES]; LIVES],
-            charges: [[0; NODES]; LIVES],
+            links: [[link; NODES]; RUNS],
+            monitors: [[0; NODES]; RUNS],
             timely: u8::MAX,
             watched: 0,
-            sound: 0,
+            healthy: 0,
             silent: [MAX_PAUSE; NODES],
-            flights: [Flight::None; FLIGHTS],
+            in_flight: [InFlight::None; IN_FLIGHT],
             late: [Late::None; LATE],
             ends: self.setup.ends,
             slow: self.setup.slow,
             stops: self.setup.stops,
             slack: self.setup.slack,
             lates: self.setup.late,
-            broken: 0,
+            violated: 0,
         }]
     }
 
     fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
-        self.all_steps(&self.normal(*state), take);
+        self.all_steps(&self.canonical(*state), take);
     }
 
-    fn normal(&self, state: State) -> State {
+    fn canonical(&self, state: State) -> State {
         let mut state = state;
-        self.forget_past(&mut state);
+        self.reduce(&mut state);
         state
     }
 
@@ -149,22 +148,22 @@ impl Model for Watchdog {
             Property::Final,
             Property::Kept,
             Property::Bounded,
-            Property::Told,
+            Property::Reported,
             Property::Free,
         ]
     }
 
-    fn breaks(&self, state: &State, property: Property) -> bool {
-        let broken = |what: Broken| state.broken & what as u8 != 0;
+    fn violates(&self, state: &State, property: Property) -> bool {
+        let found = |what: Violated| state.violated & what as u8 != 0;
         match property {
             Property::Exclusion => self.is_shared(state),
-            Property::Living => broken(Broken::Living),
-            Property::Own => broken(Broken::Foreign),
-            Property::Final => broken(Broken::Revived),
+            Property::Living => found(Violated::Living),
+            Property::Own => found(Violated::Foreign),
+            Property::Final => found(Violated::Revived),
             Property::Kept => self.is_dropped(state),
-            Property::Bounded => broken(Broken::Longer),
-            Property::Told => self.is_promised_falsely(state),
-            _ => broken(Broken::Stuck) || self.is_stuck(state),
+            Property::Bounded => found(Violated::Longer),
+            Property::Reported => self.is_misreported(state),
+            _ => found(Violated::Stuck) || self.is_stuck(state),
         }
     }
 
@@ -173,6 +172,6 @@ impl Model for Watchdog {
     }
 
     fn reached(&self) -> u32 {
-        self.marks.load(Ordering::Relaxed)
+        self.milestones.load(Ordering::Relaxed)
     }
 }

@@ -1,87 +1,90 @@
-//! What a node hears and does.
+//! The steps of a node.
 
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Liveness, WatchdogAction};
 
-use super::Broken;
+use super::Violated;
 use super::Watchdog;
 use super::rule::TICK;
-use super::setup::Verdict;
-use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, Late, Link, State, Word};
-use super::steps::{Mark, Take};
+use super::setup::DeathProof;
+use super::state::{HOST, InFlight, Kind, Late, Link, Message, Progress, RUNS, State, UNLIMITED};
+use super::steps::{Milestone, Take};
+
+/// The acquisition of an action in flight, its kind, and how many ticks ago it was sent.
+type Action = (u8, Kind, u8);
 
 impl Watchdog {
-    /// What comes over the connections of a life.
-    pub(super) fn listen(&self, state: &State, life: usize, node: usize, take: Take<'_>) {
-        let place = self.place(node);
-        let link = self.link(state, life, node);
-        if let Some(before) = &link.before {
+    /// The node reads the connections of a run.
+    pub(super) fn read_connections(&self, state: &State, run: usize, node: usize, take: Take<'_>) {
+        let label = self.label(node);
+        let link = self.link(state, run, node);
+        if let Some(closing) = &link.closing {
             let mut link = link.clone();
             let mut next = *state;
-            if before.is_empty() {
-                link.before = None;
-                self.end_seen(&mut next, life, node);
+            if closing.is_empty() {
+                link.closing = None;
+                self.detect_end(&mut next, run, node);
             } else {
-                let words = link.before.get_or_insert_default();
-                let word = words.remove(0);
-                self.hear(&mut next, life, node, word);
+                let messages = link.closing.get_or_insert_default();
+                let message = messages.remove(0);
+                self.receive(&mut next, run, node, message);
             }
-            self.put_link(&mut next, life, node, link);
+            self.put_link(&mut next, run, node, link);
             take(
-                &format_args!("{place} reads on from a closed connection"),
+                &format_args!("{label} reads from a closed connection"),
                 next,
             );
         }
-        if !link.words.is_empty() {
+        if !link.messages.is_empty() {
             let mut link = link.clone();
             let mut next = *state;
-            let word = link.words.remove(0);
-            if word == Word::Hello {
-                // Whatever came over the one before is the past.
-                link.before = None;
+            let message = link.messages.remove(0);
+            if message == Message::Hello {
+                // The messages of the earlier connection are outdated.
+                link.closing = None;
             }
-            if let Word::Changes { batch, .. } = word {
-                link.registry.acknowledged(batch, &[]);
+            if let Message::Changes { batch, .. } = message {
+                link.registrations.acknowledged(batch, &[]);
             }
-            self.put_link(&mut next, life, node, link);
-            self.hear(&mut next, life, node, word);
-            take(&format_args!("{place} hears the client"), next);
+            self.put_link(&mut next, run, node, link);
+            self.receive(&mut next, run, node, message);
+            take(&format_args!("{label} receives a message"), next);
         }
-        if state.ends > 0 && link.open && !link.severed && self.charge(state, life, node).is_some()
+        if state.ends > 0 && link.open && !link.severed && self.monitor(state, run, node).is_some()
         {
             let mut next = *state;
             next.ends -= 1;
             let link = Link {
                 severed: true,
-                words: Vec::new(),
+                messages: Vec::new(),
                 ..link
             };
-            self.put_link(&mut next, life, node, link);
-            self.end_seen(&mut next, life, node);
-            take(&format_args!("for {place} the connection ends"), next);
+            self.put_link(&mut next, run, node, link);
+            self.detect_end(&mut next, run, node);
+            take(&format_args!("{label} loses its connection"), next);
         }
     }
 
-    /// A node hears a word.
-    fn hear(&self, state: &mut State, life: usize, node: usize, word: Word) {
+    /// A node receives a message.
+    fn receive(&self, state: &mut State, run: usize, node: usize, message: Message) {
         let now = self.setup.node_now();
-        let mut charge = match (self.charge(state, life, node), &word) {
-            (Some(charge), _) => charge,
-            (None, Word::Hello) => self.setup.charge(node),
+        let mut monitor = match (self.monitor(state, run, node), &message) {
+            (Some(monitor), _) => monitor,
+            (None, Message::Hello) => self.setup.monitor(node),
             (None, _) => return,
         };
-        if !state.lives(life) || word == Word::Hello {
+        if !state.is_living(run) || message == Message::Hello {
             state.unwanted = 0;
         }
         let mut watched = None;
-        match word {
-            Word::Hello => charge.connected(now),
-            Word::Beat => charge.message_received(now),
-            Word::Changes {
+        match message {
+            Message::Hello => monitor.connected(now),
+            Message::Heartbeat => monitor.message_received(now),
+            Message::Changes {
                 register,
                 unregister,
                 ..
             } => {
-                charge.message_received(now);
+                monitor.message_received(now);
                 let current = self.setup.number(state, state.current());
                 if unregister.contains(&current) {
                     watched = Some(false);
@@ -89,62 +92,69 @@ impl Watchdog {
                 if register.iter().any(|(number, _)| *number == current) {
                     watched = Some(true);
                 }
-                for (number, keep) in register {
-                    charge.register(number, self.setup.terms(keep, now), (), now);
+                for (number, max_hold) in register {
+                    monitor.register(number, self.setup.terms(max_hold, now), (), now);
                 }
-                let heeded = unregister.iter().filter(|_| self.setup.rules.heeded);
-                heeded.for_each(|number| charge.unregister(*number));
+                let unregisters = unregister.iter().filter(|_| self.setup.rules.unregisters);
+                unregisters.for_each(|number| monitor.unregister(*number));
             }
         }
-        self.put_charge(state, life, node, Some(charge));
-        if usize::from(state.life) == life {
-            self.judge_word(state, node, watched);
+        self.put_monitor(state, run, node, Some(monitor));
+        if usize::from(state.run) == run {
+            self.observe_message(state, node, watched);
         }
     }
 
-    /// A node sees that a connection is over.
-    fn end_seen(&self, state: &mut State, life: usize, node: usize) {
-        let Some(mut charge) = self.charge(state, life, node) else {
+    /// A node detects the end of a connection.
+    fn detect_end(&self, state: &mut State, run: usize, node: usize) {
+        let Some(mut monitor) = self.monitor(state, run, node) else {
             return;
         };
-        charge.disconnected();
-        if node != HOST && usize::from(state.life) == life {
+        monitor.disconnected();
+        if node != HOST && usize::from(state.run) == run {
             state.watched &= !(1 << node);
         }
-        if self.setup.rules.verdict == Verdict::Connection {
-            charge.died(self.setup.node_now());
+        if self.setup.rules.death_proof == DeathProof::Connection {
+            monitor.died(self.setup.node_now());
         }
-        self.put_charge(state, life, node, Some(charge));
+        self.put_monitor(state, run, node, Some(monitor));
     }
 
-    /// What a node sees and does by itself.
+    /// The node detects a death, sends its actions, and fails.
     pub(super) fn act(&self, state: &State, node: usize, take: Take<'_>) {
-        let place = self.place(node);
-        for life in 0..LIVES {
-            let Some(charge) = self.charge(state, life, node) else {
+        let label = self.label(node);
+        for run in 0..RUNS {
+            let Some(monitor) = self.monitor(state, run, node) else {
                 continue;
             };
-            if self.is_proof(state, life, node, &charge) {
+            if self.detects_death(state, run, node, &monitor) {
                 let mut next = *state;
-                let mut charge = charge.clone();
-                charge.died(self.setup.node_now());
-                self.put_charge(&mut next, life, node, Some(charge));
-                take(&format_args!("{place} sees that the client is dead"), next);
+                let mut monitor = monitor.clone();
+                monitor.died(self.setup.node_now());
+                self.put_monitor(&mut next, run, node, Some(monitor));
+                take(
+                    &format_args!("{label} detects the death of the client"),
+                    next,
+                );
             }
-            if self.is_due(&charge) {
+            if self.is_due(&monitor) {
                 let mut next = *state;
-                let mut charge = charge;
-                let deeds = charge.poll(self.setup.node_now());
-                let nothing = deeds.is_empty();
-                if self.send(&mut next, life, node, &charge, deeds) {
-                    self.put_charge(&mut next, life, node, Some(charge));
-                    let what = if nothing { "looks" } else { "acts" };
-                    take(&format_args!("{place} {what}"), next);
+                let mut monitor = monitor;
+                let actions = monitor.poll(self.setup.node_now());
+                let nothing = actions.is_empty();
+                if self.send(&mut next, run, node, &monitor, actions) {
+                    self.put_monitor(&mut next, run, node, Some(monitor));
+                    let what = if nothing {
+                        "does nothing"
+                    } else {
+                        "sends its actions"
+                    };
+                    take(&format_args!("{label} {what}"), next);
                 }
             }
         }
-        for at in 0..state.flights.len() {
-            self.fly(state, at, node, take);
+        for at in 0..state.in_flight.len() {
+            self.advance(state, at, node, take);
         }
         if state.stops > 0 {
             let mut next = *state;
@@ -155,57 +165,57 @@ impl Watchdog {
             let mut next = *state;
             next.slow -= 1;
             next.timely &= !(1 << node);
-            take(&format_args!("{place} is slow from now on"), next);
+            take(&format_args!("{label} is slow from now on"), next);
         }
     }
 
-    /// Whether the processes of a life are gone that a node looks at, and it has not seen that yet.
-    pub(super) fn is_proof(
+    /// Whether a node has not yet detected the death of a run.
+    pub(super) fn detects_death(
         &self,
         state: &State,
-        life: usize,
+        run: usize,
         node: usize,
-        charge: &ClientMonitor<()>,
+        monitor: &ClientMonitor<()>,
     ) -> bool {
-        let gone = match self.setup.rules.verdict {
-            Verdict::Main => !state.main_lives(life),
-            _ => !state.lives(life),
+        let dead = match self.setup.rules.death_proof {
+            DeathProof::MainProcess => !state.is_main_living(run),
+            _ => !state.is_living(run),
         };
-        node == HOST && gone && charge.liveness(self.setup.node_now()) != Liveness::Dead
+        node == HOST && dead && monitor.liveness(self.setup.node_now()) != Liveness::Dead
     }
 
-    /// Whether a charge asks to be polled.
-    pub(super) fn is_due(&self, charge: &ClientMonitor<()>) -> bool {
+    /// Whether a monitor is to be polled.
+    pub(super) fn is_due(&self, monitor: &ClientMonitor<()>) -> bool {
         let now = self.setup.node_now();
-        charge.next_event(now).is_some_and(|next| next <= now)
+        monitor.next_event(now).is_some_and(|next| next <= now)
     }
 
-    /// Sends deeds to the store, if there is room for them.
+    /// Sends actions to the store, if there is room for them.
     fn send(
         &self,
         state: &mut State,
-        life: usize,
+        run: usize,
         node: usize,
-        charge: &ClientMonitor<()>,
-        deeds: Vec<(u64, WatchdogAction)>,
+        monitor: &ClientMonitor<()>,
+        actions: Vec<(u64, WatchdogAction)>,
     ) -> bool {
-        for (number, deed) in deeds {
-            let Some(acquisition) = self.setup.numbered(state, life, number) else {
+        for (number, action) in actions {
+            let Some(acquisition) = self.setup.numbered(state, run, number) else {
                 continue;
             };
-            let kind = match deed {
+            let kind = match action {
                 WatchdogAction::Renew(_) => Kind::Renew,
                 WatchdogAction::Release(_) => Kind::Release,
             };
             if kind == Kind::Renew {
-                self.judge_renewal(state, acquisition, node, charge);
+                self.check_renewal(state, acquisition, node, monitor);
             }
-            let sent = state.fly(Flight::Some {
+            let sent = state.add_in_flight(InFlight::Some {
                 node: node as u8,
                 acquisition,
                 kind,
                 age: 0,
-                course: Course::Sent,
+                progress: Progress::Sent,
             });
             if !sent {
                 return false;
@@ -214,15 +224,15 @@ impl Watchdog {
         true
     }
 
-    /// What can become of a deed.
-    fn fly(&self, state: &State, at: usize, of: usize, take: Take<'_>) {
-        let Flight::Some {
+    /// The store applies an action, the node receives the reply, or the action fails.
+    fn advance(&self, state: &State, at: usize, of: usize, take: Take<'_>) {
+        let InFlight::Some {
             node,
             acquisition,
             kind,
             age,
-            course,
-        } = state.flights[at]
+            progress,
+        } = state.in_flight[at]
         else {
             return;
         };
@@ -230,183 +240,215 @@ impl Watchdog {
         if node != of {
             return;
         }
-        let place = self.place(node);
-        let what = told(kind);
-        let deed = (acquisition, kind, age);
-        let timely = state.is_timely(node);
-        if course != Course::Sent {
-            let mut next = *state;
-            let end = match course {
-                Course::Renewed => ActionResult::Renewed,
-                _ => ActionResult::NotHeld,
-            };
-            next.flights[at] = Flight::None;
-            self.answer(&mut next, node, deed, end);
-            take(&format_args!("{place} hears of its {what}"), next);
-            return;
-        }
-        let mut next = *state;
-        let end = match self.deed(&mut next, acquisition, kind) {
-            true => ActionResult::Renewed,
-            false => ActionResult::NotHeld,
+        let action = (acquisition, kind, age);
+        let result = match progress {
+            Progress::Sent => {
+                self.apply_in_flight(state, at, node, action, take);
+                return self.fail(state, at, node, action, take);
+            }
+            Progress::Renewed => ActionResult::Renewed,
+            Progress::NotHeld => ActionResult::NotHeld,
         };
-        if !timely {
-            // It may have been sent long ago.
+        let mut next = *state;
+        next.in_flight[at] = InFlight::None;
+        self.handle_reply(&mut next, node, action, result);
+        let (label, what) = (self.label(node), name(kind));
+        take(&format_args!("{label} receives a reply: {what}"), next);
+    }
+
+    /// The store applies an action. A timely node receives the reply at once.
+    fn apply_in_flight(
+        &self,
+        state: &State,
+        at: usize,
+        node: usize,
+        action: Action,
+        take: Take<'_>,
+    ) {
+        let (acquisition, kind, _) = action;
+        let mut next = *state;
+        let renewed = self.apply(&mut next, acquisition, kind);
+        if state.is_timely(node) {
+            let mut others = self.nodes().filter(|other| *other != node);
+            if renewed && others.any(|other| !state.is_timely(other)) {
+                self.reach(Milestone::KeptByOne);
+            }
+            next.in_flight[at] = InFlight::None;
+            let result = match renewed {
+                true => ActionResult::Renewed,
+                false => ActionResult::NotHeld,
+            };
+            self.handle_reply(&mut next, node, action, result);
+        } else if let InFlight::Some { progress, .. } = &mut next.in_flight[at] {
+            *progress = match renewed {
+                true => Progress::Renewed,
+                false => Progress::NotHeld,
+            };
+            // It may have been sent at any time before.
             next.unwanted = 0;
         }
-        if timely {
-            let mut others = self.nodes().filter(|other| *other != node);
-            if end == ActionResult::Renewed && others.any(|other| !state.is_timely(other)) {
-                self.mark(Mark::KeptByOne);
-            }
-            next.flights[at] = Flight::None;
-            self.answer(&mut next, node, deed, end);
-        } else if let Flight::Some { course, .. } = &mut next.flights[at] {
-            *course = match end {
-                ActionResult::Renewed => Course::Renewed,
-                _ => Course::Over,
-            };
+        let (label, what) = (self.label(node), name(kind));
+        take(&format_args!("the store applies for {label}: {what}"), next);
+    }
+
+    /// An action fails. If the node gives it up, it may come late.
+    fn fail(&self, state: &State, at: usize, node: usize, action: Action, take: Take<'_>) {
+        let (acquisition, kind, _) = action;
+        let slack = u8::from(state.is_timely(node));
+        if slack > state.slack {
+            return;
         }
-        take(&format_args!("the store does the {what} of {place}"), next);
-        let slack = u8::from(timely);
-        if slack <= state.slack {
-            let mut next = *state;
-            next.slack -= slack;
-            next.flights[at] = Flight::None;
-            self.answer(&mut next, node, deed, ActionResult::Failed);
-            if !self.setup.has_slack() {
-                next.sound &= !(1 << node);
-            }
-            if slack > 0 {
-                take(&format_args!("the {what} of {place} fails"), next);
-            }
-            if next.fly_late(acquisition, kind) {
-                take(&format_args!("{place} waits no more for its {what}"), next);
-            }
+        let (label, what) = (self.label(node), name(kind));
+        let mut next = *state;
+        next.slack -= slack;
+        next.in_flight[at] = InFlight::None;
+        self.handle_reply(&mut next, node, action, ActionResult::Failed);
+        if !self.setup.has_slack() {
+            next.healthy &= !(1 << node);
+        }
+        if slack > 0 {
+            take(&format_args!("the {what} of {label} fails"), next);
+        }
+        if next.add_late(acquisition, kind) {
+            take(&format_args!("{label} gives up its {what}"), next);
         }
     }
 
-    /// Tells a node what became of a deed.
-    fn answer(&self, state: &mut State, node: usize, deed: (u8, Kind, u8), end: ActionResult) {
-        let (acquisition, kind, age) = deed;
-        let life = state.life_of(acquisition);
-        let Some(mut charge) = self.charge(state, life, node) else {
+    /// A node processes the reply to an action.
+    fn handle_reply(
+        &self,
+        state: &mut State,
+        node: usize,
+        (acquisition, kind, age): Action,
+        result: ActionResult,
+    ) {
+        let run = state.run_of(acquisition);
+        let Some(mut monitor) = self.monitor(state, run, node) else {
             return;
         };
         let now = self.setup.node_now();
         let ttl = self.setup.ttl();
-        let deed = match kind {
+        let action = match kind {
             Kind::Renew => WatchdogAction::Renew(ttl),
             Kind::Release => WatchdogAction::Release(ttl),
         };
-        let sent = match self.setup.rules.from_answer {
+        let sent = match self.setup.rules.from_reply {
             true => now,
             false => now.before(TICK * u32::from(age)),
         };
-        charge.handle_result(self.setup.number(state, acquisition), deed, end, sent, now);
-        self.put_charge(state, life, node, Some(charge));
+        monitor.handle_result(
+            self.setup.number(state, acquisition),
+            action,
+            result,
+            sent,
+            now,
+        );
+        self.put_monitor(state, run, node, Some(monitor));
     }
 
-    /// Deeds that nobody waits for come when they like.
+    /// Actions that were given up reach the store at any time.
     pub(super) fn late(&self, state: &State, take: Take<'_>) {
         for at in 0..state.late.len() {
             if let Late::Some { acquisition, kind } = state.late[at] {
                 let mut next = *state;
                 next.late[at] = Late::None;
                 next.unwanted = 0;
-                self.deed(&mut next, acquisition, kind);
-                if next.holder == state.holder && next.left == state.left {
-                    self.mark(Mark::LateForNothing);
+                self.apply(&mut next, acquisition, kind);
+                if next.holder == state.holder && next.remaining == state.remaining {
+                    self.reach(Milestone::LateWithoutEffect);
                 }
-                take(&format_args!("the store does a late {}", told(kind)), next);
+                take(
+                    &format_args!("the store applies a late {}", name(kind)),
+                    next,
+                );
             }
         }
     }
 
-    /// A node does something to the store.
-    fn deed(&self, state: &mut State, acquisition: u8, kind: Kind) -> bool {
+    /// The store applies an action.
+    fn apply(&self, state: &mut State, acquisition: u8, kind: Kind) -> bool {
         let before = *state;
-        let renewed = self.setup.deed(state, acquisition, kind);
-        self.judge_deed(&before, state, acquisition, kind);
+        let renewed = self.setup.apply_action(state, acquisition, kind);
+        self.check_action(&before, state, acquisition, kind);
         renewed
     }
 
-    /// A node ends, and another begins in its place that knows nothing: at once, or in good order.
+    /// A node is restarted without its data: killed, or after a handover.
     fn stop(&self, state: &State, node: usize, take: Take<'_>) {
-        let place = self.place(node);
+        let label = self.label(node);
         let mut next = *state;
         let mut handed = *state;
-        for life in 0..LIVES {
-            if let Some(mut charge) = self.charge(state, life, node) {
-                for (number, deed) in charge.hand_over(self.setup.node_now()) {
-                    if let Some(acquisition) = self.setup.numbered(state, life, number)
-                        && matches!(deed, WatchdogAction::Renew(_))
+        for run in 0..RUNS {
+            if let Some(mut monitor) = self.monitor(state, run, node) {
+                for (number, action) in monitor.hand_over(self.setup.node_now()) {
+                    if let Some(acquisition) = self.setup.numbered(state, run, number)
+                        && matches!(action, WatchdogAction::Renew(_))
                     {
-                        self.judge_renewal(&mut handed, acquisition, node, &charge);
-                        self.deed(&mut handed, acquisition, Kind::Renew);
+                        self.check_renewal(&mut handed, acquisition, node, &monitor);
+                        self.apply(&mut handed, acquisition, Kind::Renew);
                     }
                 }
             }
         }
-        self.forget(&mut next, node);
-        take(&format_args!("{place} is killed and begins again"), next);
+        self.restart(&mut next, node);
+        take(&format_args!("{label} is killed and restarted"), next);
         if handed != *state {
-            self.forget(&mut handed, node);
-            take(&format_args!("{place} hands over and begins again"), handed);
+            self.restart(&mut handed, node);
+            take(&format_args!("{label} hands over and is restarted"), handed);
         }
     }
 
-    fn forget(&self, state: &mut State, node: usize) {
+    fn restart(&self, state: &mut State, node: usize) {
         state.watched &= !(1 << node);
-        for life in 0..LIVES {
-            self.put_charge(state, life, node, None);
-            let link = self.link(state, life, node);
+        for run in 0..RUNS {
+            self.put_monitor(state, run, node, None);
+            let link = self.link(state, run, node);
             let severed = link.open;
             let link = Link {
                 severed,
-                words: Vec::new(),
-                before: None,
+                messages: Vec::new(),
+                closing: None,
                 ..link
             };
-            self.put_link(state, life, node, link);
+            self.put_link(state, run, node, link);
         }
-        for at in 0..state.flights.len() {
-            if let Flight::Some {
+        for at in 0..state.in_flight.len() {
+            if let InFlight::Some {
                 node: of,
                 acquisition,
                 kind,
-                course,
+                progress,
                 ..
-            } = state.flights[at]
+            } = state.in_flight[at]
                 && usize::from(of) == node
             {
-                state.flights[at] = Flight::None;
-                if course == Course::Sent {
-                    state.fly_late(acquisition, kind);
+                state.in_flight[at] = InFlight::None;
+                if progress == Progress::Sent {
+                    state.add_late(acquisition, kind);
                 }
             }
         }
     }
 
-    /// A renewal that is sent must be one that may be.
-    fn judge_renewal(
+    /// Checks that a renewal may be sent.
+    fn check_renewal(
         &self,
         state: &mut State,
         acquisition: u8,
         node: usize,
-        charge: &ClientMonitor<()>,
+        monitor: &ClientMonitor<()>,
     ) {
-        let silent = self.setup.node_now().since(charge.last_received());
+        let silent = self.setup.node_now().since(monitor.last_received());
         let max_pause = TICK * u32::from(super::setup::MAX_PAUSE);
-        let kept = acquisition == state.current() && state.keep != EVER;
-        let over = kept && state.keep == 0 && state.is_timely(node);
+        let kept = acquisition == state.current() && state.max_hold != UNLIMITED;
+        let over = kept && state.max_hold == 0 && state.is_timely(node);
         if silent >= max_pause || over {
-            state.broken |= Broken::Longer as u8;
+            state.violated |= Violated::Longer as u8;
         }
     }
 }
 
-fn told(kind: Kind) -> &'static str {
+fn name(kind: Kind) -> &'static str {
     match kind {
         Kind::Renew => "renewal",
         Kind::Release => "release",

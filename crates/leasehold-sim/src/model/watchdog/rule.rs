@@ -1,4 +1,4 @@
-//! The rule that ships, at work in the store, and what a broken one would do instead.
+//! The rule that ships, and mutations around it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
 
-use super::setup::{Guard, MAX_PAUSE, Renewal, Restart, Setup, Verdict};
-use super::state::{EVER, HOST, Kind, NOBODY, RIVAL, State};
+use super::setup::{DeathProof, Guard, MAX_PAUSE, Renewal, Restart, Setup};
+use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
 
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// Now on the store's clock. Only spans make a difference.
+/// The time of the store's clock. Only durations make a difference.
 const STORE_NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
 impl Setup {
@@ -23,42 +23,42 @@ impl Setup {
         Ttl::remainder(TICK * u32::from(self.ttl))
     }
 
-    /// Now on the clock of a node. What is older than anything that matters is at its beginning.
+    /// The instant of a node's clock. Earlier ones than the first make no difference.
     pub(super) fn node_now(self) -> Instant {
         let ticks = u32::from(self.ttl.max(MAX_PAUSE));
         Instant::default().after(TICK * ticks)
     }
 
-    /// Now on the clock of a client, which remembers only when it spoke.
+    /// The instant of a client's clock, which stores only the time of its last message.
     pub(super) fn client_now() -> Instant {
         Instant::default().after(TICK)
     }
 
-    /// What a client registers of a lease that may be renewed for so many ticks, by a clock.
-    pub(super) fn terms(self, keep: u8, now: Instant) -> Terms {
-        let keep_until = match keep {
-            EVER => Terms::NO_END,
+    /// The registered terms of a lease that may be renewed for so many ticks.
+    pub(super) fn terms(self, max_hold: u8, now: Instant) -> Terms {
+        let keep_until = match max_hold {
+            UNLIMITED => Terms::NO_END,
             ticks => now.after(TICK * u32::from(ticks)),
         };
         let ttl = self.ttl();
         let interval = TICK * u32::from(self.interval);
         let mut terms = Terms::new(ttl, interval, ttl.as_duration() / 30, keep_until);
-        if self.rules.patient {
+        if self.rules.renews_late {
             terms.silence_timeout = ttl.as_duration();
         }
         terms
     }
 
-    /// Whether a lease survives a deed that failed.
+    /// Whether a lease survives a failed action.
     pub(super) fn has_slack(self) -> bool {
-        let silence_timeout = self.terms(EVER, self.node_now()).silence_timeout;
-        let ticks = silence_timeout.as_nanos().div_ceil(TICK.as_nanos()) as u8;
-        self.interval + ticks + 1 < self.ttl
+        let silence = self.terms(UNLIMITED, self.node_now()).silence_timeout;
+        let silence = silence.as_nanos().div_ceil(TICK.as_nanos()) as u8;
+        self.interval + silence + 1 < self.ttl
     }
 
-    pub(super) fn charge(self, node: usize) -> ClientMonitor<()> {
-        let evidence = match self.rules.verdict {
-            Verdict::Connection => Evidence::Processes,
+    pub(super) fn monitor(self, node: usize) -> ClientMonitor<()> {
+        let evidence = match self.rules.death_proof {
+            DeathProof::Connection => Evidence::Processes,
             _ if node == HOST => Evidence::Processes,
             _ => Evidence::Connection,
         };
@@ -67,24 +67,24 @@ impl Setup {
         ClientMonitor::new(evidence, max_pause, self.node_now())
     }
 
-    /// Whether a lease is relied on whose last confirmed request was sent so many ticks ago.
+    /// Whether a lease can be relied on if its last confirmed request was sent so many ticks ago.
     pub(super) fn is_relied_on(self, age: u8) -> bool {
         let now = Instant::default().after(TICK * u32::from(self.ttl) * 2);
         now < time::deadline(now.before(TICK * u32::from(age)), self.ttl())
     }
 
-    /// The number that an acquisition has among those of its client.
+    /// The number of an acquisition among those of its client.
     pub(super) fn number(self, state: &State, acquisition: u8) -> u64 {
-        let life = state.lives[usize::from(acquisition)];
-        let before = &state.lives[..usize::from(acquisition)];
-        let alike = |other: &&u8| **other == life || self.restart == Restart::SameClient;
+        let run = state.runs[usize::from(acquisition)];
+        let before = &state.runs[..usize::from(acquisition)];
+        let alike = |other: &&u8| **other == run || self.restart == Restart::SameClient;
         1 + before.iter().filter(alike).count() as u64
     }
 
-    /// The acquisition of a life that has a number.
-    pub(super) fn numbered(self, state: &State, life: usize, number: u64) -> Option<u8> {
+    /// The acquisition of a run with this number.
+    pub(super) fn numbered(self, state: &State, run: usize, number: u64) -> Option<u8> {
         let mut all = 0..state.acquired;
-        all.find(|it| state.life_of(*it) == life && self.number(state, *it) == number)
+        all.find(|it| state.run_of(*it) == run && self.number(state, *it) == number)
     }
 
     fn lease(self, state: &State, holder: u8) -> LeaseId {
@@ -92,22 +92,22 @@ impl Setup {
             let client = ClientId::from_random([9; 16]);
             return LeaseId { client, number: 1 };
         }
-        let life = match self.restart {
-            Restart::NewClient => state.lives[usize::from(holder)],
+        let run = match self.restart {
+            Restart::NewClient => state.runs[usize::from(holder)],
             Restart::SameClient | Restart::SameLease => 0,
         };
         LeaseId {
-            client: ClientId::from_random([life; 16]),
+            client: ClientId::from_random([run; 16]),
             number: self.number(state, holder),
         }
     }
 
-    /// Does an operation of somebody's lease.
+    /// Applies an operation.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
-        let hold = (state.holder != NOBODY).then(|| RecordHolder {
+        let hold = (state.holder != FREE).then(|| RecordHolder {
             lease: self.lease(state, state.holder),
             count: NonZeroU32::MIN,
-            expires_at: STORE_NOW.after_span(TICK * u32::from(state.left)),
+            expires_at: STORE_NOW.after_span(TICK * u32::from(state.remaining)),
         });
         let mut record = Record {
             hold,
@@ -115,19 +115,19 @@ impl Setup {
         };
         let outcome = mutex::apply(&mut record, op, STORE_NOW, |_| false);
         match (hold, record.holder(STORE_NOW)) {
-            (_, None) => (state.holder, state.left) = (NOBODY, 0),
+            (_, None) => (state.holder, state.remaining) = (FREE, 0),
             (before, Some(after)) => {
                 if before.is_none_or(|before| before.lease != after.lease) {
                     state.holder = of;
                 }
-                let left = STORE_NOW.until(after.expires_at).as_nanos();
-                state.left = left.div_ceil(TICK.as_nanos()) as u8;
+                let remaining = STORE_NOW.until(after.expires_at).as_nanos();
+                state.remaining = remaining.div_ceil(TICK.as_nanos()) as u8;
             }
         }
         outcome
     }
 
-    /// Whether a lease is granted.
+    /// Acquires the lock. Returns whether it is granted.
     pub(super) fn acquire(self, state: &mut State, of: u8) -> bool {
         let op = Op::Acquire {
             lease: self.lease(state, of),
@@ -138,13 +138,13 @@ impl Setup {
         };
         let granted = matches!(self.apply(state, &op, of), Outcome::Granted { .. });
         if granted {
-            // An id that is used twice is granted what it has already.
+            // A reused id is granted the lock that it holds already.
             state.holder = of;
         }
         granted
     }
 
-    /// Whether a lease still holds the lock, for a ttl from now.
+    /// Renews a lease. Returns whether it holds the lock.
     pub(super) fn renew(self, state: &mut State, of: u8) -> bool {
         let op = Op::Renew {
             lease: self.lease(state, of),
@@ -157,11 +157,10 @@ impl Setup {
         self.apply(state, &released(self.lease(state, of), self.ttl()), of);
     }
 
-    /// What a node does to the store for an acquisition, by the rule or without it. Answers whether the
-    /// lease is renewed.
-    pub(super) fn deed(self, state: &mut State, of: u8, kind: Kind) -> bool {
+    /// Applies an action of a node, by the rule or a mutation. Returns whether the lease is renewed.
+    pub(super) fn apply_action(self, state: &mut State, of: u8, kind: Kind) -> bool {
         let own = self.lease(state, of);
-        let held = (state.holder != NOBODY).then(|| self.lease(state, state.holder));
+        let held = (state.holder != FREE).then(|| self.lease(state, state.holder));
         match kind {
             Kind::Renew => {
                 let lease = match (self.rules.renewal, held) {

@@ -1,38 +1,38 @@
-//! What is explored: how large the world is, what may fail in it, and which rule is broken, if any.
+//! The setup of a model: its size, faults and rules.
 
 /// A model of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Which nodes there are.
     pub nodes: Nodes,
-    /// How many acquisitions the client's program makes, in all its lives. Up to three.
+    /// How many acquisitions the client's program makes in all its runs. Up to three.
     pub acquisitions: u8,
     /// How many times the program runs. Up to two.
-    pub lives: u8,
-    /// What it calls itself and its leases when it runs again.
+    pub runs: u8,
+    /// The ids of the program and its leases in its next run.
     pub restart: Restart,
-    /// In its first life it has registered a child that may live on without it.
+    /// Whether its first run has registered a child that may outlive it.
     pub child: bool,
     /// How many ticks of a second a store keeps a lease.
     pub ttl: u8,
-    /// How many ticks old its own last renewal is at most when a client says that it is well.
+    /// How many ticks old the last renewal of a client is at most when it sends a heartbeat.
     pub interval: u8,
-    /// After how many ticks a lease may not be renewed any more, if ever.
-    pub keep: Option<u8>,
-    /// How many connections end, for either side first.
+    /// For how many ticks a lease may be renewed.
+    pub max_hold: Option<u8>,
+    /// How many connections end, on either side first.
     pub ends: u8,
     /// How many nodes may become slow.
     pub slow: u8,
-    /// How many times a node ends and begins again, and knows nothing then.
+    /// How many times a node is restarted without its data.
     pub stops: u8,
-    /// For how many deeds a node does not wait until they are answered.
+    /// How many actions a node gives up before their replies.
     pub late: u8,
-    /// How many deeds of a node that is in time may fail all the same.
+    /// How many actions of a timely node may fail.
     pub slack: u8,
-    /// How many words may be on their way on one connection.
-    pub words: usize,
-    /// A client may give up a lease without having released it, as it does not reach the store. It has
-    /// leases of other locks, and so something to say.
+    /// How many messages may be under way on one connection.
+    pub messages: usize,
+    /// Whether a client may give up a lease without a release, as it does not reach the store. It has leases
+    /// of other locks, and so sends heartbeats.
     pub gives_up: bool,
     /// The rules.
     pub rules: Rules,
@@ -49,57 +49,57 @@ pub enum Nodes {
     Both,
 }
 
-/// What a program calls itself when it runs again.
+/// The ids of a program and its leases in its next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// A new client id; its leases are counted from the beginning. The rule.
+    /// A new client id; its leases are counted from one: the rule.
     NewClient,
     /// The same client id; its leases are counted on.
     SameClient,
-    /// The same client id; its leases are counted from the beginning. So an id is used twice.
+    /// The same client id; its leases are counted from one, so an id is used twice.
     SameLease,
 }
 
-/// The rules, whole or broken.
+/// The rules, or mutations of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What a node takes for the end of a client.
-    pub verdict: Verdict,
-    /// What a node's release is guarded by.
+    /// What proves the death of a client to a node.
+    pub death_proof: DeathProof,
+    /// The guard of a node's release.
     pub release: Guard,
-    /// What a node's renewal does.
+    /// The effect of a node's renewal.
     pub renewal: Renewal,
-    /// Nodes heed that a lease is not to be looked after any more.
-    pub heeded: bool,
-    /// For how many ticks nodes keep who is silent.
+    /// Nodes unregister the leases that a client has unregistered.
+    pub unregisters: bool,
+    /// For how many ticks nodes renew the leases of a silent client.
     pub max_pause: Option<u8>,
-    /// Nodes wait as long as a ttl before they renew.
-    pub patient: bool,
-    /// A holder goes on after a pause without asking.
-    pub trusting: bool,
-    /// A client that cannot renew says that it is well all the same.
-    pub boasting: bool,
-    /// A new connection says nothing of leases that were left while there was none.
-    pub forgetful: bool,
-    /// A node counts how long a lease is kept from when it hears the answer.
-    pub from_answer: bool,
+    /// Nodes wait for a ttl before they renew.
+    pub renews_late: bool,
+    /// A holder goes on after a pause without a renewal.
+    pub skips_check: bool,
+    /// A client that cannot renew sends heartbeats nevertheless.
+    pub claims_health: bool,
+    /// A client does not report on a new connection which leases it gave up while it had none.
+    pub registers_current_only: bool,
+    /// A node counts the ttl from the arrival of the reply.
+    pub from_reply: bool,
 }
 
-/// What a node takes for the end of a client.
+/// What proves the death of a client to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// That all its processes are gone, which only the node on its machine can see. The rule.
-    Proof,
-    /// That its connection ended.
+pub enum DeathProof {
+    /// All its processes are dead, which only the node on its machine can observe: the rule.
+    AllProcesses,
+    /// Its connection has ended.
     Connection,
-    /// That the process is gone that connected, whatever others were registered.
-    Main,
+    /// The process that connected is dead, whatever others were registered.
+    MainProcess,
 }
 
 /// What a release must know of the lease that it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Its id. The rule.
+    /// Its id: the rule.
     Lease,
     /// The id of its client.
     Client,
@@ -107,33 +107,33 @@ pub enum Guard {
     Nothing,
 }
 
-/// What a renewal does.
+/// The effect of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It renews the lease that it names. The rule.
+    /// It renews the lease that it names: the rule.
     Own,
-    /// The same, and where nobody holds the lock, it makes the lease hold it.
+    /// The same, and it grants a free lock to the lease.
     Creates,
-    /// It renews whatever lease holds the lock, and makes its own where none does.
+    /// It renews any lease that holds the lock, and grants a free lock to its own.
     Anything,
 }
 
-/// How long nodes keep who is silent, by the rule, in ticks.
+/// For how many ticks nodes renew the leases of a silent client, by the rule.
 pub(super) const MAX_PAUSE: u8 = 4;
 
 impl Rules {
-    /// Nothing broken.
-    pub const WHOLE: Self = Self {
-        verdict: Verdict::Proof,
+    /// The rules without a mutation.
+    pub const SHIPPED: Self = Self {
+        death_proof: DeathProof::AllProcesses,
         release: Guard::Lease,
         renewal: Renewal::Own,
-        heeded: true,
+        unregisters: true,
         max_pause: Some(MAX_PAUSE),
-        patient: false,
-        trusting: false,
-        boasting: false,
-        forgetful: false,
-        from_answer: false,
+        renews_late: false,
+        skips_check: false,
+        claims_health: false,
+        registers_current_only: false,
+        from_reply: false,
     };
 }
 
@@ -144,20 +144,20 @@ impl Setup {
         Self {
             nodes: Nodes::Host,
             acquisitions: 2,
-            lives: 2,
+            runs: 2,
             restart: Restart::NewClient,
             child: false,
             ttl: 3,
             interval: 1,
-            keep: None,
+            max_hold: None,
             ends: 0,
             slow: 0,
             stops: 0,
             late: 0,
             slack: 0,
-            words: 1,
+            messages: 1,
             gives_up: false,
-            rules: Rules::WHOLE,
+            rules: Rules::SHIPPED,
         }
     }
 }

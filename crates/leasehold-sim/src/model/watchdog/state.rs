@@ -1,94 +1,94 @@
-//! All that there is at one moment.
+//! A state.
 //!
-//! Times are counted from now, so a state that is the same but later is the same state.
+//! Times are relative, so two states that differ only in time are the same state.
 
 use leasehold_core::watchdog::Registrations;
 
-/// The most acquisitions, lives and nodes.
+/// The most acquisitions, runs and nodes.
 pub(super) const ACQUISITIONS: usize = 3;
-pub(super) const LIVES: usize = 2;
+pub(super) const RUNS: usize = 2;
 pub(super) const NODES: usize = 2;
-/// The most deeds that are on their way and waited for.
-pub(super) const FLIGHTS: usize = 4;
-/// The most deeds that are on their way and not waited for.
+/// The most actions that nodes wait for.
+pub(super) const IN_FLIGHT: usize = 4;
+/// The most actions that nodes have given up.
 pub(super) const LATE: usize = 2;
 
-/// The node that can see the client's processes.
+/// The node that observes the client's processes.
 pub(super) const HOST: usize = 0;
 
-/// Who holds the lock in the store: an acquisition of the program's, or one of these.
-pub(super) const NOBODY: u8 = 0xfe;
+/// The holder of a free lock, and the rival: all others are acquisitions of the program.
+pub(super) const FREE: u8 = 0xfe;
 pub(super) const RIVAL: u8 = 0xff;
 
-/// Ticks that never end.
-pub(super) const EVER: u8 = u8::MAX;
+/// Ticks without an end.
+pub(super) const UNLIMITED: u8 = u8::MAX;
 
-/// A state. What nodes and registries know is in pools; here are its numbers.
+/// A state. Monitors and links are in pools, and have numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Who holds the lock, and for how many ticks.
+    /// The holder of the lock, and for how many ticks it holds it.
     pub(super) holder: u8,
-    pub(super) left: u8,
+    pub(super) remaining: u8,
     /// For how many ticks the rival relies on it.
     pub(super) rival: u8,
-    /// Which life the program lives, from 0 on, and whether it still does.
-    pub(super) life: u8,
+    /// The number of the program's run, and whether its first process lives.
+    pub(super) run: u8,
     pub(super) main: bool,
-    /// The child of the first life lives.
+    /// Whether the child of the first run lives.
     pub(super) child: bool,
-    pub(super) stand: Stand,
+    pub(super) phase: Phase,
     /// How many ticks ago the last request was sent that the store confirmed.
     pub(super) age: u8,
-    /// How many acquisitions there were, and in which lives.
+    /// How many acquisitions there were, and their runs.
     pub(super) acquired: u8,
-    pub(super) lives: [u8; ACQUISITIONS],
+    pub(super) runs: [u8; ACQUISITIONS],
     /// For how many ticks the last one may be renewed.
-    pub(super) keep: u8,
-    /// For how many ticks a lease holds the lock that nobody wants, since a word was heard.
+    pub(super) max_hold: u8,
+    /// For how many ticks an unwanted lease has held the lock since the last message.
     pub(super) unwanted: u8,
-    /// One link for each life and node.
-    pub(super) links: [[u32; NODES]; LIVES],
-    /// What nodes know of each life, by number and one more. 0: nothing.
-    pub(super) charges: [[u32; NODES]; LIVES],
-    /// Nodes that have always been in time, one bit for each.
+    /// One link for each run and node.
+    pub(super) links: [[u32; NODES]; RUNS],
+    /// The monitors of each run, each by its number plus one. 0: none.
+    pub(super) monitors: [[u32; NODES]; RUNS],
+    /// The nodes that have always been timely, one bit for each.
     pub(super) timely: u8,
-    /// Nodes that have been told to look after the current lease and have no reason not to, one bit for
-    /// each; those whose last word of the client said that it was well; and how many ticks ago that was.
+    /// The nodes that have the current lease registered and no reason to give it up, one bit for each; those whose
+    /// last message is from a time when it was renewed; and how many ticks ago that message came.
     pub(super) watched: u8,
-    pub(super) sound: u8,
+    pub(super) healthy: u8,
     pub(super) silent: [u8; NODES],
-    pub(super) flights: [Flight; FLIGHTS],
+    pub(super) in_flight: [InFlight; IN_FLIGHT],
     pub(super) late: [Late; LATE],
-    /// How much may still happen.
+    /// How many faults may still happen.
     pub(super) ends: u8,
     pub(super) slow: u8,
     pub(super) stops: u8,
     pub(super) slack: u8,
     pub(super) lates: u8,
-    /// What was broken on the way, one bit for each property.
-    pub(super) broken: u8,
+    /// The violations so far, one bit for each.
+    pub(super) violated: u8,
 }
 
-/// How the program stands with its last acquisition.
+/// The phase of the last acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Stand {
+pub(super) enum Phase {
     #[default]
     Idle,
-    /// It is granted, and the answer is under way.
+    /// It is granted, and the reply is under way.
     Granted,
     Holding,
 }
 
-/// What a node does.
+/// The kind of an action of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
     Renew,
     Release,
 }
 
-/// A deed that a node waits for.
+/// An action that a node waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Flight {
+pub(super) enum InFlight {
     #[default]
     None,
     Some {
@@ -97,21 +97,21 @@ pub(super) enum Flight {
         kind: Kind,
         /// How many ticks ago it was sent.
         age: u8,
-        course: Course,
+        progress: Progress,
     },
 }
 
-/// How far a deed is.
+/// The progress of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Course {
+pub(super) enum Progress {
     Sent,
-    /// The store has renewed. The answer is under way.
+    /// The store has renewed the lease. The reply is under way.
     Renewed,
-    /// The lease does not hold the lock. The answer is under way.
-    Over,
+    /// The lease does not hold the lock. The reply is under way.
+    NotHeld,
 }
 
-/// A deed that nobody waits for.
+/// An action that its node has given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Late {
     #[default]
@@ -122,24 +122,23 @@ pub(super) enum Late {
     },
 }
 
-/// What is between a life of the program and a node.
+/// The connection between a run of the program and a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Link {
-    pub(super) registry: Registrations<()>,
-    /// The client takes it for connected.
+    pub(super) registrations: Registrations<()>,
+    /// Whether it is open on the client's side.
     pub(super) open: bool,
-    /// But the node has ended it.
+    /// Whether the node has closed it.
     pub(super) severed: bool,
-    /// What is on its way to the node.
-    pub(super) words: Vec<Word>,
-    /// The client has ended an earlier connection, and the node has not heard of that. What is on its way
-    /// there.
-    pub(super) before: Option<Vec<Word>>,
+    /// The messages on their way to the node.
+    pub(super) messages: Vec<Message>,
+    /// The messages of an earlier connection that the client has closed, which the node has not noticed.
+    pub(super) closing: Option<Vec<Message>>,
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Word {
+pub(super) enum Message {
     Hello,
     Changes {
         batch: u64,
@@ -147,7 +146,7 @@ pub(super) enum Word {
         register: Vec<(u64, u8)>,
         unregister: Vec<u64>,
     },
-    Beat,
+    Heartbeat,
 }
 
 impl State {
@@ -156,36 +155,36 @@ impl State {
         self.acquired.saturating_sub(1)
     }
 
-    /// Whether any process of a life lives.
-    pub(super) fn lives(&self, life: usize) -> bool {
-        self.main_lives(life) || (life == 0 && self.child)
+    /// Whether any process of a run lives.
+    pub(super) fn is_living(&self, run: usize) -> bool {
+        self.is_main_living(run) || (run == 0 && self.child)
     }
 
-    pub(super) fn main_lives(&self, life: usize) -> bool {
-        self.main && usize::from(self.life) == life
+    pub(super) fn is_main_living(&self, run: usize) -> bool {
+        self.main && usize::from(self.run) == run
     }
 
-    pub(super) fn life_of(&self, acquisition: u8) -> usize {
-        self.lives[usize::from(acquisition)].into()
+    pub(super) fn run_of(&self, acquisition: u8) -> usize {
+        self.runs[usize::from(acquisition)].into()
     }
 
-    /// Whether the program holds this one, or did when it died and left a child.
+    /// Whether the program holds this one, or its child does.
     pub(super) fn is_wanted(&self, acquisition: u8) -> bool {
-        self.stand != Stand::Idle && acquisition == self.current()
+        self.phase != Phase::Idle && acquisition == self.current()
     }
 
     pub(super) fn is_timely(&self, node: usize) -> bool {
         self.timely & 1 << node != 0
     }
 
-    /// Adds a deed, if there is room.
-    pub(super) fn fly(&mut self, flight: Flight) -> bool {
-        let free = self.flights.iter_mut().find(|it| **it == Flight::None);
+    /// Adds an action, if there is room.
+    pub(super) fn add_in_flight(&mut self, flight: InFlight) -> bool {
+        let free = self.in_flight.iter_mut().find(|it| **it == InFlight::None);
         free.map(|free| *free = flight).is_some()
     }
 
-    /// Nobody waits for a deed any more, if that may still happen.
-    pub(super) fn fly_late(&mut self, acquisition: u8, kind: Kind) -> bool {
+    /// Gives up an action, if that may still happen. It may come late.
+    pub(super) fn add_late(&mut self, acquisition: u8, kind: Kind) -> bool {
         let free = self.late.iter_mut().find(|it| **it == Late::None);
         let may = self.lates > 0 && free.is_some();
         if may {

@@ -1,52 +1,40 @@
-//! What can happen next.
+//! The steps of a state.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
-use super::state::{Course, EVER, Flight, HOST, Kind, LIVES, NOBODY, Stand, State};
-use super::{Broken, Watchdog};
+use super::state::{FREE, HOST, InFlight, Kind, Phase, Progress, RUNS, State, UNLIMITED};
+use super::{Violated, Watchdog};
 
-/// What is told of a step.
+/// The callback for a step and the state behind it.
 pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
-/// What a model must reach, or it shows nothing.
+/// A milestone that a model must reach: otherwise it would prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// A holder whose own time was over heard that the lease was still its own.
+pub enum Milestone {
+    /// A holder whose deadline had passed received the renewal of its lease.
     WentOn = 1,
     /// A node has released a dead client's lease.
     Released = 2,
     /// A client was silent for too long.
     Abandoned = 4,
-    /// A late deed has changed nothing.
-    LateForNothing = 8,
-    /// A node kept a lease while the other one was slow or gone.
+    /// A late action had no effect.
+    LateWithoutEffect = 8,
+    /// A node kept a lease while the other one was slow.
     KeptByOne = 16,
-    /// A lease was kept for a child whose program was dead.
+    /// A lease was kept for the child of a dead program.
     KeptForChild = 32,
 }
 
-impl Mark {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::WentOn,
-        Self::Released,
-        Self::Abandoned,
-        Self::LateForNothing,
-        Self::KeptByOne,
-        Self::KeptForChild,
-    ];
-}
-
-impl fmt::Display for Mark {
+impl fmt::Display for Milestone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::WentOn => "a holder goes on after a pause",
             Self::Released => "a dead client's lease is released",
             Self::Abandoned => "a silent client is given up",
-            Self::LateForNothing => "a late deed changes nothing",
+            Self::LateWithoutEffect => "a late action has no effect",
             Self::KeptByOne => "one node keeps a lease without the other",
             Self::KeptForChild => "a lease is kept for a child",
         })
@@ -58,9 +46,9 @@ impl Watchdog {
         self.client(state, take);
         self.rival(state, take);
         for node in self.nodes() {
-            self.speak(state, node, take);
-            for life in 0..LIVES {
-                self.listen(state, life, node, take);
+            self.send_messages(state, node, take);
+            for run in 0..RUNS {
+                self.read_connections(state, run, node, take);
             }
             self.act(state, node, take);
         }
@@ -70,86 +58,87 @@ impl Watchdog {
         }
     }
 
-    /// Whether a node that is in time has something to do before the tick is over.
+    /// Whether a timely node must act before the tick is over.
     fn is_busy(&self, state: &State, node: usize) -> bool {
         if !state.is_timely(node) {
             return false;
         }
-        let mut flights = state.flights.iter();
-        let waits = |flight: &Flight| matches!(flight, Flight::Some { node: of, .. } if usize::from(*of) == node);
-        flights.any(waits)
-            || (0..LIVES).any(|life| {
-                let link = self.link(state, life, node);
-                let charge = self.charge(state, life, node);
-                let before = link.before.is_some_and(|words| !words.is_empty());
-                before
-                    || !link.words.is_empty()
-                    || charge.is_some_and(|charge| {
-                        self.is_proof(state, life, node, &charge) || self.is_due(&charge)
+        let mut in_flight = state.in_flight.iter();
+        let waits = |flight: &InFlight| matches!(flight, InFlight::Some { node: of, .. } if usize::from(*of) == node);
+        in_flight.any(waits)
+            || (0..RUNS).any(|run| {
+                let link = self.link(state, run, node);
+                let monitor = self.monitor(state, run, node);
+                let closing = link.closing.is_some_and(|messages| !messages.is_empty());
+                closing
+                    || !link.messages.is_empty()
+                    || monitor.is_some_and(|monitor| {
+                        self.detects_death(state, run, node, &monitor) || self.is_due(&monitor)
                     })
             })
     }
 
-    /// Time passes for everybody.
+    /// Time passes.
     fn tick(&self, state: &State) -> State {
         let mut next = *state;
-        self.judge_release(&mut next);
-        next.left = next.left.saturating_sub(1);
-        if next.left == 0 {
-            next.holder = NOBODY;
+        self.check_release(&mut next);
+        next.remaining = next.remaining.saturating_sub(1);
+        if next.remaining == 0 {
+            next.holder = FREE;
         }
         next.rival = next.rival.saturating_sub(1);
-        if next.stand != Stand::Idle {
+        if next.phase != Phase::Idle {
             next.age = self.setup.ttl.min(next.age + 1);
         }
         for silent in &mut next.silent {
             *silent = MAX_PAUSE.min(*silent + 1);
         }
-        if next.keep != EVER {
-            next.keep = next.keep.saturating_sub(1);
+        if next.max_hold != UNLIMITED {
+            next.max_hold = next.max_hold.saturating_sub(1);
         }
-        for flight in &mut next.flights {
-            // Only of a renewal is it asked later when it was sent.
-            if let Flight::Some {
+        for flight in &mut next.in_flight {
+            // Only the time of a renewal is used later.
+            if let InFlight::Some {
                 age,
                 kind: Kind::Renew,
-                course: Course::Sent | Course::Renewed,
+                progress: Progress::Sent | Progress::Renewed,
                 ..
             } = flight
             {
                 *age = self.setup.ttl.min(*age + 1);
             }
         }
-        for life in 0..LIVES {
+        for run in 0..RUNS {
             for node in self.nodes() {
-                if let Some(mut charge) = self.charge(&next, life, node) {
-                    charge.back(TICK, self.setup.node_now());
-                    self.put_charge(&mut next, life, node, Some(charge));
+                if let Some(mut monitor) = self.monitor(&next, run, node) {
+                    monitor.back(TICK, self.setup.node_now());
+                    self.put_monitor(&mut next, run, node, Some(monitor));
                 }
-                let mut link = self.link(&next, life, node);
-                link.registry.back(TICK);
-                self.put_link(&mut next, life, node, link);
+                let mut link = self.link(&next, run, node);
+                link.registrations.back(TICK);
+                self.put_link(&mut next, run, node, link);
             }
         }
         next.unwanted = (next.unwanted + 1).min(self.longest_unwanted() + 1);
         next
     }
 
-    /// A lease of the dead is gone before the tick is over if the node on their host is in time.
-    fn judge_release(&self, state: &mut State) {
-        if state.holder >= NOBODY || !state.is_timely(HOST) || state.slack < self.setup.slack {
+    /// A timely node on the host has released the lease of a dead client before the tick is over.
+    fn check_release(&self, state: &mut State) {
+        if state.holder >= FREE || !state.is_timely(HOST) || state.slack < self.setup.slack {
             return;
         }
-        let life = state.life_of(state.holder);
+        let run = state.run_of(state.holder);
         let number = self.setup.number(state, state.holder);
-        let charge = self.charge(state, life, HOST);
-        let known = charge.is_some_and(|charge| charge.lease(number).is_some());
-        if !state.lives(life) && known {
-            state.broken |= Broken::Stuck as u8;
+        let monitor = self.monitor(state, run, HOST);
+        let known = monitor.is_some_and(|monitor| monitor.lease(number).is_some());
+        if !state.is_living(run) && known {
+            state.violated |= Violated::Stuck as u8;
         }
     }
 
-    pub(super) fn mark(&self, mark: Mark) {
-        self.marks.fetch_or(mark as u32, Ordering::Relaxed);
+    pub(super) fn reach(&self, milestone: Milestone) {
+        self.milestones
+            .fetch_or(milestone as u32, Ordering::Relaxed);
     }
 }

@@ -7,8 +7,8 @@ use leasehold::store::{Key, Keyspace, Reply, Request, Store, WakeupMode};
 use leasehold_core::mutex::{self, Record};
 use leasehold_core::{ClientId, LeaseId, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl};
 use leasehold_sim::history::{Histories, Shape};
-use leasehold_sim::judge::{Judge, Seen};
 use leasehold_sim::seed;
+use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
 
@@ -126,7 +126,7 @@ struct Player<'a> {
 struct Played {
     key: Key,
     record: Record,
-    judge: Judge,
+    checker: StoreChecker,
 }
 
 impl<'a> Player<'a> {
@@ -140,7 +140,7 @@ impl<'a> Player<'a> {
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
-            judge: Judge::new(subject.slack),
+            checker: StoreChecker::new(subject.slack),
         });
         Self {
             subject,
@@ -259,16 +259,16 @@ impl<'a> Player<'a> {
                 "{op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
             ));
         }
-        let seen = Seen {
+        let observation = Observation {
             op,
-            outcome: &outcome,
-            // What is told is compared with what the rule tells.
-            told: &told,
+            reply: &outcome,
+            // The notices of the store are compared with those of the rule.
+            notices: &told,
             now,
         };
         let reaches = |client| self.event_logs.clients().any(|other| other == client);
-        let judged = played.judge.see(seen, reaches);
-        judged.map_err(|violation| violation.to_string())
+        let checked = played.checker.observe(observation, reaches);
+        checked.map_err(|violation| violation.to_string())
     }
 
     /// Compares what the store shows of a name with what the rule keeps of it.
@@ -311,8 +311,8 @@ impl<'a> Player<'a> {
             return Err(format!("the store shows {compared:?}, not {expected:?}"));
         }
         let shown = shown.map(|entry| (entry.lease, entry.count));
-        let judged = played.judge.look(shown, now);
-        judged.map_err(|violation| violation.to_string())
+        let checked = played.checker.inspect(shown, now);
+        checked.map_err(|violation| violation.to_string())
     }
 
     /// Checks that the store's clock went as far as it was moved.

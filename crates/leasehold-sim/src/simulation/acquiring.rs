@@ -1,0 +1,162 @@
+//! A client that acquires the lock: an acquisition, and the mutations around it.
+
+use std::time::Duration;
+
+use leasehold_core::acquisition::{
+    AcquireNotice, AcquireOptions, AcquireReply, GrantedLease, Timer,
+};
+use leasehold_core::contention::Backoff;
+use leasehold_core::{
+    Acquisition, Grant, Instant, Lease, LeaseId, Outcome, StoreTime, Term, TokenCount,
+};
+
+use super::calls::{Call, Context};
+use super::report::Occurrence;
+use super::setup::{Mutation, Setup};
+
+/// How many tokens a grant reserves.
+const TOKENS: TokenCount = TokenCount::MIN.saturating_add(7);
+
+/// The shard of the store.
+pub(super) const SHARD: u32 = 0;
+
+/// An acquisition, with the facts that its mutations need.
+#[derive(Debug)]
+pub(super) struct Acquiring {
+    pub(super) acquisition: Acquisition,
+    pub(super) gives_up: Instant,
+    pub(super) hold_for: Duration,
+    /// The notified grant, until it is accepted or the reply to a later request is read.
+    notice: Option<Grant>,
+    /// The last reply with a place in the queue: when its request was sent, and the store's time.
+    queued: Option<(Instant, StoreTime)>,
+}
+
+impl Acquiring {
+    pub(super) fn new(
+        options: AcquireOptions,
+        gives_up: Instant,
+        hold_for: Duration,
+        cx: &Context<'_>,
+    ) -> Self {
+        Self {
+            acquisition: Acquisition::new(options, Backoff::default(), cx.now),
+            gives_up,
+            hold_for,
+            notice: None,
+            queued: None,
+        }
+    }
+
+    /// Names a new lease id for the next requests.
+    pub(super) fn start(&mut self, lease: LeaseId) {
+        self.queued = None;
+        self.acquisition.start(lease, TOKENS);
+    }
+
+    /// Discards a notified grant that was not accepted. Returns whether there was one.
+    pub(super) fn discard_notice(&mut self) -> bool {
+        self.notice.take().is_some()
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued.is_some()
+    }
+
+    pub(super) fn next_timeout(&self, setup: &Setup) -> Option<Instant> {
+        if setup.has(Mutation::NoRetryTimer) && self.acquisition.is_queued() {
+            return self.acquisition.timer(Timer::NextInQueue);
+        }
+        self.acquisition.next_timeout()
+    }
+
+    pub(super) fn count_timer(&self, cx: &mut Context<'_>) {
+        let expired = |timer| self.acquisition.timer(timer).is_some_and(|at| at <= cx.now);
+        if expired(Timer::NextInQueue) {
+            cx.report.count(Occurrence::NextTimer);
+        } else if expired(Timer::Retry) && self.queued.is_some() {
+            cx.report.count(Occurrence::RetryTimer);
+        }
+    }
+
+    pub(super) fn handle_notice(&mut self, notice: AcquireNotice, cx: &mut Context<'_>) {
+        let spread = cx.spread();
+        self.acquisition.handle_notice(notice, cx.now, spread);
+    }
+
+    pub(super) fn handle_grant(&mut self, mut grant: Grant, in_flight: bool, cx: &mut Context<'_>) {
+        self.notice = Some(grant);
+        let Some((sent, replied)) = self.queued else {
+            return self.handle_notice(AcquireNotice::Granted(grant), cx);
+        };
+        match cx.setup.mutation {
+            // The reply in flight must not show the acquisition that the grant is old.
+            Some(Mutation::AcceptsOldGrants) if in_flight => return,
+            Some(Mutation::AcceptsOldGrants) => grant.now = grant.now.max(replied),
+            Some(Mutation::DeadlineFromNotice) => {
+                grant.now = grant.now.max(replied.after_span(cx.now.since(sent)));
+            }
+            _ => {}
+        }
+        self.handle_notice(AcquireNotice::Granted(grant), cx);
+    }
+
+    pub(super) fn handle_reply(
+        &mut self,
+        call: Call,
+        outcome: Outcome,
+        store_now: StoreTime,
+        cx: &mut Context<'_>,
+    ) {
+        let reply = AcquireReply::Applied {
+            outcome,
+            now: store_now,
+            shard: Some(SHARD),
+            notifies_changes: true,
+        };
+        let spread = cx.spread();
+        self.acquisition.handle_reply(reply, cx.now, spread);
+        match outcome {
+            Outcome::Granted { .. } => self.notice = None,
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            } => {
+                self.queued = Some((call.sent, store_now));
+                if let Some(mut grant) = self.notice
+                    && cx.setup.has(Mutation::AcceptsOldGrants)
+                {
+                    grant.now = grant.now.max(store_now);
+                    self.handle_notice(AcquireNotice::Granted(grant), cx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The granted lease, with the deadline of a mutation.
+    pub(super) fn mutated(&self, granted: GrantedLease, cx: &mut Context<'_>) -> GrantedLease {
+        let options = self.acquisition.options().lease;
+        let (policy, ttl) = (options.policy, options.ttl());
+        let accepted = self.notice.filter(|grant| grant.first == granted.first);
+        if accepted.is_some() {
+            cx.report.count(Occurrence::Accepted);
+        }
+        let (lease, hold) = match (cx.setup.mutation, accepted) {
+            (Some(Mutation::DeadlineFromReply), None) => {
+                Lease::granted(policy, ttl, options.term(cx.now), cx.now)
+            }
+            (Some(Mutation::AcceptsFullTtl), Some(grant)) => {
+                let longer = ttl.as_duration().saturating_sub(grant.ttl.as_duration());
+                let deadline = granted.lease.deadline().after(longer);
+                Lease::accepted(policy, ttl, Term::Renewed, (cx.now, deadline))
+            }
+            _ => return granted,
+        };
+        GrantedLease {
+            lease,
+            hold,
+            ..granted
+        }
+    }
+}

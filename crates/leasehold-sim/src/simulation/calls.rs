@@ -1,0 +1,113 @@
+//! The requests of a client, and its environment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_core::{Instant, Op, Ttl};
+
+use super::report::Report;
+use super::setup::Setup;
+
+/// The environment of a client.
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) setup: &'a Setup,
+    pub(super) rng: &'a mut Rng,
+    pub(super) report: &'a mut Report,
+    /// The requests to send, with their numbers.
+    pub(super) outbox: &'a mut Vec<(u64, Op)>,
+}
+
+impl Context<'_> {
+    /// A random part of a duration.
+    pub(super) fn part(&mut self, duration: Duration) -> Duration {
+        duration.mul_f64(self.rng.f64())
+    }
+
+    /// A random number from 0 to 1.
+    pub(super) fn spread(&mut self) -> f64 {
+        self.rng.f64()
+    }
+}
+
+/// A request without a reply so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) purpose: Purpose,
+    pub(super) sent: Instant,
+    pub(super) ttl: Ttl,
+    pub(super) timeout: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Acquire,
+    Renew,
+    /// Reports the number of holds.
+    Count,
+    /// The release with this number.
+    Release(u64),
+}
+
+/// The requests of a client.
+#[derive(Debug)]
+pub(super) struct Calls {
+    sent: u64,
+    open: BTreeMap<u64, Call>,
+    timeout: Duration,
+}
+
+impl Calls {
+    /// Every request waits for its reply for `timeout`.
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self {
+            sent: 0,
+            open: BTreeMap::new(),
+            timeout,
+        }
+    }
+
+    pub(super) fn send(&mut self, purpose: Purpose, op: Op, cx: &mut Context<'_>) {
+        self.sent += 1;
+        cx.outbox.push((self.sent, op));
+        let call = Call {
+            purpose,
+            sent: cx.now,
+            ttl: op.ttl().unwrap_or(Ttl::MAX),
+            timeout: cx.now.after(self.timeout),
+        };
+        self.open.insert(self.sent, call);
+    }
+
+    /// Sends an operation whose reply is ignored.
+    pub(super) fn send_without_reply(op: Op, cx: &mut Context<'_>) {
+        cx.outbox.push((0, op));
+    }
+
+    /// The request to which a reply belongs.
+    pub(super) fn take(&mut self, number: u64) -> Option<Call> {
+        self.open.remove(&number)
+    }
+
+    /// When the first of them has waited for too long.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.open.values().map(|call| call.timeout).min()
+    }
+
+    pub(super) fn is_open(&self, purpose: Purpose) -> bool {
+        self.open.values().any(|call| call.purpose == purpose)
+    }
+
+    /// Drops the requests of an acquisition or a hold that is over. Their replies are ignored.
+    pub(super) fn keep_releases(&mut self) {
+        let is_release = |call: &Call| matches!(call.purpose, Purpose::Release(_));
+        self.open.retain(|_, call| is_release(call));
+    }
+
+    /// Removes the requests for which this is true.
+    pub(super) fn take_if(&mut self, is_over: impl Fn(&Call) -> bool) -> Vec<Call> {
+        let over = self.open.extract_if(.., |_, call| is_over(call));
+        over.map(|(_, call)| call).collect()
+    }
+}

@@ -1,0 +1,365 @@
+//! A client: the host of the state machines that ship.
+
+use std::time::Duration;
+
+use leasehold_core::acquisition::{
+    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure,
+};
+use leasehold_core::release::ReleaseReply;
+use leasehold_core::{
+    Cause, ClientId, Grant, Instant, LateRelease, LeaseId, LeaseOptions, Notice, Op, Outcome,
+    PendingReleases, Policy, StoreTime, Ttl,
+};
+
+use super::Hold;
+use super::acquiring::{Acquiring, SHARD};
+use super::calls::{Call, Calls, Context, Purpose};
+use super::holder::Holder;
+use super::report::Occurrence;
+use super::setup::{Leases, Mutation, Setup};
+
+/// How long a client waits for a reply at most: the library's default for longer ttls.
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// A message to a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    Reply {
+        number: u64,
+        outcome: Outcome,
+        now: StoreTime,
+    },
+    Notice(Notice),
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    id: ClientId,
+    policy: Policy,
+    leases: u64,
+    calls: Calls,
+    releases: PendingReleases<(LeaseId, Ttl), ()>,
+    phase: Phase,
+    /// When the lease of another client expires, by the last refusal.
+    expiry: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Acquiring(Box<Acquiring>),
+    Holding(Box<Holder>),
+}
+
+impl Client {
+    pub(super) fn new(id: ClientId, ttl: Ttl) -> Self {
+        Self {
+            id,
+            policy: Policy::of(ttl),
+            leases: 0,
+            calls: Calls::new(TIMEOUT_MAX.min(ttl.as_duration() / 6)),
+            releases: PendingReleases::default(),
+            phase: Phase::Idle,
+            expiry: None,
+        }
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
+    pub(super) const fn expiry(&self) -> Option<Instant> {
+        self.expiry
+    }
+
+    /// The lease id with which it waits.
+    pub(super) fn waiting_lease(&self) -> Option<LeaseId> {
+        match &self.phase {
+            Phase::Acquiring(acquiring) => acquiring.acquisition.lease(),
+            _ => None,
+        }
+    }
+
+    /// Whether an acquire is in flight.
+    pub(super) fn is_requesting(&self) -> bool {
+        self.calls.is_open(Purpose::Acquire)
+    }
+
+    /// What it relies on.
+    pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
+        match &self.phase {
+            Phase::Holding(holder) => holder.hold(now),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next_timeout(&self, now: Instant, setup: &Setup) -> Option<Instant> {
+        let phase = match &self.phase {
+            Phase::Idle => None,
+            Phase::Acquiring(acquiring) => {
+                let next = acquiring.next_timeout(setup);
+                Some(next.map_or(acquiring.gives_up, |next| next.min(acquiring.gives_up)))
+            }
+            Phase::Holding(holder) => Some(holder.next_timeout(now)),
+        };
+        let calls = self.calls.next_timeout().into_iter();
+        calls.chain(self.releases.next_timeout()).chain(phase).min()
+    }
+
+    /// Acquires the lock: gives up after `wait_for`, and holds it for `hold_for`.
+    pub(super) fn acquire(&mut self, wait_for: Duration, hold_for: Duration, cx: &mut Context<'_>) {
+        let fixed = match cx.setup.leases {
+            Leases::Renewed => false,
+            Leases::Fixed => true,
+            Leases::Mixed => cx.rng.u8(0..4) == 0,
+        };
+        let ttl = self.policy.ttl.as_duration();
+        let fixed = fixed.then(|| Ttl::remainder(cx.part(ttl) + self.policy.retry()));
+        let options = AcquireOptions {
+            lease: LeaseOptions {
+                policy: self.policy,
+                fixed,
+            },
+            wait: cx.setup.has_queue() || cx.rng.u8(0..4) == 0,
+            replicated: false,
+            idempotent: true,
+        };
+        let acquiring = Acquiring::new(options, cx.now.after(wait_for), hold_for, cx);
+        self.phase = Phase::Acquiring(Box::new(acquiring));
+        self.poll_acquisition(cx);
+    }
+
+    /// Gives up what it waits for, or releases what it holds.
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        self.calls.keep_releases();
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => {}
+            Phase::Acquiring(mut acquiring) => {
+                cx.report.count(Occurrence::GaveUp);
+                if let Some(abandoned) = acquiring.acquisition.abandon()
+                    && !cx.setup.has(Mutation::NoRelease)
+                {
+                    self.release(abandoned.lease, abandoned.ttl, abandoned.late, cx);
+                }
+            }
+            Phase::Holding(holder) => {
+                let (lease, ttl, late) = holder.end(cx.now);
+                self.release(lease, ttl, late, cx);
+            }
+        }
+    }
+
+    pub(super) fn handle_timer(&mut self, cx: &mut Context<'_>) {
+        for call in self.calls.take_if(|call| call.timeout <= cx.now) {
+            cx.report.count(Occurrence::NoReply);
+            self.handle_no_reply(call, cx);
+        }
+        for (number, (lease, ttl)) in self.releases.poll(cx.now) {
+            cx.report.count(Occurrence::RepeatedRelease);
+            let op = release(lease, ttl);
+            match number {
+                Some(number) => self.calls.send(Purpose::Release(number), op, cx),
+                None => Calls::send_without_reply(op, cx),
+            }
+        }
+        match &self.phase {
+            Phase::Idle => {}
+            Phase::Acquiring(acquiring) if acquiring.gives_up <= cx.now => self.leave(cx),
+            Phase::Acquiring(acquiring) => {
+                if acquiring
+                    .next_timeout(cx.setup)
+                    .is_some_and(|at| at <= cx.now)
+                {
+                    acquiring.count_timer(cx);
+                    self.poll_acquisition(cx);
+                }
+            }
+            Phase::Holding(_) => self.poll_holder(cx),
+        }
+    }
+
+    /// The connection broke, and there is a new one: the requests in flight have no reply, and notices
+    /// may have been lost.
+    pub(super) fn handle_interruption(&mut self, cx: &mut Context<'_>) {
+        if cx.setup.has(Mutation::NoRequestAfterReconnect) {
+            return;
+        }
+        for call in self.calls.take_if(|_| true) {
+            self.handle_no_reply(call, cx);
+        }
+        match &mut self.phase {
+            Phase::Idle => {}
+            Phase::Acquiring(acquiring) => {
+                if acquiring.is_queued() {
+                    cx.report.count(Occurrence::RequestAfterReconnect);
+                }
+                acquiring.handle_notice(AcquireNotice::Interrupted, cx);
+                self.poll_acquisition(cx);
+            }
+            Phase::Holding(holder) => {
+                holder.interrupted(cx.now);
+                self.poll_holder(cx);
+            }
+        }
+    }
+
+    pub(super) fn handle_message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Notice(Notice::Granted(grant)) => self.handle_grant(grant, cx),
+            Message::Notice(Notice::Next { lease, ttl }) => {
+                if let Phase::Acquiring(acquiring) = &mut self.phase
+                    && acquiring.acquisition.lease() == Some(lease)
+                    && !cx.setup.has(Mutation::IgnoresNext)
+                {
+                    acquiring.handle_notice(AcquireNotice::Next(ttl), cx);
+                }
+            }
+            // No operator revokes leases here.
+            Message::Notice(Notice::Revoked { .. }) => {}
+            Message::Reply {
+                number,
+                outcome,
+                now,
+            } => {
+                if let Some(call) = self.calls.take(number) {
+                    self.handle_reply(call, outcome, now, cx);
+                }
+            }
+        }
+    }
+
+    /// Processes a notified grant as the driver does.
+    fn handle_grant(&mut self, grant: Grant, cx: &mut Context<'_>) {
+        match &mut self.phase {
+            Phase::Acquiring(acquiring) if acquiring.acquisition.lease() == Some(grant.lease) => {
+                acquiring.handle_grant(grant, self.calls.is_open(Purpose::Acquire), cx);
+                return self.poll_acquisition(cx);
+            }
+            Phase::Holding(holder) if holder.id == grant.lease => {
+                // The reply to a later request was read first: it is the same grant.
+                if holder.token == grant.first {
+                    return;
+                }
+                // The lease had ended in the store, and a late request has acquired the lock again for its id.
+                holder.lose(Cause::Deleted);
+            }
+            _ => {}
+        }
+        cx.report.count(Occurrence::Orphan);
+        if !cx.setup.has(Mutation::KeepsOrphans) {
+            self.release(grant.lease, grant.ttl, None, cx);
+        }
+    }
+
+    fn handle_reply(
+        &mut self,
+        call: Call,
+        outcome: Outcome,
+        store_now: StoreTime,
+        cx: &mut Context<'_>,
+    ) {
+        match (call.purpose, &mut self.phase) {
+            (Purpose::Release(number), _) => {
+                let held = matches!(outcome, Outcome::Released { .. });
+                let (reply, spread) = (ReleaseReply::Applied { held }, cx.spread());
+                self.releases.handle_reply(number, reply, cx.now, spread);
+            }
+            (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
+                if let Outcome::Refused { time_left, .. } = outcome {
+                    self.expiry = Some(cx.now.after(time_left));
+                }
+                acquiring.handle_reply(call, outcome, store_now, cx);
+                self.poll_acquisition(cx);
+            }
+            (purpose, Phase::Holding(holder)) => {
+                holder.handle_reply(purpose, call, outcome, cx);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_no_reply(&mut self, call: Call, cx: &mut Context<'_>) {
+        match (call.purpose, &mut self.phase) {
+            (Purpose::Release(number), _) => {
+                let (reply, spread) = (ReleaseReply::Failed(()), cx.spread());
+                self.releases.handle_reply(number, reply, cx.now, spread);
+            }
+            (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
+                let reply = AcquireReply::Unknown(Failure::Transient);
+                let spread = cx.spread();
+                acquiring.acquisition.handle_reply(reply, cx.now, spread);
+                self.poll_acquisition(cx);
+            }
+            (purpose, Phase::Holding(holder)) => {
+                holder.handle_no_reply(purpose, &mut self.calls, cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what the acquisition returns, until it waits.
+    fn poll_acquisition(&mut self, cx: &mut Context<'_>) {
+        while let Phase::Acquiring(acquiring) = &mut self.phase {
+            match acquiring.acquisition.poll(cx.now, SHARD) {
+                AcquireAction::Wait => return,
+                AcquireAction::NewLease => {
+                    if self.leases == 0 || !cx.setup.has(Mutation::ReusedLeaseId) {
+                        self.leases += 1;
+                    }
+                    let lease = LeaseId {
+                        client: self.id,
+                        number: self.leases,
+                    };
+                    acquiring.start(lease);
+                }
+                AcquireAction::Acquire(op) => {
+                    if acquiring.discard_notice() {
+                        cx.report.count(Occurrence::Outdated);
+                    }
+                    return self.calls.send(Purpose::Acquire, op, cx);
+                }
+                AcquireAction::Release(abandoned) => {
+                    cx.report.count(Occurrence::Abandoned);
+                    self.release(abandoned.lease, abandoned.ttl, abandoned.late, cx);
+                }
+                AcquireAction::GrantExpired => cx.report.count(Occurrence::GrantExpired),
+                AcquireAction::Granted(granted) => {
+                    let granted = acquiring.mutated(granted, cx);
+                    let until = cx.now.after(acquiring.hold_for);
+                    self.phase = Phase::Holding(Box::new(Holder::new(granted, self.policy, until)));
+                    self.poll_holder(cx);
+                }
+                AcquireAction::Refused | AcquireAction::Failed => self.leave(cx),
+            }
+        }
+    }
+
+    fn poll_holder(&mut self, cx: &mut Context<'_>) {
+        if let Phase::Holding(holder) = &mut self.phase
+            && holder.poll(&mut self.calls, cx)
+        {
+            self.leave(cx);
+        }
+    }
+
+    fn release(
+        &mut self,
+        lease: LeaseId,
+        ttl: Ttl,
+        late: Option<LateRelease>,
+        cx: &mut Context<'_>,
+    ) {
+        let expires = cx.now.after(ttl.as_duration());
+        let number = self.releases.begin((lease, ttl), expires, late);
+        let op = release(lease, ttl);
+        self.calls.send(Purpose::Release(number), op, cx);
+    }
+}
+
+fn release(lease: LeaseId, ttl: Ttl) -> Op {
+    Op::Release {
+        lease,
+        count: 0,
+        ttl,
+    }
+}

@@ -1,0 +1,188 @@
+//! A client that holds the lock: the host of a lease.
+
+use std::num::NonZeroU32;
+
+use leasehold_core::acquisition::GrantedLease;
+use leasehold_core::{
+    Action, Cause, HoldId, Instant, LateRelease, Lease, LeaseId, Op, Outcome, Policy, Term, Token,
+    Ttl,
+};
+
+use super::Hold;
+use super::calls::{Call, Calls, Context, Purpose};
+use super::setup::{Leases, Mutation};
+
+/// Two holds.
+const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) id: LeaseId,
+    pub(super) token: Token,
+    policy: Policy,
+    lease: Lease,
+    first: HoldId,
+    late_release: Option<Instant>,
+    /// When the lock is released.
+    until: Instant,
+    /// A second hold, and when it ends.
+    second: Option<(HoldId, Instant)>,
+    /// Whether a reply reported the loss.
+    lost: bool,
+    /// Whether the user has noticed the loss.
+    noticed: bool,
+    no_deadline: bool,
+}
+
+impl Holder {
+    pub(super) fn new(granted: GrantedLease, policy: Policy, until: Instant) -> Self {
+        Self {
+            id: granted.id,
+            token: granted.first,
+            policy,
+            lease: granted.lease,
+            first: granted.hold,
+            late_release: granted.late_release,
+            until,
+            second: None,
+            lost: false,
+            noticed: false,
+            no_deadline: false,
+        }
+    }
+
+    pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
+        let lost = match self.no_deadline {
+            true => self.lost,
+            false => self.lease.state(now).is_lost(),
+        };
+        (!lost).then_some((self.id, self.token))
+    }
+
+    pub(super) fn next_timeout(&self, now: Instant) -> Instant {
+        let event = self.lease.next_event(now);
+        let second = self.second.map(|(_, until)| until);
+        let next = event.into_iter().chain(second).min();
+        next.map_or(self.until, |next| next.min(self.until))
+    }
+
+    /// Renews and re-enters the lease. Returns whether it is to be released.
+    pub(super) fn poll(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> bool {
+        self.no_deadline = cx.setup.has(Mutation::NoDeadline);
+        if let Action::Renew(ttl) = self.lease.poll(cx.now) {
+            let lease = self.id;
+            calls.send(Purpose::Renew, Op::Renew { lease, ttl }, cx);
+        }
+        if cx.now >= self.until {
+            return true;
+        }
+        if self.hold(cx.now).is_none() {
+            // The user needs some time to notice the loss and to stop. Replies still come meanwhile.
+            if !std::mem::replace(&mut self.noticed, true) {
+                let stopped = cx.part(self.policy.ttl.as_duration() / 2);
+                self.until = self.until.min(cx.now.after(stopped));
+            }
+            return false;
+        }
+        match self.second {
+            Some((hold, until)) if cx.now >= until => {
+                self.second = None;
+                self.lease.leave(hold, cx.now);
+                self.send_count(calls, cx);
+            }
+            None if cx.setup.leases != Leases::Renewed
+                && !calls.is_open(Purpose::Count)
+                && cx.rng.bool() =>
+            {
+                self.enter(calls, cx);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    pub(super) fn handle_reply(
+        &mut self,
+        purpose: Purpose,
+        call: Call,
+        outcome: Outcome,
+        cx: &mut Context<'_>,
+    ) {
+        match outcome {
+            Outcome::Renewed if purpose == Purpose::Renew => self.renewed(call, cx),
+            Outcome::Entered { .. } | Outcome::Released { .. } => {
+                self.lease.confirmed(call.sent, call.ttl, cx.now);
+            }
+            lost => self.lose(Cause::of(&lost)),
+        }
+    }
+
+    pub(super) fn handle_no_reply(
+        &mut self,
+        purpose: Purpose,
+        calls: &mut Calls,
+        cx: &mut Context<'_>,
+    ) {
+        match purpose {
+            Purpose::Renew => self.lease.renewal_failed(cx.now, Cause::Unreachable),
+            _ if self.hold(cx.now).is_some() => self.send_count(calls, cx),
+            _ => {}
+        }
+    }
+
+    pub(super) fn interrupted(&mut self, now: Instant) {
+        self.lease.interrupted(now);
+    }
+
+    pub(super) fn lose(&mut self, cause: Cause) {
+        self.lost = true;
+        self.lease.lose(cause);
+    }
+
+    /// What must be released: the id, the ttl of the last request, and the second release.
+    pub(super) fn end(&self, now: Instant) -> (LeaseId, Ttl, Option<LateRelease>) {
+        let late = self
+            .late_release
+            .map(|at| LateRelease { at, single: false });
+        (self.id, self.lease.ttl(now), late)
+    }
+
+    fn renewed(&mut self, call: Call, cx: &mut Context<'_>) {
+        let sent = match cx.setup.mutation {
+            Some(Mutation::DeadlineFromReply) => cx.now,
+            _ => call.sent,
+        };
+        if cx.setup.has(Mutation::RevivedLease) && self.lease.state(cx.now).is_lost() {
+            let term = self.lease.holds().term(self.first);
+            let term = term.unwrap_or(Term::Renewed);
+            (self.lease, self.first) = Lease::granted(self.policy, call.ttl, term, sent);
+            self.second = None;
+        } else {
+            self.lease.renewed(sent, call.ttl, cx.now);
+        }
+    }
+
+    fn enter(&mut self, calls: &mut Calls, cx: &mut Context<'_>) {
+        let until = cx.now.after(cx.part(self.policy.ttl.as_duration()) * 2);
+        let term = match cx.rng.bool() {
+            true => Term::Renewed,
+            false => Term::Fixed(until),
+        };
+        let hold = self.lease.enter(term, cx.now);
+        self.second = Some((hold, until));
+        self.send_count(calls, cx);
+    }
+
+    fn send_count(&mut self, calls: &mut Calls, cx: &mut Context<'_>) {
+        let (lease, ttl) = (self.id, self.lease.ttl(cx.now));
+        let op = match self.lease.holds().count() {
+            2.. => Op::Enter {
+                lease,
+                count: TWO,
+                ttl,
+            },
+            count => Op::Release { lease, count, ttl },
+        };
+        calls.send(Purpose::Count, op, cx);
+    }
+}

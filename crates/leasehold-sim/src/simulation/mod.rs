@@ -1,0 +1,243 @@
+//! A simulation of clients, a network and a store, which is the same again for the same seed.
+//!
+//! The store applies the rule that ships, and the clients host the state machines that ship:
+//! [`Acquisition`](leasehold_core::Acquisition), [`PendingReleases`](leasehold_core::PendingReleases) and
+//! [`Lease`](leasehold_core::Lease). Processes and the store are stopped, processes are killed and
+//! disconnected, messages are lost, doubled or late, and clocks drift. Checkers observe the store and the
+//! holders. Then the faults end, and the lock must be granted again. At last every process is
+//! killed, and nothing may stay behind.
+
+mod acquiring;
+mod calls;
+mod client;
+mod clock;
+mod fault;
+mod holder;
+mod machine;
+mod network;
+mod quiesce;
+mod report;
+mod scenario;
+mod setup;
+mod store;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_checker::Sequence;
+use leasehold_core::{LeaseId, Record, Token, Ttl};
+
+use self::client::{Client, Message};
+use self::machine::Machine;
+use self::network::{LossRates, Request};
+use self::quiesce::ServiceCheck;
+pub use self::report::{Failure, Occurrence, Report, Violation};
+pub use self::setup::{Leases, Mutation, Network, Scenario, Setup};
+use self::store::Stall;
+use crate::store_checker::StoreChecker;
+
+/// Runs the simulation of a seed.
+///
+/// # Errors
+///
+/// The first violation, with the events before it.
+///
+/// # Panics
+///
+/// If a second run of the same seed ends differently.
+pub fn run(seed: u64, setup: &Setup) -> Result<Report, Box<Failure>> {
+    let mut simulation = Simulation::new(seed, setup, false);
+    let Err(violation) = simulation.run() else {
+        return Ok(simulation.report);
+    };
+    // Only a failure is worth the cost of a trace.
+    let mut traced = Simulation::new(seed, setup, true);
+    assert_eq!(
+        traced.run(),
+        Err(violation.clone()),
+        "the simulation is not repeatable"
+    );
+    Err(Box::new(Failure {
+        seed,
+        at: Duration::from_nanos(traced.time),
+        violation,
+        trace: traced.trace.unwrap_or_default(),
+    }))
+}
+
+/// What a holder relies on: a lease, and the token of one grant of it.
+type Hold = (LeaseId, Token);
+
+struct Simulation {
+    setup: Setup,
+    rng: Rng,
+    ttl: Ttl,
+    loss: LossRates,
+    /// Nanoseconds since the start, by no clock of the simulation.
+    time: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    scheduled: u64,
+    record: Record,
+    stall: Stall,
+    store_checker: StoreChecker,
+    holders: Sequence<Hold>,
+    machines: Vec<Machine>,
+    /// Whether fault events happen at this moment.
+    faults: bool,
+    service: Option<ServiceCheck>,
+    report: Report,
+    trace: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A request reaches the store.
+    Request(Request),
+    /// A message reaches a machine.
+    Message {
+        machine: usize,
+        connection: u64,
+        message: Message,
+    },
+    /// A timer of a client expires.
+    Timer { machine: usize, number: u64 },
+    /// A client wants the lock, if it is idle.
+    Acquire { machine: usize },
+    /// The store detects that a connection is broken.
+    BreakDetected { machine: usize, connection: u64 },
+    /// A machine reaches the store again.
+    Reconnect { machine: usize },
+    /// A stopped process goes on.
+    Resume { machine: usize },
+    /// A killed process is started again.
+    Restart { machine: usize },
+    /// A random fault happens to a machine, or none.
+    Fault { machine: usize },
+    /// The store is stopped.
+    StopStore,
+    /// The store goes on.
+    ResumeStore,
+}
+
+impl Simulation {
+    fn new(seed: u64, setup: &Setup, traced: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let ttl = match setup.network {
+            Network::Datagrams => rng.u64(300..=3_000),
+            Network::Connections => rng.u64(6_000..=30_000),
+        };
+        let ttl = Ttl::remainder(Duration::from_millis(ttl));
+        let machines = (0..setup.clients).map(|_| Machine::new(setup, &mut rng));
+        Self {
+            setup: *setup,
+            machines: machines.collect(),
+            loss: LossRates::random(&mut rng),
+            rng,
+            ttl,
+            time: 0,
+            events: BTreeMap::new(),
+            scheduled: 0,
+            record: Record::default(),
+            stall: Stall::default(),
+            store_checker: StoreChecker::new(Duration::ZERO),
+            holders: Sequence::default(),
+            faults: matches!(setup.scenario, Scenario::Random(_)),
+            service: None,
+            report: Report::default(),
+            trace: traced.then(Vec::new),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        for machine in 0..self.machines.len() {
+            self.start(machine);
+        }
+        match self.setup.scenario {
+            Scenario::Random(events) => {
+                self.schedule_faults();
+                for _ in 0..events {
+                    self.step()?;
+                }
+                self.quiesce()?;
+            }
+            scenario => self.play(scenario)?,
+        }
+        self.check_leftovers()
+    }
+
+    /// Processes the next event and checks the result. Returns whether there was one.
+    fn step(&mut self) -> Result<bool, Violation> {
+        let Some(((time, _), event)) = self.events.pop_first() else {
+            return Ok(false);
+        };
+        self.time = time;
+        self.note(|| format!("{event:?}"));
+        self.check_unused()?;
+        self.process(event)?;
+        let holders = self.machines.iter().filter_map(|it| it.hold(time));
+        let holders = holders.map(|hold| (hold, hold.1.get()));
+        self.holders.observe(holders).map_err(Violation::Holders)?;
+        self.report.acquisitions = self.holders.acquisitions();
+        self.check_order()?;
+        Ok(true)
+    }
+
+    fn process(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Request(request) => self.handle_request(request)?,
+            Event::Message {
+                machine,
+                connection,
+                message,
+            } => self.receive(machine, connection, message),
+            Event::Timer { machine, number } => {
+                let it = &self.machines[machine];
+                if it.timer == number && !it.stopped {
+                    self.with(machine, Client::handle_timer);
+                }
+            }
+            Event::Acquire { machine } => self.acquire(machine),
+            Event::BreakDetected {
+                machine,
+                connection,
+            } => self.detect_break(machine, connection),
+            Event::Reconnect { machine } => self.reconnect(machine),
+            Event::Resume { machine } => self.resume(machine),
+            Event::Restart { machine } => self.start(machine),
+            Event::Fault { machine } => self.fault(machine),
+            Event::StopStore => self.stop_store(),
+            Event::ResumeStore => self.resume_store()?,
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, after: Duration, event: Event) {
+        self.schedule_at(self.time + nanos(after), event);
+    }
+
+    fn schedule_at(&mut self, time: u64, event: Event) {
+        self.scheduled += 1;
+        let at = (time.max(self.time), self.scheduled);
+        self.events.insert(at, event);
+    }
+
+    /// A random part of a duration.
+    fn part(&mut self, duration: Duration) -> Duration {
+        duration.mul_f64(self.rng.f64())
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let line = format!("{:>14?} {}", Duration::from_nanos(self.time), line());
+            trace.push(line);
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

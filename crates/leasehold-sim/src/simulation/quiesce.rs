@@ -1,0 +1,162 @@
+//! The time after the faults: every waiter is served, in order, and no grant stays unused.
+
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, Notice, Op, Outcome};
+
+use super::network::{LossRates, Request};
+use super::{Event, Hold, Simulation, Violation, nanos};
+
+/// After how many ttls every client has been served. The effects of the faults may take several: a dead
+/// holder, a late request.
+const SERVED_TTLS: u32 = 12;
+
+/// After how many ttls the lock is granted again on a network that delayed requests by up to two ttls. Each
+/// may keep the lock for two more.
+const GRANTED_TTLS: u32 = 8;
+
+/// Checks that waiters are served in order, without delay.
+#[derive(Debug, Default)]
+pub(super) struct ServiceCheck {
+    /// Since when nobody relies on a grant to a living client.
+    unused_since: Option<u64>,
+    holder: Option<Hold>,
+    /// The waiters, in the order in which the store added them to its queue.
+    waiters: Vec<LeaseId>,
+}
+
+impl Simulation {
+    /// Ends all faults. Then the lock must be granted again: in the order of the queue, if there is one.
+    pub(super) fn quiesce(&mut self) -> Result<(), Violation> {
+        self.faults = false;
+        self.loss = LossRates::default();
+        self.resume_store()?;
+        let has_queue = self.setup.has_queue();
+        self.events.retain(|_, event| match event {
+            Event::Request(_) | Event::Message { .. } | Event::Timer { .. } => true,
+            Event::Acquire { .. } => !has_queue,
+            _ => false,
+        });
+        for machine in 0..self.machines.len() {
+            if self.machines[machine].client.is_none() {
+                self.start(machine);
+            } else {
+                self.reconnect(machine);
+                self.resume(machine);
+            }
+        }
+        match has_queue {
+            true => self.serve_all(),
+            false => self.grant_again(),
+        }
+    }
+
+    /// Lets every client acquire the lock once.
+    fn serve_all(&mut self) -> Result<(), Violation> {
+        self.service = Some(ServiceCheck::default());
+        let ttl = self.ttl.as_duration();
+        let mut waiting: Vec<_> = (0..self.machines.len()).collect();
+        for machine in &waiting {
+            self.with(*machine, |client, cx| {
+                client.leave(cx);
+                client.acquire(ttl * 100, ttl / 50, cx);
+            });
+        }
+        let until = self.time + nanos(ttl * SERVED_TTLS);
+        while !waiting.is_empty() {
+            if !self.step()? || self.time > until {
+                return Err(Violation::NotServed);
+            }
+            waiting.retain(|machine| !self.is_holder(*machine));
+        }
+        Ok(())
+    }
+
+    /// Waits until any client acquires the lock.
+    fn grant_again(&mut self) -> Result<(), Violation> {
+        let before = self.holders.acquisitions();
+        let until = self.time + nanos(self.ttl.as_duration() * GRANTED_TTLS);
+        while self.holders.acquisitions() == before {
+            if !self.step()? || self.time > until {
+                return Err(Violation::NotServed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Observes a grant, or a new waiter in the queue.
+    pub(super) fn observe_grant(
+        &mut self,
+        before: Option<LeaseId>,
+        outcome: &Outcome,
+        notices: &[Notice],
+        request: Option<Request>,
+    ) {
+        let holder = self.record.hold.map(|hold| hold.lease);
+        let waiting = request.and_then(|request| {
+            let waiting = self.waiting_lease(request.machine)?;
+            let own = matches!(request.op, Op::Acquire { lease, .. } if lease == waiting);
+            own.then_some(waiting)
+        });
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        if holder != before {
+            let mut notices = notices.iter();
+            let notified = notices.any(|notice| matches!(notice, Notice::Granted(_)));
+            // A request from before may be granted although nobody waits for it. That lasts its ttl.
+            let usable = notified || holder == waiting;
+            service.unused_since = (holder.is_some() && usable).then_some(self.time);
+        }
+        if let (
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            },
+            Some(lease),
+        ) = (outcome, waiting)
+            && !service.waiters.contains(&lease)
+        {
+            service.waiters.push(lease);
+        }
+    }
+
+    /// A grant is relied on, or released, as soon as its messages have arrived.
+    pub(super) fn check_unused(&self) -> Result<(), Violation> {
+        // A request and its reply, before which the grant waits; the release and the next grant. Timers expire
+        // a millisecond late.
+        let longest = self.longest_delay() * 4 + Duration::from_millis(2);
+        match &self.service {
+            Some(ServiceCheck {
+                unused_since: Some(since),
+                holder: None,
+                ..
+            }) if self.time > since + nanos(longest) => Err(Violation::Unused),
+            _ => Ok(()),
+        }
+    }
+
+    /// A new holder is the first of the waiters.
+    pub(super) fn check_order(&mut self) -> Result<(), Violation> {
+        let holder = self.holders.current();
+        let Some(service) = &mut self.service else {
+            return Ok(());
+        };
+        if service.holder == holder {
+            return Ok(());
+        }
+        service.holder = holder;
+        service.unused_since = service.unused_since.map(|_| self.time);
+        let Some((lease, _)) = holder else {
+            return Ok(());
+        };
+        match service.waiters.iter().position(|other| *other == lease) {
+            None => Ok(()),
+            Some(0) => {
+                service.waiters.remove(0);
+                Ok(())
+            }
+            Some(_) => Err(Violation::Overtaken),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The result of a simulation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_checker as checker;
+
+use crate::store_checker::Promise;
+
+/// How many of the last events a failure shows.
+const TRACE_LINES: usize = 160;
+
+/// Something that a run must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Occurrence {
+    /// The store granted a request.
+    Granted,
+    /// The store refused a request.
+    Refused,
+    /// The store renewed a lease.
+    Renewed,
+    /// The store replied that a lease is lost.
+    Lost,
+    /// The store passed over a dead head.
+    PassedOver,
+    /// A message was lost by the network.
+    LostMessage,
+    /// A message arrived twice.
+    DoubledMessage,
+    /// A message was dropped because its machine was disconnected.
+    Disconnected,
+    /// A request was applied after its connection had broken.
+    LateRequest,
+    /// A request was applied when the store went on after it was stopped.
+    DelayedByStore,
+    /// A process was stopped.
+    Stopped,
+    /// A process was killed.
+    Killed,
+    /// A request had no reply in time.
+    NoReply,
+    /// A notified grant was accepted.
+    Accepted,
+    /// A notified grant was outdated.
+    Outdated,
+    /// A grant had expired when its reply came.
+    GrantExpired,
+    /// A grant that nobody waited for was notified.
+    Orphan,
+    /// A waiter in the queue repeated its request because its timer expired.
+    RetryTimer,
+    /// A waiter repeated its request because the one before it should have accepted its grant.
+    NextTimer,
+    /// A waiter in the queue repeated its request on a new connection.
+    RequestAfterReconnect,
+    /// A lease id was abandoned because the effect of its requests is unknown.
+    Abandoned,
+    /// A waiter gave up.
+    GaveUp,
+    /// A failed release was repeated, or a late one was sent.
+    RepeatedRelease,
+}
+
+/// What happened in a simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How often a client began to rely on the lock.
+    pub acquisitions: u64,
+    occurrences: BTreeMap<Occurrence, u64>,
+}
+
+impl Report {
+    /// How often something happened.
+    #[must_use]
+    pub fn times(&self, occurrence: Occurrence) -> u64 {
+        self.occurrences.get(&occurrence).copied().unwrap_or(0)
+    }
+
+    /// Adds what happened in another simulation.
+    pub fn add(&mut self, other: &Self) {
+        self.acquisitions += other.acquisitions;
+        for (occurrence, times) in &other.occurrences {
+            *self.occurrences.entry(*occurrence).or_default() += times;
+        }
+    }
+
+    pub(super) fn count(&mut self, occurrence: Occurrence) {
+        *self.occurrences.entry(occurrence).or_default() += 1;
+    }
+}
+
+/// How a simulation contradicts the promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The replies or notices of the store violate a promise.
+    Store(Promise),
+    /// Holders relied on the lock against a promise.
+    Holders(checker::Violation),
+    /// A waiter that nothing had disturbed had the lock after a later one.
+    Overtaken,
+    /// Nobody relied on the lock for longer than messages take, although it was granted.
+    Unused,
+    /// The lock was not granted within the promised time.
+    NotServed,
+    /// The lock was held or the queue was kept after every process was dead and every ttl was over.
+    Leftover,
+}
+
+/// A simulation that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// When it failed, since its start.
+    pub at: Duration,
+    /// Why it failed.
+    pub violation: Violation,
+    /// What had happened, one event in each line.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let skip = self.trace.len().saturating_sub(TRACE_LINES);
+        for line in &self.trace[skip..] {
+            writeln!(f, "{line}")?;
+        }
+        let (seed, at, violation) = (self.seed, self.at, &self.violation);
+        write!(
+            f,
+            "the simulation of seed {seed} failed after {at:?}: {violation:?}"
+        )
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,161 @@
+//! The scenarios with one fault: how soon the next waiter must hold the lock.
+
+use std::time::Duration;
+
+use leasehold_core::{LeaseId, Op, TokenCount, queue, time};
+
+use super::client::Client;
+use super::network::Request;
+use super::{Event, Scenario, Simulation, Violation, nanos};
+
+impl Simulation {
+    /// Lets one client hold and the others wait in order, plays the scenario, and checks that the next waiter
+    /// is served in time.
+    pub(super) fn play(&mut self, scenario: Scenario) -> Result<(), Violation> {
+        let ttl = self.ttl.as_duration();
+        let waiters = match scenario {
+            Scenario::LateRequest => 1,
+            _ => self.machines.len() - 1,
+        };
+        for machine in 0..=waiters {
+            self.join_queue(machine, machine)?;
+        }
+        // The fault may happen at any time between renewals.
+        let some = self.part(ttl);
+        self.pass(some)?;
+        let delay = self.longest_delay();
+        // The release and the grant are under way, and perhaps a request and its reply.
+        let soon = delay * 4 + Duration::from_millis(2);
+        let (next, within) = match scenario {
+            Scenario::Random(_) => return Ok(()),
+            Scenario::DeadHeads => {
+                self.kill(1, None);
+                self.kill(2, None);
+                self.with(0, Client::leave);
+                (3, soon)
+            }
+            Scenario::SilentHead | Scenario::SilentHeadDeadSecond => {
+                self.silence_head()?;
+                let dead = usize::from(scenario == Scenario::SilentHeadDeadSecond);
+                (0..dead).for_each(|_| self.kill(2, None));
+                self.with(0, Client::leave);
+                let accepted = queue::acceptance(self.ttl).as_duration();
+                (2 + dead, soon + with_drift(accepted))
+            }
+            Scenario::DeadHolder => {
+                let left = self.time_left();
+                self.kill(0, None);
+                // The last renewal may have been sent just before.
+                (1, soon + with_drift(with_drift(left.max(ttl))))
+            }
+            Scenario::LostGrant => {
+                self.with(0, Client::leave);
+                let waiting = self.waiting_lease(1);
+                while self.record.hold.map(|hold| hold.lease) != waiting {
+                    self.step()?;
+                }
+                self.disconnect(1, Some(ttl));
+                self.schedule(delay, Event::Reconnect { machine: 1 });
+                (1, soon)
+            }
+            Scenario::LeavingHead => {
+                self.with(1, Client::leave);
+                self.pass(delay)?;
+                self.with(0, Client::leave);
+                // The release and the grant, and nothing else.
+                (2, delay * 2 + Duration::from_millis(1))
+            }
+            Scenario::LateRequest => {
+                self.rejoin_late()?;
+                self.join_queue(2, 2)?;
+                self.with(0, Client::leave);
+                (2, soon)
+            }
+        };
+        let until = self.time + nanos(within);
+        while !self.is_holder(next) {
+            // A grant waits for the reply to a request that is in flight.
+            let is_late = self.time > until && !self.is_requesting(next);
+            if is_late || !self.step()? {
+                return Err(Violation::NotServed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a client acquire the lock for as long as it can. It holds it, or waits behind so many.
+    fn join_queue(&mut self, machine: usize, waiters: usize) -> Result<(), Violation> {
+        let forever = self.ttl.as_duration() * 100;
+        self.with(machine, |client, cx| client.acquire(forever, forever, cx));
+        while self.record.queue.waiters().len() < waiters || self.record.hold.is_none() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn waiting_lease(&self, machine: usize) -> Option<LeaseId> {
+        let client = self.machines[machine].client.as_ref();
+        client.and_then(Client::waiting_lease)
+    }
+
+    fn is_requesting(&self, machine: usize) -> bool {
+        let client = self.machines[machine].client.as_ref();
+        client.is_some_and(Client::is_requesting)
+    }
+
+    fn pass(&mut self, duration: Duration) -> Result<(), Violation> {
+        let until = self.time + nanos(duration);
+        while self.time < until {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// From now on no notice reaches the head of the queue, which the store does not detect.
+    fn silence_head(&mut self) -> Result<(), Violation> {
+        // A request that is in flight would be granted for the full ttl.
+        while self.is_requesting(1) {
+            self.step()?;
+        }
+        if self.rng.bool() {
+            self.machines[1].stopped = true;
+        } else {
+            self.disconnect(1, Some(self.ttl.as_duration() * 100));
+        }
+        Ok(())
+    }
+
+    /// The head gives up, and joins the queue again by an earlier request that comes late.
+    fn rejoin_late(&mut self) -> Result<(), Violation> {
+        let waiting = self.waiting_lease(1);
+        self.with(1, Client::leave);
+        while !self.record.queue.is_empty() {
+            self.step()?;
+        }
+        if let Some(lease) = waiting {
+            let request = Request {
+                machine: 1,
+                connection: 0,
+                number: 0,
+                op: Op::Acquire {
+                    lease,
+                    count: TokenCount::MIN,
+                    ttl: self.ttl,
+                    tokens: TokenCount::MIN,
+                    wait: true,
+                },
+                late: true,
+            };
+            self.schedule(Duration::ZERO, Event::Request(request));
+        }
+        while self.record.queue.is_empty() {
+            self.step()?;
+        }
+        Ok(())
+    }
+}
+
+/// A duration by a clock that may be slow, with its own allowance for that.
+fn with_drift(duration: Duration) -> Duration {
+    duration + time::drift(duration) * 2
+}

@@ -1,0 +1,147 @@
+//! The setup of a simulation.
+
+/// A simulation to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How many clients want the lock.
+    pub clients: usize,
+    /// How requests and replies travel.
+    pub network: Network,
+    /// Which leases the clients acquire.
+    pub leases: Leases,
+    /// By how many millionths a client's clock may be slower or faster than the store's.
+    pub drift_ppm: (i64, i64),
+    /// What happens.
+    pub scenario: Scenario,
+    /// The rule that is changed, to show that a check notices it.
+    pub mutation: Option<Mutation>,
+}
+
+/// How requests and replies travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Each message may be lost, doubled, or delayed for longer than a client waits. The store has no queue
+    /// and no notices. Ttls are as short as users choose them.
+    Datagrams,
+    /// Messages arrive in order, until the connection breaks. The store may detect that much later, and may
+    /// still apply what was sent before. It has a queue, and notifies its grants. Ttls are long enough to
+    /// differ from the acceptance ttl.
+    Connections,
+}
+
+/// Which leases the clients acquire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leases {
+    /// Renewed and fixed ones, with re-entry.
+    Mixed,
+    /// Fixed ones, with re-entry: no margin protects them but the drift allowance.
+    Fixed,
+    /// Renewed ones, with one hold.
+    Renewed,
+}
+
+/// What happens in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Random fault events, until so many events have happened. Then the faults end, and the lock must be
+    /// granted again.
+    Random(usize),
+    /// The first two waiters in the queue are killed, which the store detects. Then the holder releases.
+    DeadHeads,
+    /// The head of the queue is stopped, or disconnected undetected. Then the holder releases.
+    SilentHead,
+    /// The same, and the second waiter is killed, which the store detects.
+    SilentHeadDeadSecond,
+    /// The holder is killed.
+    DeadHolder,
+    /// The connection of the head breaks while its grant is under way.
+    LostGrant,
+    /// The head gives up. Then the holder releases.
+    LeavingHead,
+    /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
+    LateRequest,
+}
+
+/// A rule that is changed in the store, or around the state machines of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The deadline counts from the arrival of the reply, not from the sending of the request.
+    DeadlineFromReply,
+    /// The deadline of a notified grant counts from the arrival of the notice.
+    DeadlineFromNotice,
+    /// The holder relies on its lease until a reply reports its loss.
+    NoDeadline,
+    /// A renewal that is confirmed after the loss revives the lease.
+    RevivedLease,
+    /// One lease id serves all acquisitions of a client.
+    ReusedLeaseId,
+    /// A notified grant counts although the lease was refused since.
+    AcceptsOldGrants,
+    /// A notified grant counts for the whole ttl of the request.
+    AcceptsFullTtl,
+    /// The next waiter in the queue does not check whether the one before it accepts its grant.
+    IgnoresNext,
+    /// Waiters in the queue do not repeat their requests.
+    NoRetryTimer,
+    /// Waiters do not repeat their requests on a new connection.
+    NoRequestAfterReconnect,
+    /// Waiters that give up do not release their place in the queue.
+    NoRelease,
+    /// A grant that nobody waits for is not released.
+    KeepsOrphans,
+    /// The store takes every waiter for a living one, as by counting subscriptions to patterns.
+    NotifiesDeadHeads,
+    /// The store notifies a grant to the waiter right behind it, living or not.
+    NotifiesDeadNext,
+    /// A notified grant lasts until it is released.
+    UnlimitedAcceptance,
+    /// A notified grant lasts for the whole ttl of the request.
+    FullAcceptance,
+}
+
+impl Setup {
+    /// Three clients on a lossy network. Their clocks drift as far as the allowance covers: `drift(ttl)` is a
+    /// hundredth of the ttl, so the slowest covered clock shows 0.99 s in a second of the store. A fast
+    /// one is always safe.
+    pub const DATAGRAMS: Self = Self {
+        clients: 3,
+        network: Network::Datagrams,
+        leases: Leases::Mixed,
+        drift_ppm: (-10_000, 10_000),
+        scenario: Scenario::Random(1_000),
+        mutation: None,
+    };
+
+    /// Five clients that wait in the queue of the store.
+    pub const CONNECTIONS: Self = Self {
+        clients: 5,
+        network: Network::Connections,
+        leases: Leases::Renewed,
+        drift_ppm: (-9_000, 9_000),
+        scenario: Scenario::Random(600),
+        mutation: None,
+    };
+
+    /// Whether a rule is changed.
+    pub(super) fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    pub(super) fn has_queue(&self) -> bool {
+        self.network == Network::Connections
+    }
+}
+
+impl Mutation {
+    /// Whether the store is changed. The checker of its replies would notice that at once. Here the waiters
+    /// must suffer from it.
+    pub(super) const fn is_of_store(self) -> bool {
+        matches!(
+            self,
+            Self::NotifiesDeadHeads
+                | Self::NotifiesDeadNext
+                | Self::UnlimitedAcceptance
+                | Self::FullAcceptance
+        )
+    }
+}

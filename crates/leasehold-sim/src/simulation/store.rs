@@ -1,0 +1,189 @@
+//! The store of a simulation: the rule that ships, its notices, and the time in which it is stopped.
+
+use std::time::Duration;
+
+use leasehold_core::mutex;
+use leasehold_core::{ClientId, LeaseId, Notice, Op, Outcome, StoreTime, TokenCount, Ttl, queue};
+
+use super::client::Message;
+use super::network::Request;
+use super::{Event, Mutation, Occurrence, Simulation, Violation, nanos};
+use crate::store_checker::Observation;
+
+/// The store's time at the start, in microseconds.
+const STORE_START: u64 = 1_700_000_000_000_000;
+
+/// A stop of the store.
+#[derive(Debug, Default)]
+pub(super) struct Stall {
+    /// When it goes on. `None`: it is not stopped.
+    pub(super) until: Option<u64>,
+    /// The requests that came meanwhile.
+    requests: Vec<Request>,
+}
+
+impl Simulation {
+    fn store_now(&self) -> StoreTime {
+        StoreTime::from_micros(STORE_START + self.time / 1_000)
+    }
+
+    /// How long the holder keeps the lock without a further request.
+    pub(super) fn time_left(&self) -> Duration {
+        let now = self.store_now();
+        let holder = self.record.holder(now);
+        holder.map_or(Duration::ZERO, |hold| now.until(hold.expires_at))
+    }
+
+    pub(super) fn handle_request(&mut self, request: Request) -> Result<(), Violation> {
+        if self.stall.until.is_some() {
+            self.stall.requests.push(request);
+            return Ok(());
+        }
+        if request.late {
+            self.count(Occurrence::LateRequest);
+        }
+        let (outcome, now) = self.apply(request.op, Some(request))?;
+        // A reply travels on the connection of its request.
+        if self.machines[request.machine].connection == request.connection {
+            let number = request.number;
+            let reply = Message::Reply {
+                number,
+                outcome,
+                now,
+            };
+            self.send_message(request.machine, reply);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop_store(&mut self) {
+        let ttl = self.ttl.as_duration();
+        let stop = self.part(ttl * 3 / 2);
+        self.stall.until = Some(self.time + nanos(stop));
+        self.schedule(stop, Event::ResumeStore);
+        let rest = self.part(ttl * 10);
+        self.schedule(stop + rest, Event::StopStore);
+    }
+
+    /// The store processes the requests that came meanwhile: in order on each connection, but one
+    /// connection after the other.
+    pub(super) fn resume_store(&mut self) -> Result<(), Violation> {
+        if self.stall.until.take().is_none() {
+            return Ok(());
+        }
+        let mut requests = std::mem::take(&mut self.stall.requests);
+        let mut order: Vec<usize> = (0..self.machines.len()).collect();
+        self.rng.shuffle(&mut order);
+        requests.sort_by_key(|request| (request.late, order[request.machine]));
+        for request in requests {
+            self.count(Occurrence::DelayedByStore);
+            self.handle_request(request)?;
+        }
+        Ok(())
+    }
+
+    /// Applies an operation and sends its notices. The checker observes both.
+    fn apply(
+        &mut self,
+        mut op: Op,
+        request: Option<Request>,
+    ) -> Result<(Outcome, StoreTime), Violation> {
+        if let Op::Acquire { wait, .. } = &mut op {
+            *wait &= self.setup.has_queue();
+        }
+        let now = self.store_now();
+        let before = self.record.holder(now).map(|hold| hold.lease);
+        let open = self.machines.iter().filter(|it| it.store_open);
+        let open: Vec<ClientId> = open.map(|it| it.id).collect();
+        let reaches = |client| open.contains(&client);
+        let is_taken_for_living = |notice: &Notice| match self.setup.mutation {
+            Some(Mutation::NotifiesDeadHeads) => true,
+            Some(Mutation::NotifiesDeadNext) => matches!(notice, Notice::Next { .. }),
+            _ => false,
+        };
+        let mut notices = Vec::new();
+        let report = &mut self.report;
+        let outcome = mutex::apply(&mut self.record, &op, now, |notice| {
+            let reached = is_taken_for_living(notice) || reaches(notice.lease().client);
+            if reached {
+                notices.push(*notice);
+            } else if matches!(notice, Notice::Granted(_)) {
+                report.count(Occurrence::PassedOver);
+            }
+            reached
+        });
+        self.mutate_acceptance(&notices, now);
+        if !self.setup.mutation.is_some_and(Mutation::is_of_store) {
+            let observation = Observation {
+                op: &op,
+                reply: &outcome,
+                notices: &notices,
+                now,
+            };
+            let checked = self.store_checker.observe(observation, reaches);
+            checked.map_err(|violation| Violation::Store(violation.promise))?;
+        }
+        self.count_outcome(&outcome);
+        self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
+        self.observe_grant(before, &outcome, &notices, request);
+        for notice in notices {
+            let to = notice.lease().client;
+            if let Some(machine) = self.machines.iter().position(|it| it.id == to) {
+                self.send_message(machine, Message::Notice(notice));
+            }
+        }
+        Ok((outcome, now))
+    }
+
+    fn count_outcome(&mut self, outcome: &Outcome) {
+        self.count(match outcome {
+            Outcome::Granted { .. } => Occurrence::Granted,
+            Outcome::Refused { .. } => Occurrence::Refused,
+            Outcome::Renewed => Occurrence::Renewed,
+            Outcome::Lost(_) => Occurrence::Lost,
+            _ => return,
+        });
+    }
+
+    /// Changes how long a notified grant lasts.
+    fn mutate_acceptance(&mut self, notices: &[Notice], now: StoreTime) {
+        let ttl = match self.setup.mutation {
+            Some(Mutation::UnlimitedAcceptance) => Ttl::MAX,
+            Some(Mutation::FullAcceptance) => self.ttl,
+            _ => return,
+        };
+        let mut notices = notices.iter();
+        let granted = notices.any(|notice| matches!(notice, Notice::Granted(_)));
+        if let Some(hold) = self.record.hold.as_mut().filter(|_| granted) {
+            hold.expires_at = now.after(ttl);
+        }
+    }
+
+    /// Kills every process, lets the last requests arrive, waits for every ttl, and checks that nothing
+    /// stays behind.
+    pub(super) fn check_leftovers(&mut self) -> Result<(), Violation> {
+        for machine in 0..self.machines.len() {
+            self.kill(machine, None);
+        }
+        self.events
+            .retain(|_, event| matches!(event, Event::Request(_)));
+        self.service = None;
+        while self.step()? {}
+        self.resume_store()?;
+        self.time += nanos(queue::retention(self.ttl));
+        let probe = Op::Acquire {
+            lease: LeaseId {
+                client: ClientId::from_random([0; 16]),
+                number: 0,
+            },
+            count: TokenCount::MIN,
+            ttl: self.ttl,
+            tokens: TokenCount::MIN,
+            wait: false,
+        };
+        match self.apply(probe, None)? {
+            (Outcome::Granted { .. }, _) if self.record.queue.is_empty() => Ok(()),
+            _ => Err(Violation::Leftover),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The rules keep their promises in every simulation, and every mutation is noticed.
+
+use leasehold_checker as checker;
+
+use super::*;
+use crate::seed;
+
+/// How many seeds the tests without a mutation run on datagrams. On connections it is a fifth: those
+/// simulations are five times as long.
+const SEEDS: u64 = 2_000;
+
+/// How many seeds run with each mutation.
+const MUTATION_SEEDS: u64 = 200;
+
+/// More clients than elsewhere, since only the drift allowance separates two fixed leases.
+const FIXED: Setup = Setup {
+    clients: 5,
+    leases: Leases::Fixed,
+    scenario: Scenario::Random(2_000),
+    ..Setup::DATAGRAMS
+};
+
+/// Runs some seeds and adds up what happened.
+fn run_all(seeds: impl Iterator<Item = u64>, setup: &Setup) -> Report {
+    let mut total = Report::default();
+    for seed in seeds {
+        match run(seed, setup) {
+            Ok(report) => total.add(&report),
+            Err(failure) => panic!("{failure}; LEASEHOLD_SEED={seed} replays it"),
+        }
+    }
+    total
+}
+
+/// Asserts that each of these happened more often.
+fn assert_frequent(total: &Report, times: u64, occurrences: &[Occurrence]) {
+    assert!(total.acquisitions > times, "{total:?}");
+    for occurrence in occurrences {
+        let found = total.times(*occurrence);
+        assert!(found > times, "{occurrence:?}: {found}, {total:?}");
+    }
+}
+
+const fn scenario(scenario: Scenario) -> Setup {
+    Setup {
+        scenario,
+        ..Setup::CONNECTIONS
+    }
+}
+
+#[test]
+fn datagrams_violate_no_promise() {
+    let total = run_all(0..SEEDS, &Setup::DATAGRAMS);
+    let often = [
+        Occurrence::Refused,
+        Occurrence::Renewed,
+        Occurrence::Lost,
+        Occurrence::LostMessage,
+        Occurrence::DoubledMessage,
+        Occurrence::Disconnected,
+        Occurrence::Stopped,
+        Occurrence::RepeatedRelease,
+    ];
+    assert_frequent(&total, SEEDS, &often);
+    assert_frequent(&total, SEEDS / 2, &[Occurrence::Killed]);
+    let seldom = [Occurrence::Abandoned, Occurrence::GrantExpired];
+    assert_frequent(&total, SEEDS / 40, &seldom);
+}
+
+#[test]
+fn fixed_leases_are_safe_within_the_drift_allowance() {
+    run_all(0..SEEDS / 4, &FIXED);
+}
+
+#[test]
+fn connections_violate_no_promise() {
+    let seeds = SEEDS / 5;
+    let total = run_all(0..seeds, &Setup::CONNECTIONS);
+    let often = [
+        Occurrence::PassedOver,
+        Occurrence::LateRequest,
+        Occurrence::DelayedByStore,
+        Occurrence::Accepted,
+        Occurrence::RetryTimer,
+        Occurrence::NextTimer,
+        Occurrence::RequestAfterReconnect,
+        Occurrence::NoReply,
+        Occurrence::GaveUp,
+    ];
+    assert_frequent(&total, seeds / 4, &often);
+    let seldom = [
+        Occurrence::Outdated,
+        Occurrence::Orphan,
+        Occurrence::Abandoned,
+    ];
+    assert_frequent(&total, seeds / 40, &seldom);
+}
+
+#[test]
+fn mixed_leases_in_the_queue_violate_no_promise() {
+    let mixed = Setup {
+        leases: Leases::Mixed,
+        ..Setup::CONNECTIONS
+    };
+    run_all(0..SEEDS / 20, &mixed);
+}
+
+#[test]
+fn fresh_seeds_violate_no_promise() {
+    let seed = seed::from_environment();
+    for setup in [Setup::DATAGRAMS, Setup::CONNECTIONS] {
+        run_all((0..50).map(|nth| seed.wrapping_add(nth)), &setup);
+    }
+}
+
+#[test]
+fn each_fault_costs_no_more_than_promised() {
+    for fault in [
+        Scenario::DeadHeads,
+        Scenario::SilentHead,
+        Scenario::SilentHeadDeadSecond,
+        Scenario::DeadHolder,
+        Scenario::LostGrant,
+        Scenario::LeavingHead,
+        Scenario::LateRequest,
+    ] {
+        run_all(0..300, &scenario(fault));
+    }
+}
+
+/// Asserts that enough seeds notice a mutation, and that the first one does by an expected violation.
+fn assert_noticed(setup: &Setup, seeds_min: usize, is_expected: fn(&Violation) -> bool) {
+    let failures = (0..MUTATION_SEEDS).filter_map(|seed| run(seed, setup).err());
+    let violations: Vec<_> = failures.map(|failure| failure.violation).collect();
+    let noticed = violations.len();
+    assert!(noticed >= seeds_min, "{noticed} seeds notice {setup:?}");
+    assert!(is_expected(&violations[0]), "{:?}", violations[0]);
+}
+
+#[test]
+fn clocks_beyond_the_drift_allowance_are_noticed() {
+    let slow = Setup {
+        drift_ppm: (-50_000, -30_000),
+        ..FIXED
+    };
+    assert_noticed(&slow, 10, |violation| {
+        *violation == Violation::Holders(checker::Violation::TwoHolders)
+    });
+}
+
+/// A test for each mutation: its setup, how many seeds notice it at least (about half of those that do), and the
+/// expected violation.
+macro_rules! mutations {
+    ($($name:ident: $mutation:ident, $setup:expr, $seeds_min:literal => $violation:pat,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let mutation = Some(Mutation::$mutation);
+                let setup = Setup { mutation, ..$setup };
+                assert_noticed(&setup, $seeds_min, |violation| matches!(violation, $violation));
+            }
+        )*
+
+        /// Does not compile if a mutation has no test.
+        const fn _is_tested(mutation: Mutation) {
+            match mutation {
+                $(Mutation::$mutation => {})*
+            }
+        }
+    };
+}
+
+mutations! {
+    a_deadline_from_the_reply_is_noticed:
+        DeadlineFromReply, FIXED, 15 => Violation::Holders(_),
+    a_deadline_from_the_notice_is_noticed:
+        DeadlineFromNotice, Setup::CONNECTIONS, 60 => Violation::Holders(_),
+    a_lease_without_a_deadline_is_noticed:
+        NoDeadline, Setup::DATAGRAMS, 100 => Violation::Holders(checker::Violation::TwoHolders),
+    a_revived_lease_is_noticed:
+        RevivedLease, Setup::DATAGRAMS, 2 => Violation::Holders(checker::Violation::Revived),
+    a_reused_lease_id_is_noticed:
+        ReusedLeaseId, Setup::DATAGRAMS, 80 => Violation::Holders(_),
+    a_grant_from_before_a_refusal_is_noticed:
+        AcceptsOldGrants, Setup::CONNECTIONS, 50 => Violation::Holders(_),
+    a_grant_accepted_for_the_whole_ttl_is_noticed:
+        AcceptsFullTtl, Setup::CONNECTIONS, 90
+            => Violation::Holders(checker::Violation::TwoHolders),
+    without_a_notice_to_the_next_waiter_a_silent_head_delays_it:
+        IgnoresNext, scenario(Scenario::SilentHead), 60 => Violation::NotServed,
+    without_retries_a_dead_holder_stops_every_waiter:
+        NoRetryTimer, scenario(Scenario::DeadHolder), 100 => Violation::NotServed,
+    without_a_request_after_a_reconnect_a_lost_grant_stays_lost:
+        NoRequestAfterReconnect, scenario(Scenario::LostGrant), 90 => Violation::NotServed,
+    a_waiter_that_leaves_without_a_release_costs_a_round_trip:
+        NoRelease, scenario(Scenario::LeavingHead), 30 => Violation::NotServed,
+    an_orphan_that_is_kept_stops_every_waiter:
+        KeepsOrphans, scenario(Scenario::LateRequest), 100 => Violation::NotServed,
+    without_passing_over_dead_heads_the_next_one_waits:
+        NotifiesDeadHeads, scenario(Scenario::DeadHeads), 100 => Violation::NotServed,
+    a_notice_to_a_dead_next_waiter_delays_the_living_one:
+        NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 80 => Violation::NotServed,
+    without_the_acceptance_ttl_a_silent_head_stops_every_waiter:
+        UnlimitedAcceptance, scenario(Scenario::SilentHead), 100 => Violation::NotServed,
+    an_acceptance_for_the_whole_ttl_delays_the_next_waiter:
+        FullAcceptance, scenario(Scenario::SilentHead), 90 => Violation::NotServed,
+}

@@ -1,0 +1,335 @@
+//! A checker of the replies and notices of a store.
+//!
+//! It shares no code with the rule, only the types of requests and replies. It knows of a lease what the
+//! promises state: the lease begins with its grant, ends at its ttl, and may be renewed, released or
+//! revoked before. Refused waiters are served in the order of their requests, by a notified grant.
+
+mod hold;
+mod promise;
+mod queue;
+mod tokens;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Grant, LeaseId, Notice, Op, Outcome, StoreTime};
+
+use self::hold::{Hold, is_held_by};
+pub use self::promise::{Promise, Violation};
+use self::queue::{Queue, Waiter};
+
+/// The longest acceptance ttl, in milliseconds.
+const ACCEPTANCE_MS: u64 = 3_000;
+
+/// One operation, and what the store did with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// The reply to it.
+    pub reply: &'a Outcome,
+    /// The notices that were sent to living waiters, in this order.
+    pub notices: &'a [Notice],
+    /// The store's time.
+    pub now: StoreTime,
+}
+
+/// Checks the operations on one name in the order in which its store applied them.
+#[derive(Clone, Debug)]
+pub struct StoreChecker {
+    hold: Option<Hold>,
+    queue: Queue,
+    last_token: u64,
+    slack: u64,
+}
+
+impl StoreChecker {
+    /// A checker of a store that rounds the ends of leases by up to `slack`.
+    #[must_use]
+    pub fn new(slack: Duration) -> Self {
+        Self {
+            hold: None,
+            queue: Queue::default(),
+            last_token: 0,
+            slack: u64::try_from(slack.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Checks one operation. `reaches` returns whether a client lives, so that the store can notify it.
+    ///
+    /// # Errors
+    ///
+    /// The promise that was violated.
+    pub fn observe(
+        &mut self,
+        Observation {
+            op,
+            reply,
+            notices,
+            now,
+        }: Observation<'_>,
+        reaches: impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let now = now.as_micros();
+        self.queue.expire(now);
+        self.expire(now);
+        // An acquire first lets the waiters before it hold a free lock. Every other operation may free the
+        // lock for the next waiter.
+        if matches!(op, Op::Acquire { .. }) {
+            self.handle_notices(notices, now, &reaches)?;
+            self.handle_reply(op, reply, now, &reaches)?;
+        } else {
+            self.handle_reply(op, reply, now, &reaches)?;
+            let notices = Self::check_revocation(reply, notices, &reaches)?;
+            self.handle_notices(notices, now, &reaches)?;
+        }
+        self.check_waiters(now, &reaches)
+    }
+
+    fn handle_reply(
+        &mut self,
+        op: &Op,
+        reply: &Outcome,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let holds = self.holds(now);
+        match (*op, *reply) {
+            (
+                Op::Acquire {
+                    lease,
+                    count,
+                    ttl,
+                    tokens,
+                    ..
+                },
+                Outcome::Granted { first },
+            ) => {
+                let other = holds.certain.filter(|other| other.lease != lease);
+                Promise::Exclusion.check(other.is_none(), || {
+                    format!("{op:?} granted at {now}, but held: {other:?}")
+                })?;
+                self.grant_tokens(holds, lease, (first.get(), tokens.get().into()))?;
+                if !is_held_by(holds.certain, lease) {
+                    self.serve(lease, now, reaches)?;
+                }
+                self.begin(lease, count, now, ttl);
+                Ok(())
+            }
+            (
+                Op::Acquire { lease, .. },
+                Outcome::Refused {
+                    time_left,
+                    queue_position,
+                },
+            ) => {
+                self.check_refusal(lease, time_left, now)?;
+                self.check_queue_position(op, queue_position, now)
+            }
+            (Op::Acquire { tokens, .. }, Outcome::Exhausted) => {
+                let exhausted = self.is_exhausted(now, tokens.get().into());
+                Promise::TokenOrder.check(exhausted, || "exhausted with remaining tokens".into())
+            }
+            (Op::Revoke, Outcome::Revoked { cut_off }) => {
+                let known = cut_off.is_none_or(|cut_off| is_held_by(holds.possible, cut_off));
+                let missed = cut_off.is_none() && holds.certain.is_some();
+                self.hold = None;
+                Promise::Loss.check(known && !missed, || {
+                    format!("revoke at {now} cut off {cut_off:?}, held: {holds:?}")
+                })
+            }
+            _ => self.handle_holder_reply(op, reply, now),
+        }
+    }
+
+    /// Processes the reply to an operation that only a holder sends.
+    fn handle_holder_reply(&mut self, op: &Op, reply: &Outcome, now: u64) -> Result<(), Violation> {
+        let check_count = |requested: u32, replied: u32| {
+            Promise::HoldCount.check(requested == replied, || {
+                format!("{op:?} set {replied} holds")
+            })
+        };
+        match (*op, *reply) {
+            (Op::Enter { lease, count, ttl }, Outcome::Entered { count: replied }) => {
+                self.check_own(lease, op, now)?;
+                check_count(count.get(), replied.get())?;
+                self.begin(lease, count, now, ttl);
+            }
+            (
+                Op::SetToken {
+                    lease,
+                    first,
+                    tokens,
+                },
+                Outcome::Fenced | Outcome::Outdated | Outcome::Exhausted,
+            ) => {
+                self.check_own(lease, op, now)?;
+                self.set_tokens(first.get(), tokens.get().into(), *reply)?;
+            }
+            (Op::Renew { lease, ttl }, Outcome::Renewed) => {
+                let own = self.check_own(lease, op, now)?;
+                self.begin(lease, own.count, now, ttl);
+            }
+            (Op::Release { lease, count, ttl }, Outcome::Released { count: replied }) => {
+                self.check_own(lease, op, now)?;
+                check_count(count, replied)?;
+                match NonZeroU32::new(count) {
+                    Some(count) => self.begin(lease, count, now, ttl),
+                    None => self.hold = None,
+                }
+            }
+            (
+                Op::Enter { lease, .. }
+                | Op::SetToken { lease, .. }
+                | Op::Renew { lease, .. }
+                | Op::Release { lease, .. },
+                Outcome::Lost(_),
+            ) => {
+                let own = self.holds(now).certain.filter(|hold| hold.lease == lease);
+                Promise::Loss.check(own.is_none(), || {
+                    format!("{op:?} at {now} replied lost, but held: {own:?}")
+                })?;
+                self.hold = self.hold.filter(|hold| hold.lease != lease);
+                self.queue.leave(lease);
+            }
+            _ => Promise::Reply.check(false, || format!("the reply to {op:?} was {reply:?}"))?,
+        }
+        Ok(())
+    }
+
+    /// Checks the notice to a holder that was cut off. Returns the other notices.
+    fn check_revocation<'a>(
+        reply: &Outcome,
+        notices: &'a [Notice],
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<&'a [Notice], Violation> {
+        let Outcome::Revoked {
+            cut_off: Some(lease),
+        } = *reply
+        else {
+            return Ok(notices);
+        };
+        match notices {
+            [Notice::Revoked { lease: notified }, rest @ ..] if *notified == lease => Ok(rest),
+            _ => {
+                Promise::Wake.check(!reaches(lease.client), || {
+                    format!("{lease} was cut off, and notices {notices:?}")
+                })?;
+                Ok(notices)
+            }
+        }
+    }
+
+    /// Processes the notices to waiters.
+    fn handle_notices(
+        &mut self,
+        notices: &[Notice],
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let mut expected = None;
+        for notice in notices {
+            if let Notice::Granted(grant) = notice {
+                self.handle_grant(grant, now, reaches)?;
+                let next = self.queue.pass_over(|lease| !reaches(lease.client));
+                let ttl = grant.ttl;
+                expected = next.map(|lease| Notice::Next { lease, ttl });
+            } else {
+                Promise::Wake.check(expected == Some(*notice), || {
+                    format!("{notice:?} was sent, not {expected:?}")
+                })?;
+                expected = None;
+            }
+        }
+        Promise::Wake.check(expected.is_none(), || format!("{expected:?} was not sent"))
+    }
+
+    fn handle_grant(
+        &mut self,
+        grant: &Grant,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let holds = self.holds(now);
+        let lease = grant.lease;
+        Promise::Exclusion.check(holds.certain.is_none(), || {
+            format!("{grant:?} notified, but held: {holds:?}")
+        })?;
+        let waiter = self.queue.find(lease).ok_or_else(|| Violation {
+            promise: Promise::Wake,
+            what: format!("{grant:?} notified, but it does not wait"),
+        })?;
+        let fits = reaches(lease.client) && grant.now.as_micros() == now;
+        Promise::Wake.check(fits, || {
+            format!("{grant:?} notified at {now} to a dead client")
+        })?;
+        let acceptance = waiter.ttl.as_millis().min(ACCEPTANCE_MS);
+        Promise::Acceptance.check(grant.ttl.as_millis() == acceptance, || {
+            format!("{grant:?} for {waiter:?}")
+        })?;
+        self.grant_tokens(holds, lease, (grant.first.get(), waiter.tokens))?;
+        self.serve(lease, now, reaches)?;
+        self.begin(lease, NonZeroU32::MIN, now, grant.ttl);
+        Ok(())
+    }
+
+    /// A lease was granted the lock: no living waiter was before it.
+    fn serve(
+        &mut self,
+        lease: LeaseId,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        let mut before = self.queue.serve(lease).into_iter();
+        let overtaken = before.find(|before| reaches(before.client));
+        Promise::Order.check(overtaken.is_none(), || {
+            format!("{lease} was granted at {now} before {overtaken:?}")
+        })
+    }
+
+    fn check_queue_position(
+        &mut self,
+        op: &Op,
+        position: Option<u32>,
+        now: u64,
+    ) -> Result<(), Violation> {
+        let Op::Acquire {
+            lease,
+            ttl,
+            tokens,
+            wait,
+            ..
+        } = *op
+        else {
+            return Ok(());
+        };
+        let expected = wait.then(|| {
+            let tokens = tokens.get().into();
+            self.queue.join(Waiter { lease, ttl, tokens }, now)
+        });
+        Promise::Order.check(position.map(u64::from) == expected, || {
+            format!("{lease} refused at {now} with {position:?} before it, not {expected:?}")
+        })
+    }
+
+    /// A lock is not free while a living waiter is in its queue. Dead ones are removed.
+    fn check_waiters(
+        &mut self,
+        now: u64,
+        reaches: &impl Fn(ClientId) -> bool,
+    ) -> Result<(), Violation> {
+        if self.holds(now).possible.is_some() {
+            return Ok(());
+        }
+        let waiters = std::mem::take(&mut self.queue);
+        let mut waiters = waiters.waiters().iter();
+        let missed = waiters
+            .find(|waiter| reaches(waiter.lease.client) && !self.is_exhausted(now, waiter.tokens));
+        Promise::Wake.check(missed.is_none(), || {
+            format!("free at {now}, but {missed:?} waits for it")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The rule keeps every promise, and the checker notices every mutation of it.
+
+mod queue;
+
+use std::num::NonZeroU32;
+
+use leasehold_core::mutex::{self, Record};
+use leasehold_core::{Loss, Token};
+
+use super::*;
+use crate::history::{Histories, Shape};
+
+/// How many histories a mutation may survive. Most are noticed in the first three.
+const HISTORIES_MAX: u64 = 200;
+
+const START: u64 = 1_700_000_000_000_000;
+
+type Notify<'a> = &'a mut dyn FnMut(&Notice) -> bool;
+
+type Rule = fn(&mut Record, &Op, StoreTime, Notify<'_>) -> Outcome;
+
+fn apply(record: &mut Record, op: &Op, now: StoreTime, notify: Notify<'_>) -> Outcome {
+    mutex::apply(record, op, now, notify)
+}
+
+/// How often grants and next waiters were notified, dead heads passed over, and waiters refused behind others.
+type Counts = [u64; 4];
+
+/// Plays the histories of a seed to a rule, with a checker for each name.
+fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
+    let histories = Histories::random(seed, shape, 4);
+    let reaches = |client| histories.reaches(client);
+    let mut names: Vec<_> = (0..histories.names)
+        .map(|_| (Record::default(), StoreChecker::new(Duration::ZERO)))
+        .collect();
+    let [mut granted, mut next, mut passed_over, mut behind] = Counts::default();
+    let mut now = START;
+    for round in &histories.rounds {
+        now = now.saturating_add_signed(round.step_ms * 1_000);
+        let time = StoreTime::from_micros(now);
+        for (name, op) in round.batches.iter().flatten() {
+            let (record, checker) = &mut names[*name];
+            let mut notices = Vec::new();
+            let reply = rule(record, op, time, &mut |notice| {
+                let reached = reaches(notice.lease().client);
+                match (notice, reached) {
+                    (Notice::Granted(_), true) => granted += 1,
+                    (Notice::Granted(_), false) => passed_over += 1,
+                    (_, true) => next += 1,
+                    (_, false) => {}
+                }
+                notices.extend(reached.then_some(*notice));
+                reached
+            });
+            if let Outcome::Refused { queue_position, .. } = reply {
+                behind += u64::from(queue_position > Some(0));
+            }
+            let observation = Observation {
+                op,
+                reply: &reply,
+                notices: &notices,
+                now: time,
+            };
+            checker.observe(observation, reaches)?;
+            let holder = record.holder(time);
+            checker.inspect(holder.map(|hold| (hold.lease, hold.count.get())), time)?;
+        }
+    }
+    Ok([granted, next, passed_over, behind])
+}
+
+/// The promises that a mutation violates.
+fn violated(rule: Rule) -> Vec<Promise> {
+    let mut violated: Vec<_> = (0..HISTORIES_MAX)
+        .filter_map(|seed| play(seed, Shape::RunningBack, rule).err())
+        .map(|violation| violation.promise)
+        .collect();
+    violated.sort();
+    violated.dedup();
+    violated
+}
+
+/// Asserts that a mutation violates this promise.
+fn assert_noticed(promise: Promise, rule: Rule) {
+    let violated = violated(rule);
+    assert!(violated.contains(&promise), "{violated:?}");
+}
+
+/// Asserts that a mutation violates these promises and no others.
+fn assert_noticed_only(promises: &[Promise], rule: Rule) {
+    assert_eq!(violated(rule), promises);
+}
+
+#[test]
+fn the_rule_keeps_every_promise() {
+    for shape in [Shape::Standing, Shape::Running, Shape::RunningBack] {
+        let mut total = Counts::default();
+        for seed in 0..1_000 {
+            match play(seed, shape, apply) {
+                Ok(counts) => {
+                    for (total, count) in total.iter_mut().zip(counts) {
+                        *total += count;
+                    }
+                }
+                Err(violation) => panic!("{violation}\n{}", Histories::random(seed, shape, 4)),
+            }
+        }
+        assert!(
+            total.iter().all(|count| *count > 300),
+            "{shape:?}: {total:?}"
+        );
+    }
+}
+
+#[test]
+fn a_grant_while_another_holds_is_noticed() {
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        if matches!(op, Op::Acquire { .. }) {
+            record.hold = None;
+        }
+        apply(record, op, now, notify)
+    });
+}
+
+#[test]
+fn a_release_by_another_lease_is_noticed() {
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        let mut op = *op;
+        if let (Op::Release { lease, .. }, Some(hold)) = (&mut op, record.hold) {
+            *lease = hold.lease;
+        }
+        apply(record, &op, now, notify)
+    });
+}
+
+#[test]
+fn an_expired_lease_that_is_renewed_is_noticed() {
+    assert_noticed(Promise::Exclusion, |record, op, now, notify| {
+        if let (Op::Renew { .. }, Some(hold)) = (op, &mut record.hold) {
+            hold.expires_at = hold
+                .expires_at
+                .max(StoreTime::from_micros(now.as_micros() + 1));
+        }
+        apply(record, op, now, notify)
+    });
+}
+
+#[test]
+fn tokens_of_the_clock_alone_are_noticed() {
+    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
+        if record.holder(now).is_none() {
+            record.last_token = None;
+        }
+        apply(record, op, now, notify)
+    });
+}
+
+#[test]
+fn blocks_of_tokens_that_overlap_are_noticed() {
+    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
+        let outcome = apply(record, op, now, notify);
+        if let Outcome::Granted { first } = outcome {
+            record.last_token = Some(first);
+        }
+        outcome
+    });
+}
+
+#[test]
+fn a_new_token_for_the_same_grant_is_noticed() {
+    assert_noticed(Promise::TokenOrder, |record, op, now, notify| {
+        let outcome = apply(record, op, now, notify);
+        match (outcome, record.last_token) {
+            (Outcome::Granted { .. }, Some(last)) => Outcome::Granted {
+                first: Token::new(last.get() + 1).unwrap(),
+            },
+            _ => outcome,
+        }
+    });
+}
+
+#[test]
+fn counts_that_add_up_are_noticed() {
+    assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
+        let before = record.holder(now).copied();
+        let outcome = apply(record, op, now, notify);
+        if let (Op::Acquire { count, .. }, Some(before), Some(hold)) =
+            (op, before, &mut record.hold)
+            && before.lease == hold.lease
+        {
+            hold.count = before.count.saturating_add(count.get());
+        }
+        outcome
+    });
+}
+
+#[test]
+fn a_count_that_is_not_set_is_noticed() {
+    assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
+        match (op, apply(record, op, now, notify)) {
+            (Op::Release { .. }, Outcome::Released { count }) if count > 0 => {
+                if let Some(hold) = &mut record.hold {
+                    hold.count = NonZeroU32::MIN;
+                }
+                Outcome::Released { count: 1 }
+            }
+            (_, outcome) => outcome,
+        }
+    });
+}
+
+#[test]
+fn a_refusal_of_a_free_lock_is_noticed() {
+    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
+        let expired = record.hold.is_some() && record.holder(now).is_none();
+        match op {
+            Op::Acquire { .. } if expired => Outcome::Refused {
+                time_left: Duration::ZERO,
+                queue_position: None,
+            },
+            _ => apply(record, op, now, notify),
+        }
+    });
+}
+
+#[test]
+fn a_wrong_time_left_is_noticed() {
+    assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
+        match apply(record, op, now, notify) {
+            Outcome::Refused {
+                time_left,
+                queue_position,
+            } => Outcome::Refused {
+                time_left: time_left + Duration::from_millis(5),
+                queue_position,
+            },
+            outcome => outcome,
+        }
+    });
+}
+
+#[test]
+fn a_loss_of_a_held_lease_is_noticed() {
+    assert_noticed(Promise::Loss, |record, op, now, notify| {
+        match apply(record, op, now, notify) {
+            Outcome::Renewed => Outcome::Lost(Loss::Gone),
+            outcome => outcome,
+        }
+    });
+}
+
+#[test]
+fn a_reply_to_another_request_is_noticed() {
+    assert_noticed_only(&[Promise::Reply], |record, op, now, notify| {
+        match apply(record, op, now, notify) {
+            Outcome::Renewed => Outcome::Released { count: 0 },
+            outcome => outcome,
+        }
+    });
+}
