@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold::Cause;
 use leasehold::clock::{BootClock, Clock};
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
-use super::causes::{Why, in_jeopardy, lost};
-use super::judge::{Held, all_stay_held};
-use super::play::{all_hold, play};
-use super::scenario::{Scenario, holds_each};
+use super::checker::{HeldLock, assert_all_stay_held, in_jeopardy, lost};
+use super::runner::{run, run_all};
+use super::scenario::{Scenario, acquire_each};
 use crate::waiters::SOON;
 
 const COUNT: usize = 2_000;
@@ -24,7 +24,7 @@ fn records(scenario: &Scenario) -> (usize, usize) {
     (keys.lines().count(), odd.count())
 }
 
-async fn all_held(all: &[Held]) {
+async fn all_held(all: &[HeldLock]) {
     for held in all {
         held.until(|state| state.is_held()).await;
     }
@@ -32,42 +32,42 @@ async fn all_held(all: &[Held]) {
 
 #[test]
 fn many_leases() {
-    all_hold(&[("in_time_and_too_late", || play(in_time_and_too_late()))]);
+    run_all(&[("in_time_and_too_late", || run(in_time_and_too_late()))]);
 }
 
 async fn in_time_and_too_late() {
     let options = RedisServer::options().append_only();
-    let mut scenario = Scenario::with(options, TTL).await;
-    let all = holds_each(&scenario.a, COUNT, TTL).await;
+    let mut scenario = Scenario::start_with(options, TTL).await;
+    let all = acquire_each(&scenario.a, COUNT, TTL).await;
     assert_eq!(records(&scenario), (COUNT, 0));
     scenario.server.kill9();
     for held in &all {
         let state = held.until_in_doubt().await;
-        in_jeopardy(state, &[Why::Unreachable]);
+        in_jeopardy(state, &[Cause::Unreachable]);
     }
     scenario.server.restart(Restart::Kept);
     all_held(&all).await;
-    all_stay_held(&all, TTL / 2).await;
+    assert_all_stay_held(&all, TTL / 2).await;
     assert_eq!(records(&scenario), (COUNT, 0));
 
     scenario.server.kill9();
     for held in &all {
         lost(
             held.until(|state| state.is_lost()).await,
-            &[Why::Unreachable],
+            &[Cause::Unreachable],
         );
     }
-    let told = BootClock.now();
-    // All were told before the store could pass on any of them.
-    assert!(all.iter().all(|held| told < held.deadline()));
+    let notified = BootClock.now();
+    // All were notified before the store could pass on any of them.
+    assert!(all.iter().all(|held| notified < held.deadline()));
     scenario.server.restart(Restart::Kept);
     let last = all.last().unwrap().token();
     // None comes back, and the store ends them.
     eventually_async(SOON, async || records(&scenario).0 == 0).await;
     assert!(all.iter().all(|held| held.state().is_lost()));
-    let next = holds_each(&scenario.b, COUNT, TTL).await;
+    let next = acquire_each(&scenario.b, COUNT, TTL).await;
     assert!(next.iter().all(|held| held.token() > last));
     drop(all);
-    all_stay_held(&next, TTL / 6).await;
+    assert_all_stay_held(&next, TTL / 6).await;
     assert_eq!(records(&scenario), (COUNT, 0));
 }

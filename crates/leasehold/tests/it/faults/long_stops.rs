@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{ErrorKind, Instant};
+use leasehold::{Cause, ErrorKind, Instant};
 use leasehold_testkit::RedisServer;
 
-use super::causes::{Why, lost};
-use super::judge::Held;
+use super::checker::{HeldLock, lost};
 use super::scenario::{Scenario, Waiter};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,17 +15,17 @@ const TTL: Duration = Duration::from_secs(30);
 /// A holder, a waiter, and when the lease was granted.
 struct Harness {
     scenario: Scenario,
-    held: Held,
+    held: HeldLock,
     waiter: Waiter,
     begun: Instant,
 }
 
 impl Harness {
-    async fn set() -> Self {
-        let scenario = Scenario::with(RedisServer::options(), TTL).await;
+    async fn start() -> Self {
+        let scenario = Scenario::start_with(RedisServer::options(), TTL).await;
         let begun = BootClock.now();
-        let held = scenario.holds(&scenario.a).await;
-        let waiter = scenario.queues(&scenario.b).await;
+        let held = scenario.acquire(&scenario.a).await;
+        let waiter = scenario.enqueue(&scenario.b).await;
         Self {
             scenario,
             held,
@@ -50,19 +49,19 @@ impl Harness {
 
     /// Releases the lock, and the other has it.
     async fn end(self) {
-        assert!(self.waiter.waits() && self.held.writes());
-        self.scenario.is_recorded(&self.held, 1);
+        assert!(self.waiter.is_waiting() && self.held.write());
+        self.scenario.assert_recorded(&self.held, 1);
         self.held.release().await.unwrap();
-        let (next, _) = self.waiter.served().await;
-        assert!(next.writes());
+        let (next, _) = self.waiter.granted().await;
+        assert!(next.write());
         next.release().await.unwrap();
-        self.scenario.ends_clean().await;
+        self.scenario.assert_clean_end().await;
     }
 }
 
 /// Over the time of a renewal, which is answered late enough.
 async fn of_1_s() {
-    let harness = Harness::set().await;
+    let harness = Harness::start().await;
     // A renewal is due at 10 s, and has 2 s.
     let stop = async {
         BootClock
@@ -72,13 +71,13 @@ async fn of_1_s() {
         tokio::time::sleep(SECOND).await;
         harness.scenario.server.cont();
     };
-    tokio::join!(stop, harness.held.is_never_in_doubt(SECOND * 12));
+    tokio::join!(stop, harness.held.assert_never_in_doubt(SECOND * 12));
     harness.end().await;
 }
 
 /// The first renewal fails, and the second is in time.
 async fn of_12_s() {
-    let harness = Harness::set().await;
+    let harness = Harness::start().await;
     let jeopardy = async {
         harness.held.until_in_doubt().await;
         BootClock.now().since(harness.begun)
@@ -89,31 +88,31 @@ async fn of_12_s() {
         "{jeopardy:?}"
     );
     harness.held.until(|state| state.is_held()).await;
-    harness.held.stays_held(SECOND * 5).await;
+    harness.held.assert_stays_held(SECOND * 5).await;
     harness.end().await;
 }
 
-/// The holder is told with a third of the ttl left, and the lease ends while the server stands.
+/// The holder is notified with a third of the ttl left, and the lease ends while the server stands.
 async fn of_40_s() {
-    let harness = Harness::set().await;
-    let told = harness.held.told();
+    let harness = Harness::start().await;
+    let notified = harness.held.loss_notification();
     let loss = async {
         harness.held.until(|state| state.is_lost()).await;
         BootClock.now().since(harness.begun)
     };
     let (loss, ()) = tokio::join!(loss, harness.stop(1, 41));
     assert!((SECOND * 19..SECOND * 21).contains(&loss), "{loss:?}");
-    lost(harness.held.state(), &[Why::Unreachable]);
-    let (next, at) = harness.waiter.served().await;
-    told.before(at).await;
-    assert!(next.writes() && !harness.held.writes());
+    lost(harness.held.state(), &[Cause::Unreachable]);
+    let (next, at) = harness.waiter.granted().await;
+    notified.before(at).await;
+    assert!(next.write() && !harness.held.write());
     let error = harness.held.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     // What the holder had sent meanwhile has run by now.
-    next.stays_held(SECOND).await;
-    harness.scenario.is_recorded(&next, 1);
+    next.assert_stays_held(SECOND).await;
+    harness.scenario.assert_recorded(&next, 1);
     next.release().await.unwrap();
-    harness.scenario.ends_clean().await;
+    harness.scenario.assert_clean_end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Plays schedules side by side: each mostly waits.
+//! Runs schedules side by side, as each mostly waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 /// A schedule and its name.
 pub(super) type Schedule = (&'static str, fn());
 
-/// How long the machine may leave a thread waiting for its turn. Leases of a few seconds bear that.
+/// How long a thread may wait for a processor. Leases of a few seconds tolerate that.
 const STALL_MAX: Duration = Duration::from_millis(100);
 
-/// How often a schedule is played that fails on a busy machine.
+/// The number of runs of a schedule that fails on a busy machine.
 const ROUNDS_MAX: usize = 3;
 
-/// How often the pulse beats.
-const BEAT: Duration = Duration::from_millis(5);
+/// The interval of the heartbeat.
+const HEARTBEAT: Duration = Duration::from_millis(5);
 
-/// Plays schedules at the same time, each in a thread of its name, and names those that failed.
+/// Runs schedules at the same time, each in a thread of its name.
 ///
-/// What failed while the machine stood still proves nothing, and is played again.
-pub(super) fn all_hold(schedules: &[Schedule]) {
-    let mut left = schedules.to_vec();
+/// A failure during a stall of the machine proves nothing, so the schedule runs again.
+pub(super) fn run_all(schedules: &[Schedule]) {
+    let mut remaining = schedules.to_vec();
     for round in 1.. {
-        let pulse = Pulse::start();
-        left = failed(&left);
-        let stall = pulse.end();
-        if left.is_empty() {
+        let detector = StallDetector::start();
+        remaining = failed(&remaining);
+        let stall = detector.end();
+        if remaining.is_empty() {
             return;
         }
-        let names: Vec<_> = left.iter().map(|(name, _)| name).collect();
+        let names: Vec<_> = remaining.iter().map(|(name, _)| name).collect();
         let again = stall > STALL_MAX && round < ROUNDS_MAX;
         assert!(again, "failed: {names:?}; the longest stall was {stall:?}");
-        println!("the machine stood still for {stall:?}, once more: {names:?}");
+        println!("the machine stalled for {stall:?}, once more: {names:?}");
     }
 }
 
-/// Plays one schedule. It may block a thread, so the clients have another.
-pub(super) fn play(schedule: impl Future<Output = ()>) {
+/// Runs one schedule. It may block a thread, so the clients have another.
+pub(super) fn run(schedule: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(schedule);
@@ -46,24 +46,23 @@ pub(super) fn play(schedule: impl Future<Output = ()>) {
 fn failed(schedules: &[Schedule]) -> Vec<Schedule> {
     let started: Vec<_> = schedules
         .iter()
-        .map(|(name, play)| {
+        .map(|(name, run)| {
             let thread = thread::Builder::new().name((*name).to_owned());
-            thread.spawn(*play).unwrap()
+            thread.spawn(*run).unwrap()
         })
         .collect();
-    let played = schedules.iter().zip(started);
-    let failed =
-        played.filter_map(|(schedule, thread)| thread.join().is_err().then_some(*schedule));
+    let ran = schedules.iter().zip(started);
+    let failed = ran.filter_map(|(schedule, thread)| thread.join().is_err().then_some(*schedule));
     failed.collect()
 }
 
-/// A thread that notes how late it is woken at worst.
-struct Pulse {
+/// A thread that measures how late it wakes up.
+struct StallDetector {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Duration>,
 }
 
-impl Pulse {
+impl StallDetector {
     fn start() -> Self {
         let stop = Arc::<AtomicBool>::default();
         let stopped = Arc::clone(&stop);
@@ -71,8 +70,8 @@ impl Pulse {
             let mut worst = Duration::ZERO;
             while !stopped.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                thread::sleep(BEAT);
-                worst = worst.max(begun.elapsed().saturating_sub(BEAT));
+                thread::sleep(HEARTBEAT);
+                worst = worst.max(begun.elapsed().saturating_sub(HEARTBEAT));
             }
             worst
         });
