@@ -301,16 +301,8 @@ fn with_stderr(text: &str) -> Builder {
     history
 }
 
-/// Histories, and a part of the text of their first violation.
-fn violations() -> Vec<(&'static str, Builder)> {
-    let failed = Note::Failed {
-        process: "0-1".into(),
-        reason: "it did not end".into(),
-    };
-    let left = Note::LeftBehind {
-        key: "k".into(),
-        ttl_ms: 5,
-    };
+/// Histories, and a part of the text of their first violation: of holds.
+fn violations_of_holds() -> Vec<(&'static str, Builder)> {
     let late_token = vec![requested(200), granted(202, "b:1", 10_999), releasing(203)];
     let masters = both_over_masters(late_token).fault(Fault::FlushAll, 100, 101);
     vec![
@@ -353,6 +345,20 @@ fn violations() -> Vec<(&'static str, Builder)> {
             "a deadline that had passed",
             one(first_with([held(75, 70)])),
         ),
+    ]
+}
+
+/// The same of tokens, releases, endings and the watchdog.
+fn other_violations() -> Vec<(&'static str, Builder)> {
+    let failed = Note::Failed {
+        process: "0-1".into(),
+        reason: "it did not end".into(),
+    };
+    let left = Note::LeftBehind {
+        key: "k".into(),
+        ttl_ms: 5,
+    };
+    vec![
         ("P4", paused(held(121, 160))),
         ("P5", second_token(11_000)),
         ("P5", second_token(10_000)),
@@ -382,12 +388,10 @@ fn violations() -> Vec<(&'static str, Builder)> {
     ]
 }
 
-/// Histories without a violation, and how often something in them is counted.
-fn clean() -> Vec<(Builder, Count, u64)> {
+/// Histories without a violation, and how often something in them is counted: of holds.
+fn clean_holds() -> Vec<(Builder, Count, u64)> {
     let stalled = (102, Event::Stalled { since: 60 * MILLI });
-    let stepped = hold(71, HoldEvent::Stepped(WriteOutcome::Accepted));
     let lost_early = || first_with([lost(50)]);
-    let regressed = second_token(10_000).fault(Fault::FlushAll, 80, 81);
     vec![
         (both(second(102)), Count::Granted, 2),
         (both(second(102)), Count::Steps, 2),
@@ -432,6 +436,14 @@ fn clean() -> Vec<(Builder, Count, u64)> {
         (one(first()).sample(80, "b:1"), Count::SamplesCompared, 0),
         (late_notification(vec![], 101), Count::Lost, 1),
         (late_notification(vec![stalled], 103), Count::Lost, 1),
+    ]
+}
+
+/// The same of tokens, releases, endings and the watchdog.
+fn other_clean() -> Vec<(Builder, Count, u64)> {
+    let stepped = hold(71, HoldEvent::Stepped(WriteOutcome::Accepted));
+    let regressed = second_token(10_000).fault(Fault::FlushAll, 80, 81);
+    vec![
         (paused(lost(121)), Count::PausedHolding, 1),
         (second_token(11_001), Count::Granted, 2),
         (
@@ -464,7 +476,8 @@ fn clean() -> Vec<(Builder, Count, u64)> {
 
 #[test]
 fn every_violation_is_found() {
-    for (at, (expected, history)) in violations().into_iter().enumerate() {
+    let all = violations_of_holds().into_iter().chain(other_violations());
+    for (at, (expected, history)) in all.enumerate() {
         let violations = history.check().violations;
         let first = violations.first().map_or("", String::as_str);
         assert!(first.contains(expected), "{at}: {expected}: {violations:?}");
@@ -473,7 +486,8 @@ fn every_violation_is_found() {
 
 #[test]
 fn no_violation_is_found_without_one() {
-    for (at, (history, count, expected)) in clean().into_iter().enumerate() {
+    let all = clean_holds().into_iter().chain(other_clean());
+    for (at, (history, count, expected)) in all.enumerate() {
         let report = history.check();
         assert_eq!(report.violations, Vec::<String>::new(), "{at}");
         assert_eq!(report.count(count), expected, "{at}: {count:?}");
