@@ -115,7 +115,7 @@ impl Nodes {
             watchdog = watchdog.and(node).unwrap();
         }
         if let Some((ca, token)) = &self.tls {
-            watchdog = watchdog.ca_file(ca).token(token);
+            watchdog = watchdog.ca_file(ca).token(token.as_str());
         }
         Some(watchdog)
     }
