@@ -45,10 +45,11 @@ enum Task {
     /// Runs benchmarks.
     #[command(subcommand)]
     Bench(Bench),
-    /// Runs random faults against real servers and holders, and checks the history.
+    /// Injects faults into real servers, holders and nodes of the watchdog, and checks the history.
     ///
-    /// Options are those of the campaign: --seed N, --short (30 s), --minutes M, --long, --only single|masters; or,
-    /// after the word watchdog: --short, --times-percent N, --only CASE,... Complete campaigns write docs/faults.
+    /// Options are those of the campaign: --short (40 s, the default), --minutes M, --long, --seed N, --times-percent N,
+    /// --only NAME,... with single, masters, random, watchdog or the scenarios of the watchdog. Complete campaigns write
+    /// docs/faults.
     Faults(Forwarded),
     /// Visits every state of small models of the lock.
     ///

@@ -57,11 +57,7 @@ pub(crate) fn test(steps: &mut Steps) {
             "test --locked {packages} {models}"
         )))
     });
-    steps.run("random faults, the short form", faults::short);
-    steps.run(
-        "faults of the watchdog, the short form",
-        faults::short_watchdog,
-    );
+    steps.run("faults, the short form", faults::short);
     steps.run("no process is left running", processes::check_descendants);
 }
 

@@ -1,9 +1,10 @@
 //! Checks mutual exclusion and the order of tokens while the cost of a lock is measured.
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use leasehold_checker::{Grant, HoldInterval, Sequence, Violation, overlaps, token_disorder};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
@@ -15,17 +16,14 @@ const RUNS_MAX: usize = 1 << 17;
 /// Checks the holders of some locks in this process.
 #[derive(Debug)]
 pub(crate) struct ExclusionCheck {
-    locks: Vec<Lock>,
-    overlaps: AtomicU64,
-    token_faults: AtomicU64,
-    /// Of a single lock only.
-    runs: Mutex<Vec<Run>>,
+    // Only the holder of a lock locks its mutex, so none is contended.
+    locks: Vec<Mutex<Lock>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lock {
-    held: AtomicBool,
-    last_token: AtomicU64,
+    sequence: Sequence<u64>,
+    observations: Observations,
 }
 
 /// The observations of one process, or of several.
@@ -51,84 +49,121 @@ struct Run {
 
 impl ExclusionCheck {
     pub(crate) fn new(locks: u32) -> Self {
+        let lock = |_| {
+            Mutex::new(Lock {
+                sequence: Sequence::of_tokens(),
+                observations: Observations::default(),
+            })
+        };
         Self {
-            locks: (0..locks).map(|_| Lock::default()).collect(),
-            overlaps: AtomicU64::new(0),
-            token_faults: AtomicU64::new(0),
-            runs: Mutex::default(),
+            locks: (0..locks).map(lock).collect(),
         }
     }
 
     /// Notes that a lock was acquired.
     pub(crate) fn acquired(&self, number: usize, token: u64) {
-        let lock = &self.locks[number];
-        if lock.held.swap(true, Ordering::AcqRel) {
-            self.overlaps.fetch_add(1, Ordering::Relaxed);
-        }
-        if lock.last_token.swap(token, Ordering::Relaxed) >= token {
-            self.token_faults.fetch_add(1, Ordering::Relaxed);
+        let mut lock = lock(&self.locks[number]);
+        match lock.sequence.acquired(token, token) {
+            Ok(()) => {}
+            Err(Violation::TwoHolders) => lock.observations.overlaps += 1,
+            Err(_) => lock.observations.token_faults += 1,
         }
     }
 
     /// Notes that a lock, held from `begin` to `end`, is about to be released.
     pub(crate) fn releasing(&self, number: usize, token: u64, begin: Moment, end: Moment) {
+        let mut lock = lock(&self.locks[number]);
         if self.locks.len() == 1 {
-            self.extend_runs(token, begin, end);
+            lock.observations.extend_runs(token, begin, end);
         }
-        self.locks[number].held.store(false, Ordering::Release);
+        lock.sequence.ended(token);
     }
 
-    fn extend_runs(&self, token: u64, begin: Moment, end: Moment) {
-        // Only the holder locks this mutex, so it is never contended.
-        let mut runs = lock(&self.runs);
-        if let Some(run) = runs.last_mut()
+    /// All that was observed. The runs are forgotten.
+    pub(crate) fn observations(&self) -> Observations {
+        let mut all = Observations::default();
+        for one in &self.locks {
+            let one = &mut lock(one).observations;
+            all.overlaps += one.overlaps;
+            all.token_faults += one.token_faults;
+            all.runs.extend(mem::take(&mut one.runs));
+        }
+        all
+    }
+}
+
+impl Observations {
+    fn extend_runs(&mut self, token: u64, begin: Moment, end: Moment) {
+        if let Some(run) = self.runs.last_mut()
             && run.tokens.1 + 1 == token
         {
             run.tokens.1 = token;
             run.interval.1 = end;
-        } else if runs.len() < RUNS_MAX {
-            runs.push(Run {
+        } else if self.runs.len() < RUNS_MAX {
+            self.runs.push(Run {
                 tokens: (token, token),
                 interval: (begin, end),
             });
         }
     }
 
-    /// All that was observed. The runs are forgotten.
-    pub(crate) fn observations(&self) -> Observations {
-        Observations {
-            overlaps: self.overlaps.load(Ordering::Relaxed),
-            token_faults: self.token_faults.load(Ordering::Relaxed),
-            runs: mem::take(&mut lock(&self.runs)),
-        }
-    }
-}
-
-impl Observations {
     /// Merges the observations of several processes at one lock, and compares their runs.
     pub(crate) fn merge<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut merged = Self::default();
-        for one in all {
+        let mut processes = Vec::new();
+        for (process, one) in all.into_iter().enumerate() {
             merged.overlaps += one.overlaps;
             merged.token_faults += one.token_faults;
             merged.runs.extend_from_slice(&one.runs);
+            processes.resize(merged.runs.len(), process);
         }
-        merged.runs.sort_by_key(|run| run.tokens);
-        for pair in merged.runs.windows(2) {
-            let [before, after] = pair else { continue };
-            let repeated = before.tokens.1 >= after.tokens.0;
-            let backwards = before.interval.0 > after.interval.1;
-            merged.token_faults += u64::from(repeated || backwards);
-            let overlap =
-                before.interval.1 > after.interval.0 && after.interval.1 > before.interval.0;
-            merged.overlaps += u64::from(overlap);
-        }
+        let runs = merged.runs.iter().zip(&processes);
+        let intervals: Vec<_> = runs
+            .clone()
+            .map(|(run, process)| run.hold_interval(process))
+            .collect();
+        merged.overlaps += overlaps(&intervals).len() as u64;
+        let grants: Vec<_> = runs
+            .flat_map(|(run, process)| run.grants(process))
+            .collect();
+        // Each run has two grants, and is counted once.
+        let disorder = token_disorder(&grants).into_iter();
+        let out_of_order: BTreeSet<_> = disorder.map(|(_, later)| later / 2).collect();
+        merged.token_faults += out_of_order.len() as u64;
         merged
     }
 
     /// Whether no fault was observed.
     pub(crate) fn exclusive(&self) -> bool {
         self.overlaps == 0 && self.token_faults == 0
+    }
+}
+
+impl Run {
+    /// In nanoseconds.
+    fn times(self) -> (u64, u64) {
+        let nanos = |moment: Moment| moment.nanos_since(Moment::default());
+        (nanos(self.interval.0), nanos(self.interval.1))
+    }
+
+    fn hold_interval<H>(self, holder: H) -> HoldInterval<H> {
+        let (from, until) = self.times();
+        HoldInterval {
+            from,
+            until,
+            holder,
+        }
+    }
+
+    /// The first grant and the last, as far as their times are known.
+    fn grants<H: Copy>(self, holder: H) -> [Grant<H>; 2] {
+        let (requested, granted) = self.times();
+        [self.tokens.0, self.tokens.1].map(|token| Grant {
+            requested,
+            granted,
+            token,
+            holder,
+        })
     }
 }
 
@@ -174,8 +209,8 @@ mod tests {
     fn faults_between_processes_are_observed() {
         let one = observed(&[(10, 0, 5), (11, 5, 9)]);
         for (hold, overlaps, token_faults) in [
-            // A token given out twice, and at the same time.
-            ((11, 5, 6), 1, 1),
+            // A token twice, at the same time.
+            ((11, 5, 6), 1, 0),
             // Twice, later.
             ((11, 10, 11), 0, 1),
             // A larger token while the other still held.

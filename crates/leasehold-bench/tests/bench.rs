@@ -239,7 +239,7 @@ fn renew_needs_no_server() {
 }
 
 #[test]
-fn without_json_there_are_bars() {
+fn without_json_each_figure_is_a_line() {
     let server = RedisServer::start();
     let args = [
         "--seconds",
@@ -252,7 +252,12 @@ fn without_json_there_are_bars() {
     let output = bench(&server.url(), &args).run_to_end();
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["process 2", "█", "p99", "hand-offs", "held, "] {
+    for part in [
+        "2 processes",
+        "by_process.1.wait.p99_us",
+        "handoffs_per_acquisition",
+        "exclusion.held",
+    ] {
         assert!(text.contains(part), "{part}:\n{text}");
     }
 }

@@ -1,11 +1,17 @@
-//! The fault campaign: real servers, real holder processes, random faults from a seed, and a judge
-//! who reads what they wrote down. Run by `cargo xtask faults`; see `docs/faults/README.md`.
+//! The fault campaign: real servers, nodes of the watchdog and holder processes under faults, and checks of the
+//! history that they record. Run by `cargo xtask faults`; see `docs/faults/README.md`.
+
+// A campaign that cannot go on fails by a panic, as a test does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod campaign;
+mod checker;
 mod clock;
 mod history;
 mod holder;
-mod judge;
+mod holder_process;
+mod node;
+mod random;
 mod report;
 mod watchdog;
 
@@ -13,10 +19,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use leasehold_testkit::helper;
 
 use self::campaign::CampaignArgs;
-use self::holder::HolderArgs;
-use self::watchdog::{NodeArgs, SubjectArgs, WatchdogArgs};
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -28,52 +33,48 @@ struct Args {
 enum Command {
     /// Runs a campaign.
     Campaign(CampaignArgs),
-    /// Is a holder process of a campaign.
-    #[command(hide = true)]
-    Holder(HolderArgs),
-    /// Runs the campaign of the watchdog.
-    Watchdog(WatchdogArgs),
-    /// Is a node of the watchdog in that campaign.
-    #[command(hide = true)]
-    WatchdogNode(NodeArgs),
-    /// Is a holder of that campaign.
-    #[command(hide = true)]
-    WatchdogSubject(SubjectArgs),
-    /// Judges histories that were kept.
-    Judge {
-        /// The folders of their worlds.
-        folders: Vec<PathBuf>,
+    /// Checks histories of earlier campaigns.
+    Check {
+        /// Their directories.
+        directories: Vec<PathBuf>,
     },
 }
 
 fn main() -> ExitCode {
-    let outcome = match Args::parse().command {
+    if helper::is_helper() {
+        serve();
+        return ExitCode::SUCCESS;
+    }
+    let clean = match Args::parse().command {
         Command::Campaign(args) => campaign::run(&args),
-        Command::Holder(args) => holder::run(args).map(|()| true),
-        Command::Watchdog(args) => watchdog::run(&args),
-        Command::WatchdogNode(args) => watchdog::node(args).map(|()| true),
-        Command::WatchdogSubject(args) => watchdog::subject(args).map(|()| true),
-        Command::Judge { folders } => rejudge(&folders),
+        Command::Check { directories } => check(&directories),
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("leasehold-faults: {error}");
-            ExitCode::from(2)
-        }
+    ExitCode::from(u8::from(!clean))
+}
+
+/// In a helper: obeys its first command, `holder JSON` or `node JSON`.
+fn serve() {
+    let mut commands = helper::commands();
+    let Some(command) = commands.blocking_next() else {
+        return;
+    };
+    let (process, config) = command.split_once(' ').unwrap();
+    match process {
+        "holder" => holder::run(serde_json::from_str(config).unwrap(), commands),
+        _ => node::run(serde_json::from_str(config).unwrap(), commands),
     }
 }
 
-fn rejudge(folders: &[PathBuf]) -> Result<bool, String> {
+/// Checks the histories in some directories. Returns whether none has a violation.
+fn check(directories: &[PathBuf]) -> bool {
     let mut clean = true;
-    for folder in folders {
-        let verdict = judge::judge(&history::read(folder)?);
-        println!("{}: {}", folder.display(), verdict.summary());
-        for violation in &verdict.violations {
+    for directory in directories {
+        let report = checker::check(&history::read(directory));
+        println!("{}: {}", directory.display(), report.summary());
+        for violation in &report.violations {
             println!("VIOLATION {violation}");
             clean = false;
         }
     }
-    Ok(clean)
+    clean
 }

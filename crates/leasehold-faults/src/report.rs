@@ -1,4 +1,4 @@
-//! The report of a campaign: `report.json`, and `report.md` for people.
+//! The report of campaigns: `report.json`, and `report.md` for people.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,211 +6,216 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::campaign::Size;
+use crate::checker::{CheckReport, Count, Margin};
 use crate::history::Fault;
-use crate::judge::{Figures, Verdict};
+use crate::random::Size;
+use crate::watchdog::{Form, Row};
 
-/// What a campaign came to.
-#[derive(Debug, Serialize)]
+/// The files in the directory of the report.
+const DATA: &str = "report.json";
+const DOCUMENT: &str = "report.md";
+
+/// The results of the last campaigns.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
+    pub(crate) random: Option<RandomReport>,
+    pub(crate) watchdog: Option<WatchdogReport>,
+}
+
+/// The results of random faults.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RandomReport {
     date: String,
     seed: u64,
     form: String,
     seconds: u64,
-    faults: Vec<(&'static str, u64)>,
-    figures: Vec<(&'static str, u64)>,
-    margins: Vec<Margin>,
-    violations: Vec<String>,
+    faults: Vec<(String, u64)>,
+    counts: Vec<(String, u64)>,
+    margins: Vec<MarginRow>,
+    pub(crate) violations: Vec<String>,
 }
 
-/// Spans from the end of a promise to the next grant, in milliseconds unless the unit says otherwise.
-#[derive(Debug, Serialize)]
-struct Margin {
-    what: &'static str,
-    unit: &'static str,
+#[derive(Debug, Serialize, Deserialize)]
+struct MarginRow {
+    margin: String,
+    unit: String,
     count: usize,
     min: f64,
     median: f64,
 }
 
+/// The results of the scenarios of the watchdog.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WatchdogReport {
+    date: String,
+    form: String,
+    seconds: u64,
+    processors: usize,
+    scenarios: Vec<Row>,
+}
+
 impl Report {
-    pub(crate) fn new(size: Size, seed: u64, took: Duration, verdict: &Verdict) -> Self {
-        let figures = &verdict.figures;
-        let count = |fault| figures.faults.get(fault).copied().unwrap_or(0);
+    /// Replaces the results in a directory by those that this report has.
+    pub(crate) fn write(mut self, directory: &Path) {
+        let data = directory.join(DATA);
+        let text = fs::read_to_string(&data).unwrap_or_else(|_| "{}".to_owned());
+        let last: Self = serde_json::from_str(&text).unwrap();
+        self.random = self.random.or(last.random);
+        self.watchdog = self.watchdog.or(last.watchdog);
+        let json = serde_json::to_string_pretty(&self).unwrap();
+        fs::write(data, json + "\n").unwrap();
+        fs::write(directory.join(DOCUMENT), self.document()).unwrap();
+    }
+
+    fn document(&self) -> String {
+        let head = "# Report of the fault campaign\n\nWritten by `cargo xtask faults`, see [README.md](README.md).";
+        format!("{head}\n\n{}", self.markdown())
+    }
+
+    /// A section for each kind of scenarios.
+    pub(crate) fn markdown(&self) -> String {
+        let random = self.random.as_ref().map(RandomReport::markdown);
+        let watchdog = self.watchdog.as_ref().map(WatchdogReport::markdown);
+        let sections: Vec<_> = random.into_iter().chain(watchdog).collect();
+        sections.join("\n")
+    }
+}
+
+impl RandomReport {
+    pub(crate) fn new(size: Size, seed: u64, took: Duration, report: &CheckReport) -> Self {
+        let faults = Fault::ALL.iter().filter(|fault| fault.is_random());
+        let count = |fault| report.faults.get(fault).copied().unwrap_or_default();
+        let counts = Count::ALL.iter();
+        let margins = Margin::ALL.iter().filter_map(|margin| {
+            let values = report.margins.get(margin)?;
+            Some(MarginRow::new(*margin, values.clone()))
+        });
         Self {
-            date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            date: today(),
             seed,
             form: size.to_string(),
             seconds: took.as_secs(),
-            faults: Fault::ALL
-                .iter()
-                .map(|fault| (fault.label(), count(fault)))
+            faults: faults
+                .map(|fault| (fault.label().to_owned(), count(fault)))
                 .collect(),
-            figures: counts(figures),
-            margins: margins(figures),
-            violations: verdict.violations.clone(),
+            counts: counts
+                .map(|count| (count.label().to_owned(), report.count(*count)))
+                .collect(),
+            margins: margins.collect(),
+            violations: report.violations.clone(),
         }
     }
 
-    /// The report as a document.
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = String::from("# Report of the fault campaign\n\n");
-        let Self {
-            date,
-            seed,
-            form,
-            seconds,
-            ..
-        } = self;
-        let _ = writeln!(
-            text,
-            "Written by `cargo xtask faults`, see [README.md](README.md). {date}, seed {seed}, \
-             {form}, {seconds} s in all.\n"
+    fn markdown(&self) -> String {
+        let (date, seed, form, seconds) = (&self.date, self.seed, &self.form, self.seconds);
+        let violations = self.violations.len();
+        let mut text = format!(
+            "## Random faults\n\n{date}, seed {seed}, {form}, {seconds} s in all: **{violations} violations.**\n\n\
+             | fault | injected |\n|---|---:|\n"
         );
-        let _ = writeln!(text, "**{} violations.**\n", self.violations.len());
-        text.push_str("| fault | ran |\n|---|---:|\n");
         for (fault, count) in &self.faults {
-            let count = if *count == 0 {
-                "not run".to_owned()
-            } else {
-                grouped(*count)
+            let count = match count {
+                0 => "not injected".to_owned(),
+                _ => grouped(*count),
             };
             let _ = writeln!(text, "| {fault} | {count} |");
         }
-        text.push_str("\n| what the judge looked at | count |\n|---|---:|\n");
-        for (what, count) in &self.figures {
-            let _ = writeln!(text, "| {what} | {} |", grouped(*count));
+        text.push_str("\n| checked | count |\n|---|---:|\n");
+        for (label, count) in &self.counts {
+            let _ = writeln!(text, "| {label} | {} |", grouped(*count));
         }
         text.push_str("\n| margin | measured | min | median |\n|---|---:|---:|---:|\n");
-        for Margin {
-            what,
-            unit,
-            count,
-            min,
-            median,
-        } in &self.margins
-        {
-            let count = grouped(*count as u64);
+        for row in &self.margins {
+            let (margin, unit, count) = (&row.margin, &row.unit, grouped(row.count as u64));
+            let (min, median) = (row.min, row.median);
             let _ = writeln!(
                 text,
-                "| {what} | {count} | {min:.1} {unit} | {median:.1} {unit} |"
+                "| {margin} | {count} | {min:.1} {unit} | {median:.1} {unit} |"
             );
         }
         text
     }
-
-    /// Writes both files.
-    ///
-    /// # Errors
-    ///
-    /// What cannot be written.
-    pub(crate) fn write(&self, folder: &Path) -> Result<(), String> {
-        let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
-        for (name, text) in [("report.json", json + "\n"), ("report.md", self.markdown())] {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        Ok(())
-    }
 }
 
-fn counts(figures: &Figures) -> Vec<(&'static str, u64)> {
-    vec![
-        ("holder processes", figures.processes),
-        ("acquisitions asked for", figures.asked),
-        ("acquisitions granted", figures.granted),
-        ("critical steps", figures.steps),
-        (
-            "critical steps that ended after their time: stopped in the middle",
-            figures.steps_late,
-        ),
-        ("fenced writes accepted", figures.writes_accepted),
-        ("fenced writes refused: stale", figures.writes_refused),
-        ("holds lost, and told so", figures.lost),
-        (
-            "holds of processes that were killed",
-            figures.killed_holding,
-        ),
-        (
-            "holds of processes that were stopped for longer than their ttl",
-            figures.paused_holding,
-        ),
-        ("records compared with a belief", figures.samples_compared),
-        ("hold counts compared", figures.counts_compared),
-        (
-            "releases after which the record was watched",
-            figures.releases_watched,
-        ),
-        (
-            "two believed, the store had forgotten",
-            figures.overlaps_forgotten,
-        ),
-        (
-            "tokens that went back: counter forgotten, clock set back",
-            figures.tokens_forgotten,
-        ),
-        (
-            "records of a released lease, brought back by a late question",
-            figures.echoes,
-        ),
-        (
-            "longest time for which a runtime ran no task, though there was a processor, ms",
-            figures.longest_block / crate::clock::MILLI,
-        ),
-        (
-            "longest wait for a grant, ms",
-            figures.longest_wait / crate::clock::MILLI,
-        ),
-    ]
-}
-
-fn margins(figures: &Figures) -> Vec<Margin> {
-    let sets = [
-        (
-            "renewed: end of the promise to the next grant",
-            "ms",
-            &figures.margins_renewed,
-            1e6,
-        ),
-        (
-            "the same in parts of the ttl",
-            "%",
-            &figures.margins_of_ttl,
-            10.0,
-        ),
-        (
-            "renewed: told of the loss to the next grant",
-            "ms",
-            &figures.margins_told,
-            1e6,
-        ),
-        (
-            "fixed: end of the promise to the next grant",
-            "ms",
-            &figures.margins_fixed,
-            1e6,
-        ),
-    ];
-    let mut margins = Vec::new();
-    for (what, unit, spans, scale) in sets {
-        let mut spans = spans.clone();
-        spans.sort_unstable();
-        let (Some(min), Some(median)) = (spans.first(), spans.get(spans.len() / 2)) else {
-            continue;
+impl MarginRow {
+    fn new(margin: Margin, mut values: Vec<i64>) -> Self {
+        let (unit, scale) = match margin {
+            Margin::OfTtl => ("%", 10.0),
+            _ => ("ms", 1e6),
         };
-        margins.push(Margin {
-            what,
-            unit,
-            count: spans.len(),
-            #[expect(clippy::cast_precision_loss, reason = "spans of seconds")]
-            min: *min as f64 / scale,
-            #[expect(clippy::cast_precision_loss, reason = "spans of seconds")]
-            median: *median as f64 / scale,
-        });
+        values.sort_unstable();
+        #[expect(clippy::cast_precision_loss, reason = "times of seconds")]
+        let at = |index: usize| values[index] as f64 / scale;
+        Self {
+            margin: margin.label().to_owned(),
+            unit: unit.to_owned(),
+            count: values.len(),
+            min: at(0),
+            median: at(values.len() / 2),
+        }
     }
-    margins
+}
+
+impl WatchdogReport {
+    pub(crate) fn new(form: Form, took: Duration, scenarios: Vec<Row>) -> Self {
+        Self {
+            date: today(),
+            form: match form {
+                Form::Short => "the short form".into(),
+                Form::Percent(100) => "all runs".into(),
+                Form::Percent(percent) => format!("{percent} % of the runs"),
+            },
+            seconds: took.as_secs(),
+            processors: std::thread::available_parallelism().map_or(0, Into::into),
+            scenarios,
+        }
+    }
+
+    /// Whether nothing was missed. Latencies count if `with_latencies` is true.
+    pub(crate) fn is_clean(&self, with_latencies: bool) -> bool {
+        let clean = |row: &Row| row.misses == 0 && (row.in_time || !with_latencies);
+        self.scenarios.iter().all(clean)
+    }
+
+    fn markdown(&self) -> String {
+        let (date, form, seconds) = (&self.date, &self.form, self.seconds);
+        let processors = self.processors;
+        let misses: usize = self.scenarios.iter().map(|row| row.misses).sum();
+        let late = self.scenarios.iter().filter(|row| !row.in_time).count();
+        let mut text = format!(
+            "## Scenarios of the watchdog\n\n{date}, {form}, {seconds} s on a machine with {processors} processors and \
+             other load: **{misses} misses; {late} scenarios slower than their aim.**\n\n\
+             | scenario | runs | misses | median | p99 | max | aim |\n|---|---:|---:|---:|---:|---:|---|\n"
+        );
+        for row in &self.scenarios {
+            let latency = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1} ms"));
+            let latencies = [row.median_ms, row.p99_ms, row.max_ms].map(latency);
+            let (scenario, runs, misses, aim) = (&row.scenario, row.runs, row.misses, &row.aim);
+            let missed = if row.in_time { "" } else { " **missed**" };
+            let latencies = latencies.join(" | ");
+            let _ = writeln!(
+                text,
+                "| `{scenario}` | {runs} | {misses} | {latencies} | {aim}{missed} |"
+            );
+        }
+        text.push('\n');
+        for row in &self.scenarios {
+            let _ = writeln!(text, "* `{}`: {}", row.scenario, row.description);
+            for note in &row.notes {
+                let _ = writeln!(text, "  * {note}");
+            }
+            for miss in &row.reported_misses {
+                let _ = writeln!(text, "  * **miss**: {miss}");
+            }
+        }
+        text
+    }
+}
+
+fn today() -> String {
+    Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
 
 /// A number with a comma every three digits.
@@ -224,4 +229,18 @@ fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_shows_the_data() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults/");
+        let read = |file| fs::read_to_string(format!("{directory}{file}")).unwrap();
+        let report: Report = serde_json::from_str(&read(DATA)).unwrap();
+        assert!(report.random.is_some() && report.watchdog.is_some());
+        assert_eq!(report.document(), read(DOCUMENT));
+    }
 }

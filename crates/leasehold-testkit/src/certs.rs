@@ -8,19 +8,29 @@ use tempfile::TempDir;
 
 /// The files of an authority, a server and a client, in PEM. They go when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Certs {
-    _folder: TempDir,
-    pub(crate) ca: PathBuf,
-    pub(crate) server: PathBuf,
-    pub(crate) server_key: PathBuf,
-    pub(crate) client: PathBuf,
-    pub(crate) client_key: PathBuf,
+pub struct Certs {
+    _directory: TempDir,
+    /// The certificate of the authority.
+    pub ca: PathBuf,
+    /// The certificate of the server.
+    pub server: PathBuf,
+    /// Its key.
+    pub server_key: PathBuf,
+    /// The certificate of the client.
+    pub client: PathBuf,
+    /// Its key.
+    pub client_key: PathBuf,
 }
 
 impl Certs {
     /// Makes them for a server on `localhost` and `127.0.0.1`.
-    pub(crate) fn make() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be made or written.
+    #[must_use]
+    pub fn make() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         // OpenSSL takes a certificate that names itself as its issuer for self-signed, and by
         // default all have the same name.
@@ -30,12 +40,12 @@ impl Certs {
         let key = KeyPair::generate().expect("a key");
         let ca = CertifiedIssuer::self_signed(params, key).expect("a certificate");
         let certs = Self {
-            ca: folder.path().join("ca.pem"),
-            server: folder.path().join("server.pem"),
-            server_key: folder.path().join("server.key"),
-            client: folder.path().join("client.pem"),
-            client_key: folder.path().join("client.key"),
-            _folder: folder,
+            ca: directory.path().join("ca.pem"),
+            server: directory.path().join("server.pem"),
+            server_key: directory.path().join("server.key"),
+            client: directory.path().join("client.pem"),
+            client_key: directory.path().join("client.key"),
+            _directory: directory,
         };
         fs::write(&certs.ca, ca.pem()).expect("a file");
         for (names, cert, key) in [

@@ -9,6 +9,7 @@
 mod certs;
 mod clock;
 mod cluster;
+pub mod helper;
 mod masters;
 mod postgres;
 mod process;
@@ -19,7 +20,9 @@ mod sentinel;
 mod supervised;
 mod wait;
 
+pub use self::certs::Certs;
 pub use self::cluster::{Cluster, Move};
+pub use self::helper::Helper;
 pub use self::masters::Masters;
 pub use self::postgres::PostgresServer;
 pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a process has to end, or to write what a test reads. None takes so long.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const LINE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a command until its process has ended. If it does not end in time, it is killed.
 pub trait RunToEnd {
@@ -38,11 +38,11 @@ pub fn within_deadline<T: Send + 'static>(
 ) -> T {
     let (sender, done) = mpsc::channel();
     thread::spawn(move || sender.send(wait()));
-    match done.recv_timeout(DEADLINE) {
+    match done.recv_timeout(LINE_TIMEOUT) {
         Ok(done) => done,
         Err(RecvTimeoutError::Timeout) => {
             kill("KILL", pid);
-            panic!("process {pid} is not done after {DEADLINE:?}");
+            panic!("process {pid} is not done after {LINE_TIMEOUT:?}");
         }
         Err(RecvTimeoutError::Disconnected) => panic!("process {pid} cannot be waited for"),
     }
@@ -76,21 +76,33 @@ impl OutputLines {
     /// The next line. `None`: there are no more.
     #[track_caller]
     pub fn next_line(&self) -> Option<String> {
-        match self.0.recv_timeout(DEADLINE) {
+        match self.0.recv_timeout(LINE_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("no line after {DEADLINE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("no line after {LINE_TIMEOUT:?}"),
         }
     }
 
-    /// The rest of the next line that begins with a prefix.
+    /// The rest of the next line that contains a prefix.
     #[track_caller]
     pub fn after(&self, prefix: &str) -> String {
+        let rest = self.after_within(prefix, LINE_TIMEOUT);
+        rest.unwrap_or_else(|| panic!("no line with {prefix:?} after {LINE_TIMEOUT:?}"))
+    }
+
+    /// As [`OutputLines::after`]. `None`: it takes longer.
+    #[track_caller]
+    pub fn after_within(&self, prefix: &str, timeout: Duration) -> Option<String> {
+        let start = Instant::now();
         loop {
-            let line = self.next_line();
-            let line = line.unwrap_or_else(|| panic!("no line begins with {prefix:?}"));
-            if let Some(rest) = line.strip_prefix(prefix) {
-                return rest.to_owned();
+            match self.0.recv_timeout(timeout.saturating_sub(start.elapsed())) {
+                Ok(line) => {
+                    if let Some((_, rest)) = line.split_once(prefix) {
+                        return Some(rest.to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => panic!("no line with {prefix:?}"),
             }
         }
     }

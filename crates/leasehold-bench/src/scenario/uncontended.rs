@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::pairs::{Lock, Pairs};
-use crate::format::{count, number, per, ratio, round, time, times};
+use crate::format::{count, per, ratio, round};
 use crate::options::Settings;
 use crate::progress::Progress;
-use crate::report::{Column, Report};
+use crate::report::Report;
 use crate::target::Target;
 use crate::{Result, runtime};
 
@@ -53,7 +53,7 @@ fn report(settings: &Settings, store: &str, ours: &Pairs, other: &Pairs) -> Repo
     let tasks = count(settings.tasks, "task");
     let workload = format!("{tasks} on {}", count(settings.threads, "thread"));
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    let mut report = Report::new(settings.scenario, workload, seconds, store);
     report.add_all(figures(ours));
     report.add_all(json!({
         "tasks": settings.tasks,
@@ -64,29 +64,6 @@ fn report(settings: &Settings, store: &str, ours: &Pairs, other: &Pairs) -> Repo
             "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
         },
     }));
-    let (we, they) = match settings.watchdog {
-        Some(_) => ("watched", "not watched"),
-        None => ("leasehold", "bare calls"),
-    };
-    let sides = [(we, ""), (they, "raw")];
-    let rate: Column<'_> = ("", "acquisitions_per_second", number);
-    report.table("acquisitions a second", &sides, &[rate]);
-    let columns = [("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us")];
-    let columns = columns.map(|(heading, path)| -> Column<'_> { (heading, path, time) });
-    report.table("one lock and release", &sides, &columns);
-    report.line(
-        &format!("acquisitions, {we} / {they}"),
-        "ratio.throughput",
-        times,
-    );
-    report.line(&format!("one takes, {we} / {they}"), "ratio.p50", times);
-    for (name, path) in sides {
-        let calls = format!("store calls for each acquisition, {name}");
-        let path = format!("{path}.commands_per_acquisition");
-        report.line(&calls, path.trim_matches('.'), |calls| {
-            format!("{calls:.2}")
-        });
-    }
     report
 }
 
@@ -138,7 +115,6 @@ mod tests {
             ("ratio.p50", 0.0),
         ]);
         report.check_unknown(&["raw.commands_per_acquisition"]);
-        report.check_bars(&["leasehold"]);
     }
 
     #[test]
@@ -146,7 +122,6 @@ mod tests {
         let report = bench("memory:", 8, 2);
         report.check_unknown(&["commands_per_acquisition"]);
         assert!(report.number("raw.acquisitions_per_second") > Some(0.0));
-        report.check_bars(&["leasehold", "bare calls"]);
     }
 
     #[test]

@@ -1,91 +1,45 @@
-//! The faults, and what each takes away.
+//! The kinds of faults, and their effects.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
 
-/// A kind of fault. Declared in the order of the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Fault {
-    KillHolder,
-    PauseHolder,
-    PauseHolderLong,
-    RestartKept,
-    RestartEmpty,
-    StopServer,
-    KillClients,
-    PauseClients,
-    FlushScripts,
-    FlushAll,
-    DeleteRecord,
-    ClockForward,
-    ClockBack,
-    WrongRecord,
-    WrongQueue,
-    WrongCounter,
-    SaveSnapshot,
-    RestartSnapshot,
-    AofOn,
-    AofOff,
-    ExchangeServer,
-    CutLink,
-    DelayLink,
+labelled! {
+    /// A kind of fault.
+    #[derive(Serialize, Deserialize)]
+    Fault {
+        KillHolder: "`kill -9` of a holder",
+        PauseHolder: "`SIGSTOP` of a holder, at most its ttl",
+        PauseHolderLong: "`SIGSTOP` of a holder, longer than its ttl",
+        RestartKept: "`kill -9` of the server, restart with its data",
+        RestartEmpty: "`kill -9` of the server, restart without its data",
+        StopServer: "`SIGSTOP` of the server",
+        KillClients: "`CLIENT KILL` of all connections",
+        PauseClients: "`CLIENT PAUSE`",
+        FlushScripts: "`SCRIPT FLUSH`",
+        FlushAll: "`FLUSHALL`",
+        DeleteRecord: "`DEL` of a record",
+        ClockForward: "server's clock set forward",
+        ClockBack: "server's clock set back",
+        WrongRecord: "another type under a record",
+        WrongQueue: "another type under a queue",
+        WrongCounter: "another type under a counter",
+        SaveSnapshot: "`SAVE` of a master",
+        RestartSnapshot: "`kill -9` of a master, restart with an old snapshot",
+        AofOn: "AOF of a master switched on by `CONFIG SET`",
+        AofOff: "AOF of a master switched off by `CONFIG SET`",
+        ReplaceServer: "another server takes over the address of a master",
+        CutLink: "a holder's connections to a master reset and refused",
+        DelayLink: "all traffic between a holder and a master delayed",
+        ExecHolder: "another program executed in the process of a holder",
+        KillNodes: "`kill -9` of all nodes of the watchdog",
+    }
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 23] = [
-        Self::KillHolder,
-        Self::PauseHolder,
-        Self::PauseHolderLong,
-        Self::RestartKept,
-        Self::RestartEmpty,
-        Self::StopServer,
-        Self::KillClients,
-        Self::PauseClients,
-        Self::FlushScripts,
-        Self::FlushAll,
-        Self::DeleteRecord,
-        Self::ClockForward,
-        Self::ClockBack,
-        Self::WrongRecord,
-        Self::WrongQueue,
-        Self::WrongCounter,
-        Self::SaveSnapshot,
-        Self::RestartSnapshot,
-        Self::AofOn,
-        Self::AofOff,
-        Self::ExchangeServer,
-        Self::CutLink,
-        Self::DelayLink,
-    ];
-
-    /// What a reader of the report sees.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::KillHolder => "`kill -9` of a holder",
-            Self::PauseHolder => "`SIGSTOP` of a holder, at most its ttl",
-            Self::PauseHolderLong => "`SIGSTOP` of a holder, longer than its ttl",
-            Self::RestartKept => "`kill -9` of the server, restart with its data",
-            Self::RestartEmpty => "`kill -9` of the server, restart without its data",
-            Self::StopServer => "`SIGSTOP` of the server",
-            Self::KillClients => "`CLIENT KILL` of all connections",
-            Self::PauseClients => "`CLIENT PAUSE`",
-            Self::FlushScripts => "`SCRIPT FLUSH`",
-            Self::FlushAll => "`FLUSHALL`",
-            Self::DeleteRecord => "`DEL` of a record",
-            Self::ClockForward => "server's clock set forward",
-            Self::ClockBack => "server's clock set back",
-            Self::WrongRecord => "another type under a record",
-            Self::WrongQueue => "another type under a queue",
-            Self::WrongCounter => "another type under a counter",
-            Self::SaveSnapshot => "`SAVE` of a master",
-            Self::RestartSnapshot => "`kill -9` of a master, restart with an old snapshot",
-            Self::AofOn => "AOF of a master switched on by `CONFIG SET`",
-            Self::AofOff => "AOF of a master switched off by `CONFIG SET`",
-            Self::ExchangeServer => "another server takes over the address of a master",
-            Self::CutLink => "a holder's connections to a master reset and refused",
-            Self::DelayLink => "all between a holder and a master delayed",
-        }
+    /// Whether random schedules contain it. The others belong to scenarios of the watchdog.
+    pub(crate) fn is_random(self) -> bool {
+        !matches!(self, Self::ExecHolder | Self::KillNodes)
     }
 
     /// Whether the store loses a grant that it acknowledged, or ends it early.
@@ -94,7 +48,7 @@ impl Fault {
             self,
             Self::RestartEmpty
                 | Self::RestartSnapshot
-                | Self::ExchangeServer
+                | Self::ReplaceServer
                 | Self::FlushAll
                 | Self::DeleteRecord
                 | Self::ClockForward
@@ -108,39 +62,72 @@ impl Fault {
             self,
             Self::RestartEmpty
                 | Self::RestartSnapshot
-                | Self::ExchangeServer
+                | Self::ReplaceServer
                 | Self::FlushAll
                 | Self::WrongCounter
         )
     }
 
-    /// Whether an answer may be late or never come, so that a question is asked again.
+    /// Whether a reply may be late or lost, so that a request is repeated.
     pub(crate) fn disturbs(self) -> bool {
         !matches!(
             self,
             Self::KillHolder | Self::FlushScripts | Self::DeleteRecord
         )
     }
+
+    /// Whether it ends a process, or the program in it.
+    pub(crate) fn ends_holder(self) -> bool {
+        matches!(self, Self::KillHolder | Self::ExecHolder)
+    }
+
+    /// Whether it stops a process.
+    pub(crate) fn pauses_holder(self) -> bool {
+        matches!(self, Self::PauseHolder | Self::PauseHolderLong)
+    }
 }
 
-/// A fault that ran.
+/// A fault that was injected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Happened {
+pub(crate) struct FaultEvent {
     pub(crate) fault: Fault,
-    /// The process that it hit, unless that was the server.
+    /// The process, if it hit a holder.
     pub(crate) process: Option<String>,
-    /// Which of many masters it hit, and the connections of which holder to it.
+    /// The master, if there are many, and the number of the holder whose connections it hit.
     pub(crate) master: Option<usize>,
     pub(crate) holder: Option<usize>,
     /// The name whose keys it hit, unless it hit all.
     pub(crate) name: Option<String>,
-    /// The fault lasted at most from `outer.0` to `outer.1`, and at least over `inner`.
+    /// It lasted at most from `outer.0` to `outer.1`, and at least over `inner`.
     pub(crate) outer: (Nanos, Nanos),
     pub(crate) inner: (Nanos, Nanos),
 }
 
-impl Happened {
+impl FaultEvent {
+    /// A fault of a process, or of all nodes.
+    pub(crate) fn new(
+        fault: Fault,
+        process: Option<&str>,
+        outer: (Nanos, Nanos),
+        inner: (Nanos, Nanos),
+    ) -> Self {
+        Self {
+            fault,
+            process: process.map(str::to_owned),
+            master: None,
+            holder: None,
+            name: None,
+            outer,
+            inner,
+        }
+    }
+
     pub(crate) fn hits(&self, name: &str) -> bool {
         self.name.as_deref().is_none_or(|hit| hit == name)
+    }
+
+    /// Whether it overlaps a time.
+    pub(crate) fn overlaps(&self, from: Nanos, until: Nanos) -> bool {
+        self.outer.0 <= until && self.outer.1 >= from
     }
 }

@@ -1,27 +1,49 @@
-//! What a task does over and over: take a lock in some way, hold it for a while, leave it in some
-//! way.
+//! A cycle of acquisitions and releases, in all ways of the library.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::{Error, Guard, Mutex, Owner};
+use leasehold::{Client, Error, Guard, Mutex, Owner};
+use leasehold_testkit::helper::Commands;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
-use super::Shared;
 use super::fence::Fence;
 use super::hold::Hold;
-use crate::history::Event;
+use super::{Shared, stalls};
+use crate::history::{Event, HoldEvent};
+
+/// How long the last releases may take.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the tasks of a process do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CycleConfig {
+    /// The name of the process in the history.
+    pub(crate) process: String,
+    pub(crate) names: Vec<String>,
+    /// The port of the fenced resource on 127.0.0.1.
+    pub(crate) fence: u16,
+    pub(crate) seed: u64,
+    /// Whether tasks wait for short times only.
+    pub(crate) impatient: bool,
+    pub(crate) tasks: u64,
+}
 
 /// A task of a holder process.
-pub(super) struct Cycle {
+struct Cycle {
     shared: Arc<Shared>,
+    config: Arc<CycleConfig>,
+    client: Client,
+    stop: CancellationToken,
     fence: Fence,
     rng: Rng,
 }
 
-/// How a lock is taken.
+/// A way to acquire a lock.
 #[derive(Clone, Copy)]
-enum Way {
+enum Method {
     Lock,
     TryLock,
     Timeout(Duration),
@@ -29,29 +51,50 @@ enum Way {
     Cancelled(Duration),
 }
 
-/// The terms of an acquisition.
+/// The ttl of an acquisition, and whether it is fixed.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct LeaseOptions {
     pub(super) ttl: Duration,
     pub(super) fixed: bool,
 }
 
-impl Cycle {
-    pub(super) fn new(shared: &Arc<Shared>, task: u64) -> Self {
-        let args = &shared.args;
-        Self {
+/// Runs all tasks until the commands end, and releases all that is held then.
+pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, mut commands: Commands) {
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        while commands.next().await.is_some() {}
+        stopping.cancel();
+    });
+    let client = tokio::select! {
+        client = shared.connect() => client,
+        () = stop.cancelled() => return,
+    };
+    stalls::detect(shared);
+    let config = Arc::new(config);
+    let tasks = (0..config.tasks).map(|task| {
+        let cycle = Cycle {
             shared: Arc::clone(shared),
-            fence: Fence::new(args.fence, &args.process),
-            rng: Rng::with_seed(args.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        }
+            config: Arc::clone(&config),
+            client: client.clone(),
+            stop: stop.clone(),
+            fence: Fence::new(config.fence, &config.process),
+            rng: Rng::with_seed(config.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        };
+        tokio::spawn(cycle.run())
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
     }
+    let released = client.shutdown(SHUTDOWN_TIMEOUT).await.is_ok();
+    shared.journal.record(&Event::Ended { released });
+}
 
-    /// Goes on until the process is told to stop.
-    pub(super) async fn run(mut self) {
-        while !self.shared.stop.is_cancelled() {
-            if let Err(error) = self.turn().await {
-                // The server may be away: do not burn the processor meanwhile.
-                let _ = error;
+impl Cycle {
+    async fn run(mut self) {
+        while !self.stop.is_cancelled() {
+            if self.turn().await.is_err() {
+                // The server may be away: use no processor time meanwhile.
                 self.rest(20).await;
             }
             self.rest(30).await;
@@ -59,130 +102,141 @@ impl Cycle {
     }
 
     async fn turn(&mut self) -> Result<(), Error> {
-        let names = &self.shared.args.names;
-        let name = names[self.rng.usize(..names.len())].clone();
-        let terms = self.terms();
-        let mutex = self.with_terms(&self.shared.client.mutex(&name)?, terms)?;
+        let names = &self.config.names;
+        let name = &names[self.rng.usize(..names.len())];
+        let mutex = self.client.mutex(name)?;
+        let options = self.lease_options();
+        let mutex = with_options(&mutex, options)?;
         match self.rng.u8(..10) {
-            0 => self.run_inside(&mutex, terms).await,
+            0 => self.run_inside(&mutex, options).await,
             1 | 2 => {
                 let owner = Owner::new();
-                self.take(&mutex.owned_by(&owner), terms, true).await
+                self.hold(&mutex.owned_by(&owner), options, true).await
             }
-            _ => self.take(&mutex, terms, false).await,
+            _ => self.hold(&mutex, options, false).await,
         }
     }
 
-    /// Takes the lock, holds it, perhaps enters it again, and leaves it.
-    async fn take(&mut self, mutex: &Mutex, terms: Terms, enter: bool) -> Result<(), Error> {
-        let shared = Arc::clone(&self.shared);
-        let hold = self.asks(mutex, terms, None);
-        let way = self.way();
-        let Some(guard) = self.acquire(mutex, way, hold).await? else {
+    /// Acquires the lock, holds it, perhaps re-enters it, and releases it.
+    async fn hold(
+        &mut self,
+        mutex: &Mutex,
+        options: LeaseOptions,
+        reenter: bool,
+    ) -> Result<(), Error> {
+        let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
+        let hold = self.request(mutex, options, None);
+        let method = self.method();
+        let Some(guard) = self.acquire(mutex, method, hold).await? else {
             return Ok(());
         };
-        let outer = Hold::begin(&shared, hold, &guard, terms);
-        let span = self.span();
-        outer.work(&mut self.fence, &mut self.rng, span / 2).await;
-        let entered = match enter {
-            true => outer.watched(self.enter(mutex, &outer)).await,
+        let outer = Hold::begin(&shared, &stop, hold, &guard, options);
+        let duration = self.duration();
+        outer
+            .work(&mut self.fence, &mut self.rng, duration / 2)
+            .await;
+        let reentered = match reenter {
+            true => outer.observe_while(self.reenter(mutex, &outer)).await,
             false => Ok(()),
         };
-        outer.work(&mut self.fence, &mut self.rng, span / 2).await;
-        if outer.lost() && self.rng.bool() {
-            // Whoever does not even release leaves it to the store to pass the lock on.
-            self.rest(2 * self.shared.args.ttl_ms).await;
+        outer
+            .work(&mut self.fence, &mut self.rng, duration / 2)
+            .await;
+        if outer.is_lost() && self.rng.bool() {
+            // A holder that does not even release leaves it to the store to pass the lock on.
+            self.rest(2 * self.shared.config.ttl_ms).await;
         }
-        self.leave(hold, guard).await;
-        entered
+        self.release(hold, guard).await;
+        reentered
     }
 
-    /// Enters a lock again that its owner holds, and leaves it.
-    async fn enter(&mut self, mutex: &Mutex, outer: &Hold<'_>) -> Result<(), Error> {
+    /// Re-enters a lock that its owner holds, and releases that hold.
+    async fn reenter(&mut self, mutex: &Mutex, outer: &Hold<'_>) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
-        let terms = self.terms();
-        let mutex = self.with_terms(mutex, terms)?;
-        let hold = self.asks(&mutex, terms, Some(outer.number));
-        let Some(guard) = self.acquire(&mutex, Way::Lock, hold).await? else {
+        let options = self.lease_options();
+        let mutex = with_options(mutex, options)?;
+        let hold = self.request(&mutex, options, Some(outer.number));
+        let Some(guard) = self.acquire(&mutex, Method::Lock, hold).await? else {
             return Ok(());
         };
-        let inner = Hold::begin(&shared, hold, &guard, terms);
-        // It is a lease of its own if the one that was to be entered was lost meanwhile.
-        let entered = guard.lease_id() == outer.guard.lease_id();
-        if entered {
+        let stop = self.stop.clone();
+        let inner = Hold::begin(&shared, &stop, hold, &guard, options);
+        // It is a lease of its own if the outer one was lost meanwhile.
+        let same_lease = guard.lease_id() == outer.guard.lease_id();
+        if same_lease {
             inner.count(&mutex, 2).await;
         }
-        let span = self.span();
-        inner.work(&mut self.fence, &mut self.rng, span / 2).await;
-        let left_well = self.leave(hold, guard).await;
-        if entered && left_well {
+        let duration = self.duration();
+        inner
+            .work(&mut self.fence, &mut self.rng, duration / 2)
+            .await;
+        let released = self.release(hold, guard).await;
+        if same_lease && released {
             outer.count(&mutex, 1).await;
         }
         Ok(())
     }
 
-    /// Takes the lock by [`Mutex::run`].
-    async fn run_inside(&mut self, mutex: &Mutex, terms: Terms) -> Result<(), Error> {
-        let hold = self.asks(mutex, terms, None);
-        let span = self.span();
-        let shared = Arc::clone(&self.shared);
+    /// Holds the lock by [`Mutex::run`].
+    async fn run_inside(&mut self, mutex: &Mutex, options: LeaseOptions) -> Result<(), Error> {
+        let hold = self.request(mutex, options, None);
+        let duration = self.duration();
+        let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
         let (fence, rng) = (&mut self.fence, &mut self.rng);
         let work = mutex.run(async |guard| {
-            let _leaving = LogsLeaving(&shared, hold);
-            let inside = Hold::begin(&shared, hold, guard, terms);
-            inside.work(fence, rng, span).await;
+            let _releasing = RecordsReleasing(&shared, hold);
+            let inside = Hold::begin(&shared, &stop, hold, guard, options);
+            inside.work(fence, rng, duration).await;
         });
         let outcome = tokio::select! {
             outcome = work => outcome,
-            // The work itself stops soon, but the waiting does not.
-            () = stopped_for_long(&self.shared) => return Ok(()),
+            // The work itself stops soon, but the wait for the lock does not.
+            () = stopped_for_long(&stop) => return Ok(()),
         };
-        self.shared.log(&Event::Left {
-            hold,
-            how: outcome.map_or_else(|error| format!("{:?}", error.kind()), |()| "ok".into()),
-        });
+        let outcome = outcome.map_or_else(|error| format!("{:?}", error.kind()), |()| "ok".into());
+        self.shared.record(hold, HoldEvent::Released { outcome });
         Ok(())
     }
 
     async fn acquire(
         &mut self,
         mutex: &Mutex,
-        way: Way,
+        method: Method,
         hold: u64,
     ) -> Result<Option<Guard>, Error> {
-        let asking = async {
-            match way {
-                Way::Lock => mutex.lock().await.map(Some),
-                Way::TryLock => mutex.try_lock().await,
-                Way::Timeout(timeout) => mutex.lock_timeout(timeout).await,
-                Way::Cancelled(after) => tokio::time::timeout(after, mutex.lock())
+        let acquire = async {
+            match method {
+                Method::Lock => mutex.lock().await.map(Some),
+                Method::TryLock => mutex.try_lock().await,
+                Method::Timeout(timeout) => mutex.lock_timeout(timeout).await,
+                Method::Cancelled(after) => tokio::time::timeout(after, mutex.lock())
                     .await
                     .map_or(Ok(None), |guard| guard.map(Some)),
             }
         };
         let outcome = tokio::select! {
-            outcome = asking => outcome,
-            () = self.shared.stop.cancelled() => Ok(None),
+            outcome = acquire => outcome,
+            () = self.stop.cancelled() => Ok(None),
         };
-        let why = match &outcome {
+        let reason = match &outcome {
             Ok(Some(_)) => return outcome,
-            Ok(None) => "refused".to_owned(),
+            Ok(None) => "not free".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.shared.log(&Event::NotGranted { hold, why });
+        self.shared.record(hold, HoldEvent::NotGranted { reason });
         outcome
     }
 
-    /// Leaves a hold. Answers whether the store was told.
-    async fn leave(&mut self, hold: u64, guard: Guard) -> bool {
-        self.shared.log(&Event::Leaving { hold });
-        let how = match self.rng.u8(..10) {
+    /// Ends a hold. Returns whether the store confirmed it.
+    async fn release(&mut self, hold: u64, guard: Guard) -> bool {
+        self.shared.record(hold, HoldEvent::Releasing);
+        let outcome = match self.rng.u8(..10) {
             0 => {
                 drop(guard);
                 "dropped".to_owned()
             }
-            // What is kept when the process ends is released by the shutdown.
-            1..6 if self.shared.stop.is_cancelled() => {
+            // A guard that is kept to the end of the process is released by the shutdown.
+            1..6 if self.stop.is_cancelled() => {
                 std::mem::forget(guard);
                 "kept".to_owned()
             }
@@ -191,59 +245,55 @@ impl Cycle {
                 Err(error) => format!("{:?}", error.kind()),
             },
         };
-        let well = how == "ok";
-        self.shared.log(&Event::Left { hold, how });
-        well
+        let released = outcome == "ok";
+        self.shared.record(hold, HoldEvent::Released { outcome });
+        released
     }
 
-    fn asks(&self, mutex: &Mutex, terms: Terms, inside: Option<u64>) -> u64 {
+    fn request(&self, mutex: &Mutex, options: LeaseOptions, reenters: Option<u64>) -> u64 {
         let hold = self.shared.next_hold();
-        self.shared.log(&Event::Asked {
+        let (name, fixed) = (mutex.name().to_owned(), options.fixed);
+        self.shared.record(
             hold,
-            name: mutex.name().to_owned(),
-            fixed: terms.fixed,
-            inside,
-        });
+            HoldEvent::Requested {
+                name,
+                fixed,
+                reenters,
+            },
+        );
         hold
     }
 
-    fn with_terms(&self, mutex: &Mutex, terms: Terms) -> Result<Mutex, Error> {
-        match terms.fixed {
-            true => mutex.lease(terms.ttl),
-            false => mutex.ttl(terms.ttl),
-        }
-    }
-
-    fn terms(&mut self) -> Terms {
-        let ttl = self.shared.args.ttl_ms;
+    fn lease_options(&mut self) -> LeaseOptions {
+        let ttl = self.shared.config.ttl_ms;
         let fixed = self.rng.u8(..4) == 0;
         let millis = if fixed {
             self.rng.u64(100..=ttl)
         } else {
             self.rng.u64(ttl.div_ceil(2).max(200)..=ttl)
         };
-        Terms {
+        LeaseOptions {
             ttl: Duration::from_millis(millis),
             fixed,
         }
     }
 
-    fn way(&mut self) -> Way {
-        let ttl = self.shared.args.ttl_ms;
-        if self.shared.args.impatient && self.rng.u8(..4) > 0 {
-            return Way::Timeout(Duration::from_millis(self.rng.u64(20..400)));
+    fn method(&mut self) -> Method {
+        let ttl = self.shared.config.ttl_ms;
+        if self.config.impatient && self.rng.u8(..4) > 0 {
+            return Method::Timeout(Duration::from_millis(self.rng.u64(20..400)));
         }
         match self.rng.u8(..10) {
-            0..5 => Way::Lock,
-            5 | 6 => Way::TryLock,
-            7 | 8 => Way::Timeout(Duration::from_millis(self.rng.u64(1..2 * ttl))),
-            _ => Way::Cancelled(Duration::from_millis(self.rng.u64(1..ttl))),
+            0..5 => Method::Lock,
+            5 | 6 => Method::TryLock,
+            7 | 8 => Method::Timeout(Duration::from_millis(self.rng.u64(1..2 * ttl))),
+            _ => Method::Cancelled(Duration::from_millis(self.rng.u64(1..ttl))),
         }
     }
 
     /// How long to hold a lock: mostly short, at times for several renewals.
-    fn span(&mut self) -> Duration {
-        let ttl = self.shared.args.ttl_ms;
+    fn duration(&mut self) -> Duration {
+        let ttl = self.shared.config.ttl_ms;
         Duration::from_millis(match self.rng.u8(..10) {
             0..7 => self.rng.u64(1..40),
             7 | 8 => self.rng.u64(ttl / 4..ttl),
@@ -251,23 +301,30 @@ impl Cycle {
         })
     }
 
-    async fn rest(&mut self, most_ms: u64) {
-        let pause = Duration::from_millis(self.rng.u64(..most_ms));
-        tokio::time::sleep(pause).await;
+    async fn rest(&mut self, max_ms: u64) {
+        let millis = self.rng.u64(..max_ms);
+        tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 }
 
-/// Writes down that a hold ends, however the work under it does: it is dropped when the lease is lost.
-struct LogsLeaving<'a>(&'a Shared, u64);
+fn with_options(mutex: &Mutex, options: LeaseOptions) -> Result<Mutex, Error> {
+    match options.fixed {
+        true => mutex.lease(options.ttl),
+        false => mutex.ttl(options.ttl),
+    }
+}
 
-impl Drop for LogsLeaving<'_> {
+/// Records that a hold ends, however its work does: the work is dropped when the lease is lost.
+struct RecordsReleasing<'a>(&'a Shared, u64);
+
+impl Drop for RecordsReleasing<'_> {
     fn drop(&mut self) {
-        self.0.log(&Event::Leaving { hold: self.1 });
+        self.0.record(self.1, HoldEvent::Releasing);
     }
 }
 
-/// Some time after the process was told to stop: long enough for any work to have noticed.
-async fn stopped_for_long(shared: &Shared) {
-    shared.stop.cancelled().await;
+/// Some time after the end of the commands: long enough for any work to have stopped.
+async fn stopped_for_long(stop: &CancellationToken) {
+    stop.cancelled().await;
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

@@ -1,12 +1,12 @@
-//! The way to the fenced resource.
+//! The client of the fenced resource.
 
 use leasehold::Token;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use crate::history::Write;
+use crate::history::WriteOutcome;
 
-/// A task's connection to the fenced resource. Made when it is first needed.
+/// A task's connection to the fenced resource, opened by the first write.
 pub(super) struct Fence {
     port: u16,
     process: String,
@@ -23,14 +23,14 @@ impl Fence {
     }
 
     /// Writes to the resource of a name under a token.
-    pub(super) async fn write(&mut self, hold: u64, name: &str, token: Token) -> Write {
+    pub(super) async fn write(&mut self, hold: u64, name: &str, token: Token) -> WriteOutcome {
         let request = format!("{} {hold} {name} {token}\n", self.process);
         match self.call(&request).await {
-            Ok(answer) if answer == "accepted\n" => Write::Accepted,
-            Ok(answer) if answer == "refused\n" => Write::Refused,
+            Ok(reply) if reply == "accepted\n" => WriteOutcome::Accepted,
+            Ok(reply) if reply == "rejected\n" => WriteOutcome::Rejected,
             Ok(_) | Err(_) => {
                 self.stream = None;
-                Write::Unknown
+                WriteOutcome::Unknown
             }
         }
     }
@@ -45,8 +45,8 @@ impl Fence {
             }
         };
         stream.get_mut().write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_line(&mut answer).await?;
-        Ok(answer)
+        let mut reply = String::new();
+        stream.read_line(&mut reply).await?;
+        Ok(reply)
     }
 }

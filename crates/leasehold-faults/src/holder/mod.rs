@@ -1,73 +1,65 @@
-//! A holder process: tasks that take the same few locks over and over and write down what they
-//! believe.
+//! A holder process: acquires locks and records what it observes of them.
 
 mod cycle;
 mod fence;
 mod hold;
-mod pulse;
+mod keep;
+mod stalls;
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use leasehold::Client;
-use rustix::process::{Signal, set_parent_process_death_signal};
-use tokio_util::sync::CancellationToken;
+use leasehold::watchdog::Watchdog;
+use leasehold::{Cause, Client, ErrorKind, Guard, State};
+use leasehold_testkit::helper::Commands;
+use serde::{Deserialize, Serialize};
 
-use self::cycle::Cycle;
-use crate::history::{Event, Journal};
+pub(crate) use self::cycle::CycleConfig;
+pub(crate) use self::keep::KeepConfig;
+use crate::clock;
+use crate::history::{Event, HoldEvent, Journal, LeaseState};
 
-/// How long the last releases may take.
-const SHUTDOWN: Duration = Duration::from_secs(5);
+/// How long to wait before the next attempt to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the campaign tells a holder process.
-#[derive(Debug, clap::Args)]
-pub(crate) struct HolderArgs {
-    /// The store.
-    #[arg(long)]
-    url: String,
-    /// The history file to write.
-    #[arg(long)]
-    history: PathBuf,
-    /// The process's name in the histories.
-    #[arg(long)]
-    process: String,
-    /// The port of the fenced resource on 127.0.0.1.
-    #[arg(long)]
-    fence: u16,
-    /// What the process draws its choices from.
-    #[arg(long)]
-    seed: u64,
-    /// The locks.
-    #[arg(long, value_delimiter = ',')]
-    names: Vec<String>,
-    /// The ttl of renewed leases.
-    #[arg(long)]
-    ttl_ms: u64,
-    /// Whether tasks hand leases on to each other.
-    #[arg(long)]
-    handoff: bool,
-    /// Whether tasks soon give up and ask anew.
-    #[arg(long)]
-    impatient: bool,
-    /// How many threads run the tasks.
-    #[arg(long)]
-    threads: usize,
-    /// How many tasks there are.
-    #[arg(long)]
-    tasks: u64,
+/// The orders of the campaign to a holder process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HolderConfig {
+    pub(crate) url: String,
+    /// The file of its events.
+    pub(crate) history: PathBuf,
+    pub(crate) ttl_ms: u64,
+    /// The number of threads that run its tasks.
+    pub(crate) threads: usize,
+    pub(crate) handoff: bool,
+    pub(crate) nodes: Nodes,
+    pub(crate) workload: Workload,
 }
 
-/// What all tasks of the process share.
+/// The nodes of the watchdog that watch a process. All of them, or none.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Nodes {
+    pub(crate) addresses: Vec<String>,
+    /// The certificate authority and the token, for nodes that are reached over TCP.
+    pub(crate) tls: Option<(PathBuf, String)>,
+}
+
+/// What a holder process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Workload {
+    /// Acquires and releases a few locks again and again, in all ways.
+    Cycle(CycleConfig),
+    /// Keeps locks of its own until they are lost or it is requested to release them.
+    Keep(KeepConfig),
+}
+
+/// The state that all tasks of the process share.
 struct Shared {
-    args: HolderArgs,
-    client: Client,
+    config: HolderConfig,
     journal: Journal,
     holds: AtomicU64,
-    stop: CancellationToken,
 }
 
 impl Shared {
@@ -75,84 +67,89 @@ impl Shared {
         self.holds.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn log(&self, event: &Event) {
-        self.journal.write(event);
+    fn record(&self, hold: u64, event: HoldEvent) {
+        self.journal.record_hold(hold, event);
     }
-}
 
-/// Runs until its standard input ends, which also happens when the campaign dies.
-///
-/// # Errors
-///
-/// What keeps it from starting.
-pub(crate) fn run(args: HolderArgs) -> Result<(), String> {
-    // A stopped process reads no input, so that alone would not end it.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
-    let mut builder = match args.threads {
-        0 | 1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(threads);
-            builder
-        }
-    };
-    let runtime = builder.enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(live(args))
-}
-
-async fn live(args: HolderArgs) -> Result<(), String> {
-    let journal = Journal::open(&args.history).map_err(|error| error.to_string())?;
-    journal.write(&Event::Started {
-        pid: std::process::id(),
-        ttl_ms: args.ttl_ms,
-        handoff: args.handoff,
-    });
-    let stop = CancellationToken::new();
-    end_with_stdin(stop.clone());
-    let client = tokio::select! {
-        client = connect(&args) => client?,
-        () = stop.cancelled() => return Ok(()),
-    };
-    let shared = Arc::new(Shared {
-        args,
-        client,
-        journal,
-        holds: AtomicU64::new(0),
-        stop,
-    });
-    pulse::take(&shared);
-    let tasks: Vec<_> = (0..shared.args.tasks)
-        .map(|task| tokio::spawn(Cycle::new(&shared, task).run()))
-        .collect();
-    for task in tasks {
-        task.await.map_err(|error| error.to_string())?;
-    }
-    let released = shared.client.shutdown(SHUTDOWN).await.is_ok();
-    shared.log(&Event::Ended { released });
-    Ok(())
-}
-
-/// Connects, however long the server is away.
-async fn connect(args: &HolderArgs) -> Result<Client, String> {
-    loop {
-        let mut builder = Client::builder().ttl(Duration::from_millis(args.ttl_ms));
-        if !args.handoff {
-            builder = builder.handoff_max(0);
-        }
-        match builder.connect(&args.url).await {
-            Ok(client) => return Ok(client),
-            Err(error) if error.kind() == leasehold::ErrorKind::InvalidConfig => {
-                return Err(error.to_string());
+    /// Connects, however long the store or the nodes are away.
+    async fn connect(&self) -> Client {
+        let config = &self.config;
+        loop {
+            let mut builder = Client::builder().ttl(Duration::from_millis(config.ttl_ms));
+            if !config.handoff {
+                builder = builder.handoff_max(0);
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            if let Some(watchdog) = config.nodes.watchdog() {
+                builder = builder.watchdog(watchdog);
+            }
+            match builder.connect(&config.url).await {
+                Ok(client) => return client,
+                Err(error) if error.kind() == ErrorKind::InvalidConfig => panic!("{error}"),
+                Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
+            }
+        }
+    }
+
+    fn lease_state(&self, state: State) -> LeaseState {
+        let is_watched = !self.config.nodes.addresses.is_empty();
+        match state {
+            State::Held { until } => LeaseState::Held(until.as_nanos()),
+            State::Jeopardy {
+                until,
+                cause: Cause::Paused,
+            } if is_watched && until.as_nanos() <= clock::now() => LeaseState::Paused,
+            State::Jeopardy { until, cause } => {
+                LeaseState::Jeopardy(until.as_nanos(), format!("{cause:?}"))
+            }
+            State::Lost(cause) => LeaseState::Lost(format!("{cause:?}")),
         }
     }
 }
 
-fn end_with_stdin(stop: CancellationToken) {
-    thread::spawn(move || {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        stop.cancel();
+impl Nodes {
+    /// Required, so that a node watches the process before it holds a lock.
+    fn watchdog(&self) -> Option<Watchdog> {
+        let (first, others) = self.addresses.split_first()?;
+        let mut watchdog = Watchdog::at(first).unwrap().required();
+        for node in others {
+            watchdog = watchdog.and(node).unwrap();
+        }
+        if let Some((ca, token)) = &self.tls {
+            watchdog = watchdog.ca_file(ca).token(token.as_str());
+        }
+        Some(watchdog)
+    }
+}
+
+/// Runs until its work is done or, for cycles, its commands end.
+pub(crate) fn run(config: HolderConfig, commands: Commands) {
+    let mut builder = match config.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(config.threads).enable_all().build();
+    let shared = Arc::new(Shared {
+        journal: Journal::open(&config.history),
+        config,
+        holds: AtomicU64::new(0),
     });
+    shared.journal.record(&Event::Started {
+        ttl_ms: shared.config.ttl_ms,
+        handoff: shared.config.handoff,
+    });
+    runtime.unwrap().block_on(async {
+        match shared.config.workload.clone() {
+            Workload::Cycle(config) => cycle::run(&shared, config, commands).await,
+            Workload::Keep(config) => keep::run(&shared, &config, commands).await,
+        }
+    });
+}
+
+/// The event of a grant.
+pub(crate) fn granted(guard: &Guard, ttl_ms: u64) -> HoldEvent {
+    HoldEvent::Granted {
+        lease: guard.lease_id().to_string(),
+        token: guard.token().get(),
+        ttl_ms,
+    }
 }

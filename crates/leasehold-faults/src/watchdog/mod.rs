@@ -1,131 +1,195 @@
-//! The campaign of the watchdog: holders that are stopped and killed in every way that was thought of, nodes
-//! that are killed, stopped and cut off, and a measure of each.
+//! Scenarios of the watchdog: holders that are stopped and killed in many ways, nodes that are killed, stopped and cut
+//! off.
 //!
-//! Servers, nodes and holders are processes of their own. Who waits for their locks is in this one.
+//! Servers, nodes and holders are processes of their own; the waiters for the locks are in this one.
 
-mod actor;
-mod cases;
-mod certs;
-mod holder;
-mod node;
+mod contended_lock;
+mod deaths;
+mod many_clients;
+mod nodes;
 mod outcome;
-mod report;
-mod said;
-mod subject;
-mod waiter;
+mod paused_holder;
+mod pauses;
+mod pid_reuse;
 mod world;
 
-use std::path::PathBuf;
+use std::any::Any;
+use std::panic::catch_unwind;
 use std::thread;
 use std::time::Instant;
 
-pub(crate) use self::node::{NodeArgs, run as node};
-pub(crate) use self::subject::{SubjectArgs, run as subject};
+pub(crate) use self::outcome::Row;
 
-use self::cases::{CASES, Case};
-use self::outcome::{Outcome, Row};
-use self::report::Report;
+use self::outcome::{Limits, Outcome};
+use self::world::millis;
 
-/// What the campaign is told on the command line.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WatchdogArgs {
-    /// So many times of the full count, in a hundred.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
-    times_percent: u16,
-    /// A few times each, all cases side by side; only misses count, not times.
-    #[arg(long, conflicts_with = "times_percent")]
-    short: bool,
-    /// Only these cases.
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Write the report into this folder.
-    #[arg(long)]
-    report: Option<PathBuf>,
+/// A scenario.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    description: &'static str,
+    aim: &'static str,
+    limits: Option<Limits>,
+    /// The number of runs, and that of the short form.
+    runs: usize,
+    short: usize,
+    /// Scenarios of one group run side by side.
+    group: u8,
+    /// Runs it so many times, perhaps in the short form.
+    run: fn(usize, bool) -> Outcome,
 }
 
-impl WatchdogArgs {
-    fn times(&self, case: &Case) -> usize {
-        match self.short {
-            true => case.short,
-            false => (case.times * usize::from(self.times_percent)).div_ceil(100),
+/// How much of the scenarios to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// A few runs each, all scenarios side by side; latencies are not judged.
+    Short,
+    /// So many runs of a hundred.
+    Percent(u16),
+}
+
+const KILLED: Option<Limits> = Some(Limits {
+    median: millis(20),
+    p99: millis(50),
+});
+
+const KILLED_AIM: &str = "median 20 ms, p99 50 ms";
+const KEPT_AIM: &str = "no lease of a live client lost, none released early";
+
+impl Scenario {
+    const fn new(
+        group: u8,
+        name: &'static str,
+        (runs, short): (usize, usize),
+        run: fn(usize, bool) -> Outcome,
+        aim: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            description,
+            aim,
+            limits: None,
+            runs,
+            short,
+            group,
+            run,
         }
     }
 
-    fn form(&self) -> String {
-        match (self.short, self.times_percent) {
-            (true, _) => "the short form".into(),
-            (false, 100) => "all times".into(),
-            (false, percent) => format!("{percent} % of the times"),
+    /// The latencies have the limits of a death.
+    const fn killed(self) -> Self {
+        Self {
+            limits: KILLED,
+            ..self
         }
     }
+
+    fn row(&self, outcome: Outcome) -> Row {
+        outcome.row(self.name, self.description, self.aim, self.limits)
+    }
+
+    fn run(&self, form: Form) -> Row {
+        let begin = Instant::now();
+        let (runs, short) = match form {
+            Form::Short => (self.short, true),
+            Form::Percent(percent) => ((self.runs * usize::from(percent)).div_ceil(100), false),
+        };
+        eprintln!("{}: {runs} runs", self.name);
+        let outcome = catch_unwind(|| (self.run)(runs, short));
+        let outcome = outcome.unwrap_or_else(|panic| Outcome::failure(message(&*panic)));
+        let row = self.row(outcome);
+        let (misses, took) = (row.misses, begin.elapsed());
+        eprintln!(
+            "{}: {misses} misses in {} runs, {took:.0?}",
+            self.name, row.runs
+        );
+        for miss in &row.reported_misses {
+            eprintln!("  miss: {miss}");
+        }
+        row
+    }
 }
 
-/// Runs the campaign, and writes the report if that is wanted. Answers whether nothing was missed.
-///
-/// # Errors
-///
-/// What kept it from running to its end.
-pub(crate) fn run(args: &WatchdogArgs) -> Result<bool, String> {
-    let chosen: Vec<_> = CASES
-        .iter()
-        .filter(|case| args.only.is_empty() || args.only.iter().any(|only| only == case.name))
-        .collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
-        return Err(format!("the cases are {}", names.join(", ")));
-    }
-    let begin = Instant::now();
-    let rows = play_all(args, &chosen);
-    let report = Report::new(args.form(), begin.elapsed(), rows);
-    println!("{}", report.markdown());
-    if let Some(folder) = &args.report {
-        report.write(folder)?;
-    }
-    Ok(report.is_clean(!args.short))
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("it panicked")
 }
 
-/// Plays the cases: those of one group side by side, in the short form all.
-fn play_all(args: &WatchdogArgs, chosen: &[&'static Case]) -> Vec<Row> {
-    let together = |a: &&Case, b: &&Case| args.short || a.group == b.group;
+/// Runs scenarios: those of one group side by side, in the short form all.
+pub(crate) fn run(scenarios: &[&'static Scenario], form: Form) -> Vec<Row> {
+    let short = matches!(form, Form::Short);
     let mut rows = Vec::new();
-    for group in chosen.chunk_by(together) {
+    for group in scenarios.chunk_by(|a, b| short || a.group == b.group) {
         thread::scope(|scope| {
-            let played: Vec<_> = group
+            let running: Vec<_> = group
                 .iter()
-                .map(|case| scope.spawn(|| play(args, case)))
+                .map(|scenario| scope.spawn(|| scenario.run(form)))
                 .collect();
-            for (case, played) in group.iter().zip(played) {
-                let failed = |_| case.row(failed("it ended in a panic".into()));
-                rows.push(played.join().unwrap_or_else(failed));
-            }
+            rows.extend(running.into_iter().map(|row| row.join().unwrap()));
         });
     }
     rows
 }
 
-fn play(args: &WatchdogArgs, case: &'static Case) -> Row {
-    let begin = Instant::now();
-    let times = args.times(case);
-    eprintln!("{}: {times} times", case.name);
-    let outcome = (case.play)(times, args.short);
-    let row = case.row(outcome.unwrap_or_else(failed));
-    eprintln!(
-        "{}: {} misses in {} times, {:.0?}",
-        row.case,
-        row.misses,
-        row.times,
-        begin.elapsed()
-    );
-    for miss in &row.told {
-        eprintln!("  miss: {miss}");
-    }
-    row
-}
-
-/// What cannot be played is missed.
-fn failed(why: String) -> Outcome {
-    Outcome {
-        misses: vec![why],
-        ..Outcome::default()
-    }
-}
+/// All scenarios, by groups.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new(1, "stopped", (200, 3), pauses::stopped,
+        "kept, granted to nobody else, held after one check",
+        "SIGSTOP for three ttls of 2 s with a waiter; 20 side by side. Measured: from SIGCONT until the holder knows \
+         that it still holds"),
+    Scenario::new(2, "unwatched", (20, 2), pauses::unwatched,
+        "lost",
+        "the same without a watchdog: the waiter is granted the lock, and the holder reads Lost"),
+    Scenario::new(3, "killed", (2000, 5), deaths::killed,
+        KILLED_AIM,
+        "kill -9 of the holder, ttl 30 s, one after the other. Measured: from before the kill until the grant to the \
+         waiter").killed(),
+    Scenario::new(4, "killed-while-stopped", (100, 3), pauses::killed_while_stopped,
+        KILLED_AIM,
+        "stopped until the node renews for it, ttl 30 s, then killed").killed(),
+    Scenario::new(5, "zombie", (100, 3), deaths::zombie,
+        KILLED_AIM,
+        "killed, and not reaped by its parent before the grant to the waiter").killed(),
+    Scenario::new(6, "main-thread-gone", (100, 2), pauses::main_thread_gone,
+        "alive; then median 20 ms, p99 50 ms",
+        "the main thread ends and others go on; stopped for longer than the ttl of 6 s, it keeps its lock. Then \
+         killed; that is measured").killed(),
+    Scenario::new(7, "exec", (100, 3), deaths::exec,
+        "the old lease released, the new one kept",
+        "executes another program in its own place, which acquires another lock. Measured: from the order to exec \
+         until the grant to the waiter, which includes the start of the new program"),
+    Scenario::new(8, "forked-child", (100, 3), deaths::forked_child,
+        KILLED_AIM,
+        "killed, while a forked child holds its connection to the node open").killed(),
+    Scenario::new(9, "pid-reuse", (100, 2), pid_reuse::pid_reuse,
+        KILLED_AIM,
+        "killed and reaped while the node is stopped; another process has its id when the node resumes. Measured: \
+         from SIGCONT of the node").killed(),
+    Scenario::new(10, "many-clients", (1, 1), many_clients::many_clients,
+        "under 100 MiB, under 5 % of a core while all are healthy; all leases renewed in time",
+        "1,000 connections with 100 leases each on one node, ttl 30 s, from 5 processes; then all stopped at once for \
+         longer than the ttl"),
+    Scenario::new(11, "node-killed", (100, 2), nodes::node_killed,
+        KEPT_AIM,
+        "kill -9 of one of two nodes"),
+    Scenario::new(11, "node-restarted", (100, 2), nodes::node_restarted,
+        KEPT_AIM,
+        "one of two nodes ends in good order and is started again"),
+    Scenario::new(11, "node-stopped", (100, 2), nodes::node_stopped,
+        KEPT_AIM,
+        "SIGSTOP of one of two nodes for up to 3 s"),
+    Scenario::new(12, "nodes-killed", (100, 1), nodes::nodes_killed,
+        "no lease lost but of paused clients; none released early",
+        "kill -9 of both nodes at once. A client that is paused then may lose its lease"),
+    Scenario::new(12, "client-node-partition", (100, 2), nodes::client_node_partition,
+        KEPT_AIM,
+        "two nodes over TLS; the network to one of them loses everything, or is cut"),
+    Scenario::new(12, "node-store-partition", (100, 2), nodes::node_store_partition,
+        KEPT_AIM,
+        "the network from one of two nodes to the store loses everything, or is cut"),
+    Scenario::new(12, "nodes-partitioned", (0, 0), |_, _| Outcome::default(),
+        KEPT_AIM,
+        "nodes do not communicate with each other, so there is nothing to cut"),
+];

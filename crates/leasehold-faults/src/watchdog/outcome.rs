@@ -1,43 +1,41 @@
-//! What came of a case.
+//! The outcome of a scenario.
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
 
-/// How many misses are told one by one.
-const MISSES_SHOWN: usize = 20;
+/// How many misses the report contains.
+const MISSES_REPORTED: usize = 20;
 
-/// What came of a case, before it is compared with its aim.
+/// The outcome of a scenario, before it is compared with its aim.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) times: usize,
+pub(crate) struct Outcome {
+    pub(super) runs: usize,
     pub(super) misses: Vec<String>,
-    /// What was measured, each time.
-    pub(super) spans: Vec<Nanos>,
-    /// What else is to be known.
+    pub(super) latencies: Vec<Nanos>,
     pub(super) notes: Vec<String>,
 }
 
-/// What it comes to.
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) case: &'static str,
-    pub(super) what: &'static str,
-    pub(super) times: usize,
-    pub(super) misses: usize,
-    pub(super) median_ms: Option<f64>,
-    pub(super) p99_ms: Option<f64>,
-    pub(super) max_ms: Option<f64>,
-    pub(super) aim: &'static str,
-    /// Whether the times are as they are to be.
-    pub(super) in_time: bool,
-    pub(super) notes: Vec<String>,
-    pub(super) told: Vec<String>,
+/// The same in the report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) scenario: String,
+    pub(crate) description: String,
+    pub(crate) runs: usize,
+    pub(crate) misses: usize,
+    pub(crate) median_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
+    pub(crate) max_ms: Option<f64>,
+    pub(crate) aim: String,
+    /// Whether the latencies are within their limits.
+    pub(crate) in_time: bool,
+    pub(crate) notes: Vec<String>,
+    pub(crate) reported_misses: Vec<String>,
 }
 
-/// The longest times that are as they are to be.
+/// The limits of median and 99th percentile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) median: Duration,
@@ -45,46 +43,54 @@ pub(super) struct Limits {
 }
 
 impl Outcome {
-    pub(super) fn miss(&mut self, what: impl Into<String>) {
-        self.misses.push(what.into());
+    /// The outcome of a scenario that failed.
+    pub(super) fn failure(reason: &str) -> Self {
+        Self {
+            misses: vec![reason.to_owned()],
+            ..Self::default()
+        }
     }
 
-    pub(super) fn note(&mut self, what: impl Into<String>) {
-        self.notes.push(what.into());
+    pub(super) fn miss(&mut self, text: impl Into<String>) {
+        self.misses.push(text.into());
+    }
+
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
     }
 
     pub(super) fn row(
         mut self,
-        case: &'static str,
-        what: &'static str,
-        aim: &'static str,
+        name: &str,
+        description: &str,
+        aim: &str,
         limits: Option<Limits>,
     ) -> Row {
-        self.spans.sort_unstable();
-        let (median, p99) = (self.at(50), self.at(99));
-        let within = |span: Option<f64>, limit: Duration| {
-            span.is_none_or(|span| span <= limit.as_secs_f64() * 1e3)
+        self.latencies.sort_unstable();
+        let (median, p99) = (self.percentile_ms(50), self.percentile_ms(99));
+        let within = |latency: Option<f64>, limit: Duration| {
+            latency.is_none_or(|latency| latency <= limit.as_secs_f64() * 1e3)
         };
         Row {
-            case,
-            what,
-            times: self.times,
+            scenario: name.to_owned(),
+            description: description.to_owned(),
+            runs: self.runs,
             misses: self.misses.len(),
             median_ms: median,
             p99_ms: p99,
-            max_ms: self.at(100),
-            aim,
+            max_ms: self.percentile_ms(100),
+            aim: aim.to_owned(),
             in_time: limits
                 .is_none_or(|limits| within(median, limits.median) && within(p99, limits.p99)),
             notes: self.notes,
-            told: self.misses.into_iter().take(MISSES_SHOWN).collect(),
+            reported_misses: self.misses.into_iter().take(MISSES_REPORTED).collect(),
         }
     }
 
-    /// The time below which so many in a hundred are, in milliseconds. They are sorted.
-    fn at(&self, percent: usize) -> Option<f64> {
-        let place = (self.spans.len() * percent).div_ceil(100).max(1) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "spans of seconds")]
-        self.spans.get(place).map(|span| *span as f64 / 1e6)
+    /// A percentile of the sorted latencies.
+    fn percentile_ms(&self, percent: usize) -> Option<f64> {
+        let at = (self.latencies.len() * percent).div_ceil(100).max(1) - 1;
+        #[expect(clippy::cast_precision_loss, reason = "latencies of seconds")]
+        self.latencies.get(at).map(|latency| *latency as f64 / 1e6)
     }
 }

@@ -1,68 +1,153 @@
-//! What a case is played in: a server, its nodes, and those who wait.
+//! The world of a scenario: a server, nodes of the watchdog, and a client that waits for locks.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::watchdog::{ClientStatus, Observer};
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{Helper, RedisServer, eventually};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
-use super::actor::{Actor, PATIENCE, wait_for};
-use super::certs::Certs;
-use super::waiter::Waiter;
+use super::outcome::Outcome;
+use crate::checker;
+use crate::clock::{self, Nanos};
+use crate::history::{self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note};
+use crate::holder;
+use crate::holder_process::history_file;
+use crate::node::NodeConfig;
 
-/// A server, and a client of this process that waits for locks.
+/// How long something may take on a machine that is busy with other scenarios.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The ttl of the client that waits for locks.
+const TTL_MS: u64 = 30_000;
+
+/// A server, its history, and a client of this process that waits for locks.
 pub(super) struct World {
     pub(super) server: RedisServer,
-    pub(super) runtime: Runtime,
     pub(super) client: Client,
-    pub(super) folder: TempDir,
+    pub(super) directory: TempDir,
+    pub(super) journal: Arc<Journal>,
+    waiters: Arc<Journal>,
+    runtime: Runtime,
+    /// The number of the next holder process, and of the next waiter.
+    next: AtomicU64,
 }
 
 impl World {
-    pub(super) fn new() -> Result<Self, String> {
+    /// A world with nodes of the watchdog, or without.
+    pub(super) fn new(watched: bool) -> Self {
         let server = RedisServer::start();
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        let client = runtime.block_on(Client::builder().connect(&server.url()));
-        Ok(Self {
-            client: client.map_err(|error| error.to_string())?,
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        let client = Client::builder().ttl(Duration::from_millis(TTL_MS));
+        let client = runtime.block_on(client.connect(&server.url())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&directory.path().join("campaign.jsonl"));
+        journal.record(&Note::World(history::World {
+            wall: None,
+            servers: 1,
+            watched,
+        }));
+        let waiters = Journal::open(&history_file(directory.path(), "waiters"));
+        waiters.record(&Event::Started {
+            ttl_ms: TTL_MS,
+            handoff: true,
+        });
+        Self {
             server,
+            client,
+            journal: Arc::new(journal),
+            waiters: Arc::new(waiters),
+            directory,
             runtime,
-            folder: tempfile::tempdir().map_err(|error| error.to_string())?,
-        })
+            next: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn url(&self) -> String {
         self.server.url()
     }
 
-    /// Starts a node on this machine.
-    pub(super) fn node(&self, name: &str) -> Result<Node, String> {
-        Node::start(self.plan(name))
+    pub(super) fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How a node is started that listens at a socket of its own.
-    pub(super) fn plan(&self, name: &str) -> Plan {
-        Plan {
-            socket: self.folder.path().join(format!("{name}.sock")),
-            tcp: None,
+    /// Starts a node on this machine.
+    pub(super) fn node(&self, name: &str) -> Node {
+        Node::start(self.socket(name), self.node_config(name))
+    }
+
+    /// The socket of a node.
+    pub(super) fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(format!("{name}.sock"))
+    }
+
+    pub(super) fn node_config(&self, name: &str) -> NodeConfig {
+        NodeConfig {
+            listen: vec![format!("unix:{}", self.socket(name).display())],
             url: self.url(),
             store: None,
+            tls: None,
         }
     }
 
-    /// Waits for a lock, which is waited for when this returns.
-    pub(super) fn waits(&self, name: &str) -> Result<Waiter, String> {
-        let waiter = Waiter::start(self, name)?;
+    /// A waiter that is in the queue of a lock, which is held.
+    pub(super) fn waiter(&self, name: &str) -> Waiter {
+        let waiter = self.wait(name);
         let queue = format!("{}:queue", record(name));
-        wait_for("nobody is in the queue", || {
+        eventually(TIMEOUT, || {
             self.server.try_cli(&["LLEN", &queue]).as_deref() == Ok("2")
-        })?;
-        Ok(waiter)
+        });
+        waiter
+    }
+
+    /// Waits for a lock, and releases it when it is granted.
+    pub(super) fn wait(&self, name: &str) -> Waiter {
+        let (hold, journal) = (self.next_number(), Arc::clone(&self.waiters));
+        let mutex = self.client.mutex(name).unwrap();
+        let request = HoldEvent::Requested {
+            name: name.to_owned(),
+            fixed: false,
+            reenters: None,
+        };
+        journal.record_hold(hold, request);
+        let (sender, granted) = channel();
+        let task = self.runtime.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            let before = clock::now();
+            let at = journal.record_hold(hold, holder::granted(&guard, TTL_MS));
+            let state = LeaseState::Held(guard.deadline().as_nanos());
+            let step = false;
+            journal.record_hold(
+                hold,
+                HoldEvent::Observed {
+                    before,
+                    state,
+                    step,
+                },
+            );
+            let _ = sender.send(at);
+            journal.record_hold(hold, HoldEvent::Releasing);
+            let _ = guard.release().await;
+        });
+        Waiter { granted, task }
+    }
+
+    pub(super) fn record_fault(&self, fault: Fault, from: Nanos, until: Nanos) {
+        let event = FaultEvent::new(fault, None, (from, until), (from, until));
+        self.journal.record(&Note::Fault(event));
+    }
+
+    /// Checks the history so far, and adds its violations to an outcome.
+    pub(super) fn check(&self, outcome: &mut Outcome) {
+        let report = checker::check(&history::read(self.directory.path()));
+        outcome.misses.extend(report.violations);
     }
 }
 
@@ -71,81 +156,94 @@ pub(super) fn record(name: &str) -> String {
     format!("leasehold:{{default:{name}}}")
 }
 
-/// How a node is started.
-#[derive(Clone)]
-pub(super) struct Plan {
-    pub(super) socket: PathBuf,
-    /// The port where it also listens, its certificates and its token.
-    pub(super) tcp: Option<(u16, std::sync::Arc<Certs>)>,
-    pub(super) url: String,
-    pub(super) store: Option<String>,
+/// A waiter for a lock, in this process.
+pub(super) struct Waiter {
+    granted: Receiver<Nanos>,
+    task: JoinHandle<()>,
 }
 
-/// What lets clients in at nodes that are reached over TCP.
-pub(super) const TOKEN: &str = "a-token-of-the-campaign";
+impl Waiter {
+    /// When the lock was granted to it. `None`: it takes longer.
+    pub(super) fn granted_within(&self, timeout: Duration) -> Option<Nanos> {
+        match self.granted.recv_timeout(timeout) {
+            Ok(at) => Some(at),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => panic!("a waiter has failed"),
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // While it waits, this leaves the queue. While it releases, the guard does the rest.
+        self.task.abort();
+    }
+}
 
 /// A node in a process of its own.
 pub(super) struct Node {
-    plan: Plan,
-    pub(super) actor: Actor,
+    socket: PathBuf,
+    config: NodeConfig,
+    pub(super) helper: Helper,
 }
 
 impl Node {
-    pub(super) fn start(plan: Plan) -> Result<Self, String> {
-        let actor = launch(&plan)?;
-        Ok(Self { plan, actor })
+    /// Starts a node that listens at a socket, among others.
+    pub(super) fn start(socket: PathBuf, config: NodeConfig) -> Self {
+        Self {
+            helper: launch(&config),
+            socket,
+            config,
+        }
+    }
+
+    /// Starts it again after its end.
+    pub(super) fn restart(&mut self) {
+        self.helper = launch(&self.config);
     }
 
     /// Its address for clients of this machine.
     pub(super) fn address(&self) -> String {
-        format!("unix:{}", self.plan.socket.display())
+        format!("unix:{}", self.socket.display())
     }
 
     pub(super) fn socket(&self) -> &Path {
-        &self.plan.socket
+        &self.socket
     }
 
-    /// The clients that it looks after. None while it does not answer.
+    /// The clients that it monitors. None while it does not reply.
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
-        let observed = Observer::connect(self.socket()).and_then(|mut node| node.status());
-        observed.unwrap_or_default()
+        let status = Observer::connect(self.socket()).and_then(|mut node| node.status());
+        status.unwrap_or_default()
     }
 
-    /// Starts it again, once it has ended.
-    pub(super) fn start_again(&mut self) -> Result<(), String> {
-        self.actor = launch(&self.plan)?;
-        Ok(())
-    }
-
-    /// Has it end in good order.
-    pub(super) fn end(&mut self) -> Result<(), String> {
-        self.actor.order("stop")?;
-        self.actor.ends()
+    /// Ends it in good order.
+    pub(super) fn end(&mut self) {
+        self.helper.send("stop");
+        eventually(TIMEOUT, || self.helper.ended().is_some());
     }
 }
 
-fn launch(plan: &Plan) -> Result<Actor, String> {
-    let mut args = vec!["watchdog-node".to_owned()];
-    let mut add = |name: &str, value: &str| args.extend([name.to_owned(), value.to_owned()]);
-    add("--listen", &format!("unix:{}", plan.socket.display()));
-    add("--url", &plan.url);
-    if let Some(store) = &plan.store {
-        add("--store", store);
-    }
-    if let Some((port, certs)) = &plan.tcp {
-        add("--listen", &format!("tcp://127.0.0.1:{port}"));
-        add("--cert", &certs.cert.to_string_lossy());
-        add("--key", &certs.key.to_string_lossy());
-        add("--token", TOKEN);
-    }
-    let actor = Actor::start(&args)?;
-    match actor.line(PATIENCE)?.as_deref() {
-        Some("ready") => Ok(actor),
-        other => Err(format!("a node said {other:?}")),
-    }
+fn launch(config: &NodeConfig) -> Helper {
+    let helper = Helper::start();
+    let config = serde_json::to_string(config).unwrap();
+    assert_eq!(helper.request(&format!("node {config}")), "ready");
+    helper
 }
 
-/// So long, in milliseconds.
+/// A duration in milliseconds.
 pub(super) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// Waits until a condition holds. Returns whether it does in time.
+pub(super) fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while !condition() {
+        if start.elapsed() >= timeout {
+            return false;
+        }
+        std::thread::sleep(millis(1));
+    }
+    true
 }

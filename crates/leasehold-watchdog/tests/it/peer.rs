@@ -8,8 +8,8 @@ use std::path::Path;
 
 use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{
-    Changes, ClientInfo, ClientSecret, ClientStatus, Hello, Refusal, Registration, Role, Secret,
-    ToClient, ToNode,
+    Changes, ClientInfo, ClientSecret, ClientStatus, Hello, Refusal, Registration, Role, ToClient,
+    ToNode,
 };
 use leasehold::Secret;
 use leasehold_core::ClientId;

@@ -1,47 +1,49 @@
-//! Directed schedules of faults against real servers: what breaks, and when, is chosen.
+//! Directed schedules of faults against real servers: what fails, and when, is chosen.
 //!
-//! Each test has a server of its own. Client A comes to it by way of a proxy that the test drives,
-//! client B directly. Both want the same lock, a judge looks at every grant, and a resource refuses
-//! whoever comes with an old token.
+//! Each test has a server. Client A reaches it through a proxy that the test controls, client B directly. Both acquire
+//! the same lock, a checker observes every grant, and a resource rejects a write with an old token.
 
-/// Lists the schedules of a file, for a test that plays them.
+/// Lists the schedules of a file, for a test that runs them.
 macro_rules! schedules {
     ($($schedule:ident),+ $(,)?) => {
-        pub(super) const SCHEDULES: &[$crate::faults::play::Schedule] = &[$((stringify!($schedule), || {
-            $crate::faults::play::play($schedule());
+        pub(super) const SCHEDULES: &[$crate::faults::runner::Schedule] = &[$((stringify!($schedule), || {
+            $crate::faults::runner::run($schedule());
         })),+];
     };
 }
 
-mod a_long_stop;
-mod causes;
+mod checker;
 mod clocks;
-mod crowd;
-mod forgetting;
-mod judge;
-mod late;
+mod forgotten_records;
+mod late_requests;
+mod long_stops;
+mod lost_replies;
+mod many_leases;
 mod network;
 mod partitions;
-mod play;
-mod replies;
+mod runner;
 mod scenario;
 mod servers;
 
-/// What happens on the way to the store. The schedules mostly wait, so they are played side by side.
+/// Faults of the network. The schedules mostly wait, so they run side by side.
 #[test]
 fn of_the_network() {
-    let all = [late::SCHEDULES, network::SCHEDULES, partitions::SCHEDULES];
-    play::all_hold(&all.concat());
+    let all = [
+        late_requests::SCHEDULES,
+        network::SCHEDULES,
+        partitions::SCHEDULES,
+    ];
+    runner::run_all(&all.concat());
 }
 
-/// What happens to answers and to the store, the same way.
+/// Lost replies and faults of the store, in the same way.
 #[test]
 fn of_the_store() {
     let all = [
         clocks::SCHEDULES,
-        forgetting::SCHEDULES,
-        replies::SCHEDULES,
+        forgotten_records::SCHEDULES,
+        lost_replies::SCHEDULES,
         servers::SCHEDULES,
     ];
-    play::all_hold(&all.concat());
+    runner::run_all(&all.concat());
 }

@@ -23,3 +23,11 @@ mod sqlite;
 mod terms;
 mod waiters;
 mod waits;
+
+/// The helper process of other tests, see [`processes::child`].
+#[test]
+fn helper() {
+    if leasehold_testkit::helper::is_helper() {
+        processes::child::serve();
+    }
+}

@@ -1,7 +1,6 @@
 //! Waiting between real processes, which are killed and stopped.
 //!
-//! A test starts its own program anew as its children. They do what they are told on their standard
-//! input, and say what became of it. The test is the judge; it knows nothing of the store.
+//! A test starts helpers as its children. The test checks what they report, and knows nothing of the store.
 
 /// Makes a test of each story and store that processes share.
 macro_rules! over_shared_stores {

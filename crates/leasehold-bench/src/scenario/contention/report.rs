@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::tasks::Share;
-use crate::format::{count, fine, number, per, percent, ratio, round, time, times};
+use crate::format::{count, fine, per, ratio, round};
 use crate::options::Settings;
-use crate::report::{Column, Report, SPREAD};
+use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, shares: &[Share]) -> Report {
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, &workload(settings), seconds, store);
+    let mut report = Report::new(settings.scenario, workload(settings), seconds, store);
     let total = Share::total(shares);
     report.add_all(total.figures(seconds));
     let by_process = shares.iter().map(|share| {
@@ -33,7 +33,6 @@ pub(super) fn report(settings: &Settings, store: &str, shares: &[Share]) -> Repo
             "token_faults": total.observations.token_faults,
         },
     }));
-    add_text(settings, &mut report);
     if !total.observations.exclusive() {
         report.fail(format!(
             "mutual exclusion was broken: {} holders at once, {} tokens out of order",
@@ -66,60 +65,6 @@ fn section(settings: &Settings, total: &Share) -> Value {
         "mean_us": round(per(counts.section_ns, counts.sections) / 1e3),
         "in_use": fine(per(counts.in_section_ns, 1) / duration_ns),
     })
-}
-
-fn add_text(settings: &Settings, report: &mut Report) {
-    // All, then each process if there are several.
-    let mut rows = vec![("all".to_owned(), String::new())];
-    let mut columns: Vec<Column<'_>> = vec![("", "acquisitions_per_second", number)];
-    if settings.processes > 1 {
-        columns.push(("share", "share", percent));
-        rows.extend((0..settings.processes).map(|process| {
-            let name = format!("process {}", process + 1);
-            (name, format!("by_process.{process}"))
-        }));
-    }
-    report.table("acquisitions a second", &rows, &columns);
-    let tasks = [("busiest", "max"), ("median", "median"), ("idlest", "min")];
-    let tasks =
-        tasks.map(|(name, end)| (name.to_owned(), format!("fairness.task_per_second_{end}")));
-    report.table("those of one task", &tasks, &[("", "", number)]);
-    for (_, path) in &mut rows {
-        *path = format!("{path}.wait").trim_matches('.').to_owned();
-    }
-    report.table("the wait for a lock", &rows, &SPREAD);
-
-    let three = |figure: f64| format!("{figure:.3}");
-    report.line(
-        "store calls for each acquisition",
-        "commands_per_acquisition",
-        three,
-    );
-    report.line(
-        "hand-offs for each acquisition",
-        "handoffs_per_acquisition",
-        three,
-    );
-    report.line("a critical section was to take", "section.asked_us", time);
-    report.line("and took", "section.mean_us", time);
-    report.line("the lock was in use", "section.in_use", percent);
-    report.line(
-        "p99 of the waits / their median",
-        "fairness.wait_p99_per_p50",
-        times,
-    );
-    if settings.processes > 1 {
-        let path = "fairness.process_departure";
-        report.line("a process departs from an equal share by", path, percent);
-    }
-    let path = "fairness.task_departure";
-    report.line("a task departs from an equal share by", path, percent);
-    let held = report.at("exclusion.held") == Some(&true.into());
-    let outcome = if held { "held" } else { "BROKEN" };
-    let name = "mutual exclusion and the order of tokens";
-    report.line(name, "exclusion.acquisitions", |checked| {
-        format!("{outcome}, {} acquisitions checked", number(checked))
-    });
 }
 
 impl Share {

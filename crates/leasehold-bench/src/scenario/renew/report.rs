@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::slices::{Slices, Work};
 use super::{Findings, Pairs};
-use crate::format::{count, fine, number, per, ratio, round, time, times};
+use crate::format::{count, fine, per, ratio, round};
 use crate::options::Settings;
-use crate::report::{Report, SPREAD};
+use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Report {
     let leases = count(settings.leases, "lease");
     let workload = format!("{leases} with a ttl of {} s", settings.ttl.as_secs_f64());
     let seconds = round(findings.observed.duration.as_secs_f64());
-    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    let mut report = Report::new(settings.scenario, workload, seconds, store);
     let rate = |took: Duration| {
         let seconds = took.as_secs_f64();
         let per_second = round(f64::from(settings.leases) / seconds.max(1e-9));
@@ -42,7 +42,6 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
         "released": rate(findings.releasing),
         "left": still_held,
     }));
-    add_text(&mut report);
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
     if not_held > 0 || lost > 0 || still_held > 0 {
         report.fail(format!(
@@ -142,69 +141,4 @@ fn pair_figures(pairs: &Pairs) -> Value {
         "p50_us": pairs.quantile_us(0.5),
         "p99_us": pairs.quantile_us(0.99),
     })
-}
-
-fn add_text(report: &mut Report) {
-    let cpu = [
-        ("process", "held.process_cpu"),
-        ("server", "held.server_cpu"),
-    ];
-    let percent = |part: f64| format!("{:.2} %", part * 100.0);
-    let heading = "processor time for renewals, of one core";
-    report.table(heading, &cpu, &[("", "", percent)]);
-    let heading = "renewals sent after they were due";
-    report.table(heading, &[("batches", "held.lag")], &SPREAD);
-    report.table(
-        "server time for each renewal",
-        &[
-            ("leasehold", "renewal.ours"),
-            ("bare calls", "renewal.bare"),
-        ],
-        &[
-            ("in all", "server_cpu_us", time),
-            ("in scripts", "script_us", time),
-            ("renewals", "renewals", number),
-        ],
-    );
-    report.table(
-        "another lock and its release",
-        &[
-            ("no leases", "pairs.alone"),
-            ("beside them", "pairs.beside"),
-        ],
-        &[
-            ("p50", "p50_us", time),
-            ("p99", "p99_us", time),
-            ("a second", "per_second", number),
-        ],
-    );
-    let seconds = |seconds: f64| format!("{seconds:.2} s");
-    let bytes = |bytes: f64| format!("{} bytes", number(bytes));
-    report.line("renewals", "held.renewals", number);
-    report.line("each lease every", "held.renewed_every_s", seconds);
-    report.line("store calls in 10 s", "held.calls_per_10_s", number);
-    report.line("renewals in a batch", "held.renewals_per_batch", number);
-    report.line(
-        "server time, a renewal / a bare one",
-        "renewal.ratio.server_cpu",
-        times,
-    );
-    report.line("in scripts", "renewal.ratio.script", times);
-    report.line(
-        "another lock, beside renewals / alone",
-        "pairs.ratio.p50",
-        times,
-    );
-    report.line("and in a second", "pairs.ratio.throughput", times);
-    report.line(
-        "memory of a lease in this process",
-        "memory.beyond_guard",
-        bytes,
-    );
-    report.line("and of its guard", "memory.guard", bytes);
-    report.line("leases that were in jeopardy", "trouble.jeopardy", number);
-    report.line("leases that were lost", "trouble.lost", number);
-    report.line("all taken in", "taken.seconds", seconds);
-    report.line("all released in", "released.seconds", seconds);
-    report.line("locks still held then", "left", number);
 }

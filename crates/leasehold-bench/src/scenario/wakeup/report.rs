@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{Findings, TTL, TTLS, Work};
 use crate::Result;
-use crate::format::{count, fine, number, per, ratio, round, time, times};
+use crate::format::{count, fine, per, ratio, round};
 use crate::options::Settings;
-use crate::report::{Report, SPREAD};
+use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Result<Report> {
     let (wake_ups, round_trips) = (&findings.wake_ups, &findings.round_trips);
@@ -29,7 +29,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     let requests = findings.requests;
     let workload = format!("{} in 2 processes", count(settings.waiters + 1, "client"));
     let seconds = settings.duration.as_secs_f64();
-    let mut report = Report::new(settings.scenario, &workload, seconds, store);
+    let mut report = Report::new(settings.scenario, workload, seconds, store);
     report.add_all(json!({
         "waiters": settings.waiters,
         "pause_us": round(findings.hold.as_secs_f64() * 1e6),
@@ -49,38 +49,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
                 requests.map(|requests| round(per(requests, chances))),
         },
     }));
-    add_text(settings, &mut report);
     Ok(report)
-}
-
-fn add_text(settings: &Settings, report: &mut Report) {
-    let spreads = [
-        ("wake-up", "wake_up"),
-        ("bare call", "round_trip"),
-        ("ping", "ping"),
-    ];
-    report.table("from release to acquisition", &spreads, &SPREAD);
-    let works = [(1, "one_waiter"), (settings.waiters, "many_waiters")];
-    let works = works.map(|(waiters, path)| (count(waiters, "waiter"), path.to_owned()));
-    report.table(
-        "server time for each release",
-        &works,
-        &[
-            ("in all", "server_cpu_us_per_release", time),
-            ("in scripts", "script_us_per_release", time),
-            ("releases", "releases", number),
-        ],
-    );
-    report.line("a wake-up / a bare call", "ratio.p50", times);
-    report.line("wake-ups measured", "wake_up.count", number);
-    report.line("server time, many waiters / one", "server_cpu_ratio", times);
-    let two = |figure: f64| format!("{figure:.2}");
-    for (waiters, path) in works {
-        let name = format!("store calls for each release, {waiters}");
-        report.line(&name, &format!("{path}.commands_per_release"), two);
-    }
-    let name = "requests of a waiter in a ttl without a release";
-    report.line(name, "asleep.requests_per_waiter_and_ttl", two);
 }
 
 impl Work {

@@ -69,7 +69,6 @@ fn figures_are_what_was_counted() {
         ("asleep.requests", 8.0),
         ("asleep.requests_per_waiter_and_ttl", 1.0),
     ]);
-    report.check_bars(&["wake-up", "bare call", "ping", "1 waiter", "4 waiters"]);
 }
 
 #[test]
@@ -96,7 +95,6 @@ fn figures_that_were_not_counted_are_null() {
 fn one_waiter_is_not_compared_with_many() {
     let report = report(1, &findings()).unwrap();
     report.check_unknown(&["many_waiters", "server_cpu_ratio"]);
-    assert!(!report.text().contains("many"));
 }
 
 #[test]

@@ -1,71 +1,71 @@
 //! A partition that heals: nothing is lost on the way, and all of it comes at once when it is over.
 
-use leasehold::ErrorKind;
+use leasehold::{Cause, ErrorKind};
 use leasehold_testkit::{Way, eventually_async};
 
-use super::causes::{Why, lost};
+use super::checker::lost;
 use super::scenario::{Scenario, TTL};
 use crate::waiters::SOON;
 
 async fn before_the_margin() {
-    let scenario = Scenario::set().await;
-    let held = scenario.holds(&scenario.a).await;
-    let waiter = scenario.queues(&scenario.b).await;
+    let scenario = Scenario::start().await;
+    let held = scenario.acquire(&scenario.a).await;
+    let waiter = scenario.enqueue(&scenario.b).await;
     scenario.proxy.hold(Way::Both);
     held.until_in_doubt().await;
     scenario.proxy.go_on();
     held.until(|state| state.is_held()).await;
-    held.stays_held(TTL).await;
-    scenario.is_recorded(&held, 1);
-    assert!(waiter.waits() && held.writes());
+    held.assert_stays_held(TTL).await;
+    scenario.assert_recorded(&held, 1);
+    assert!(waiter.is_waiting() && held.write());
     held.release().await.unwrap();
-    let (next, _) = waiter.served().await;
+    let (next, _) = waiter.granted().await;
     next.release().await.unwrap();
-    scenario.ends_clean().await;
+    scenario.assert_clean_end().await;
 }
 
 /// The lease is still the holder's in the store, but nothing revives it.
 async fn between_margin_and_deadline() {
-    let scenario = Scenario::set().await;
-    let held = scenario.holds(&scenario.a).await;
-    let waiter = scenario.queues(&scenario.b).await;
-    let told = held.told();
+    let scenario = Scenario::start().await;
+    let held = scenario.acquire(&scenario.a).await;
+    let waiter = scenario.enqueue(&scenario.b).await;
+    let notified = held.loss_notification();
     scenario.proxy.hold(Way::Both);
     held.until(|state| state.is_lost()).await;
-    scenario.is_recorded(&held, 1);
+    scenario.assert_recorded(&held, 1);
     scenario.proxy.go_on();
     // The late renewals.
-    eventually_async(SOON, async || scenario.left() > TTL / 2).await;
-    lost(held.state(), &[Why::Unreachable]);
-    assert!(waiter.waits());
+    eventually_async(SOON, async || scenario.ttl_left() > TTL / 2).await;
+    lost(held.state(), &[Cause::Unreachable]);
+    assert!(waiter.is_waiting());
     // Whoever gives it back frees it at once.
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    let (next, at) = waiter.served().await;
-    told.before(at).await;
-    assert!(next.writes());
+    let (next, at) = waiter.granted().await;
+    notified.before(at).await;
+    assert!(next.write());
     next.release().await.unwrap();
-    scenario.ends_clean().await;
+    scenario.assert_clean_end().await;
 }
 
 async fn after_the_deadline() {
-    let scenario = Scenario::set().await;
-    let held = scenario.holds(&scenario.a).await;
-    let waiter = scenario.queues(&scenario.b).await;
-    let told = held.told();
+    let scenario = Scenario::start().await;
+    let held = scenario.acquire(&scenario.a).await;
+    let waiter = scenario.enqueue(&scenario.b).await;
+    let notified = held.loss_notification();
     scenario.proxy.hold(Way::Both);
-    let (next, at) = waiter.served().await;
-    told.before(at).await;
-    assert!(next.writes());
+    let (next, at) = waiter.granted().await;
+    notified.before(at).await;
+    assert!(next.write());
     scenario.proxy.go_on();
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    next.stays_held(TTL).await;
-    scenario.is_recorded(&next, 1);
+    next.assert_stays_held(TTL).await;
+    scenario.assert_recorded(&next, 1);
     next.release().await.unwrap();
     // The other is let in again.
-    let again = scenario.holds(&scenario.a).await;
-    assert!(again.writes());
+    let again = scenario.acquire(&scenario.a).await;
+    assert!(again.write());
     again.release().await.unwrap();
-    scenario.ends_clean().await;
+    scenario.assert_clean_end().await;
 }
 
 schedules! {

@@ -7,10 +7,10 @@ use leasehold::{Client, Instant, Mutex};
 use leasehold_testkit::{Proxy, RedisOptions, RedisServer, eventually_async};
 use tokio::task::JoinHandle;
 
-use super::judge::{Held, Judge};
+use super::checker::{Checker, HeldLock};
 use crate::waiters::{SOON, soon};
 
-/// Short, and yet no busy machine misses a renewal.
+/// Short, but long enough for renewals on a busy machine.
 pub(super) const TTL: Duration = Duration::from_secs(3);
 
 const NAME: &str = "job";
@@ -21,19 +21,19 @@ pub(super) struct Scenario {
     pub(super) proxy: Proxy,
     pub(super) a: Client,
     pub(super) b: Client,
-    pub(super) judge: Judge,
+    pub(super) checker: Checker,
     ttl: Duration,
 }
 
-/// A task that wants the lock; it answers when it had it.
-pub(super) struct Waiter(JoinHandle<(Held, Instant)>);
+/// A task that waits for the lock. It returns when the lock was granted.
+pub(super) struct Waiter(JoinHandle<(HeldLock, Instant)>);
 
 impl Scenario {
-    pub(super) async fn set() -> Self {
-        Self::with(RedisServer::options(), TTL).await
+    pub(super) async fn start() -> Self {
+        Self::start_with(RedisServer::options(), TTL).await
     }
 
-    pub(super) async fn with(options: RedisOptions, ttl: Duration) -> Self {
+    pub(super) async fn start_with(options: RedisOptions, ttl: Duration) -> Self {
         let server = options.start();
         let proxy = Proxy::before(&server);
         Self {
@@ -41,107 +41,105 @@ impl Scenario {
             b: client(&server.url(), ttl).await,
             server,
             proxy,
-            judge: Judge::default(),
+            checker: Checker::default(),
             ttl,
         }
     }
 
-    /// The word by which the proxy knows requests that renew and nothing else: their script's hash.
+    /// The word in requests that only renew: the hash of their script.
     pub(super) fn renewals(&self) -> String {
         let script = include_str!("../../../src/store/redis/scripts/renew.lua");
         self.server.cli(&["SCRIPT", "LOAD", script])
     }
 
-    /// One more client, which comes to the server directly.
-    pub(super) async fn another(&self) -> Client {
+    /// One more client, which reaches the server directly.
+    pub(super) async fn another_client(&self) -> Client {
         client(&self.server.url(), self.ttl).await
     }
 
     /// The lock, for a client.
-    pub(super) fn lock(&self, client: &Client) -> Mutex {
+    pub(super) fn mutex(&self, client: &Client) -> Mutex {
         client.mutex(NAME).unwrap()
     }
 
-    /// Takes the lock for a client.
-    pub(super) async fn holds(&self, client: &Client) -> Held {
-        let guard = self.lock(client).lock().await.unwrap();
-        self.judge.granted(guard)
+    /// Acquires the lock for a client.
+    pub(super) async fn acquire(&self, client: &Client) -> HeldLock {
+        let guard = self.mutex(client).lock().await.unwrap();
+        self.checker.granted(guard)
     }
 
     /// Lets a client wait for the lock.
-    pub(super) fn wants(&self, client: &Client) -> Waiter {
-        let (mutex, judge) = (self.lock(client), self.judge.clone());
+    pub(super) fn wait(&self, client: &Client) -> Waiter {
+        let (mutex, checker) = (self.mutex(client), self.checker.clone());
         Waiter(tokio::spawn(async move {
             let guard = mutex.lock().await.unwrap();
             let at = BootClock.now();
-            (judge.granted(guard), at)
+            (checker.granted(guard), at)
         }))
     }
 
-    /// Lets a client wait for the lock, and waits until it is the last in the queue.
-    pub(super) async fn queues(&self, client: &Client) -> Waiter {
+    /// Lets a client wait for the lock, and returns when it is the last in the queue.
+    pub(super) async fn enqueue(&self, client: &Client) -> Waiter {
         let before = self.queue();
-        let waiter = self.wants(client);
+        let waiter = self.wait(client);
         eventually_async(SOON, async || self.queue() == before + 1).await;
         waiter
     }
 
-    /// How many wait in the store.
+    /// The length of the queue in the store.
     pub(super) fn queue(&self) -> usize {
         let length = self.server.cli(&["LLEN", &self.key(":queue")]);
         length.parse::<usize>().unwrap() / 2
     }
 
-    /// The lease that has the lock in the store and its hold count, one below the other. Nothing if
-    /// it is free.
+    /// The lease in the record and its hold count, a line each. Empty if the lock is free.
     pub(super) fn record(&self) -> String {
         self.server.cli(&["HGETALL", &self.key("")])
     }
 
-    /// Checks that the store has this lease with so many holds.
+    /// Checks that the record has this lease with so many holds.
     #[track_caller]
-    pub(super) fn is_recorded(&self, held: &Held, count: u32) {
+    pub(super) fn assert_recorded(&self, held: &HeldLock, count: u32) {
         assert_eq!(self.record(), format!("{}\n{count}", held.lease_id()));
     }
 
-    /// Waits until the store has this lease with so many holds.
-    pub(super) async fn until_recorded(&self, held: &Held, count: u32) {
+    /// Waits until the record has this lease with so many holds.
+    pub(super) async fn until_recorded(&self, held: &HeldLock, count: u32) {
         let wanted = format!("{}\n{count}", held.lease_id());
         eventually_async(SOON, async || self.record() == wanted).await;
     }
 
-    /// How long the record stays if nothing happens.
-    pub(super) fn left(&self) -> Duration {
-        let left = self.server.cli(&["PTTL", &self.key("")]);
-        Duration::from_millis(left.parse().unwrap_or(0))
+    /// The ttl of the record.
+    pub(super) fn ttl_left(&self) -> Duration {
+        let ttl = self.server.cli(&["PTTL", &self.key("")]);
+        Duration::from_millis(ttl.parse().unwrap_or(0))
     }
 
     pub(super) fn key(&self, suffix: &str) -> String {
         key(NAME, suffix)
     }
 
-    /// Checks that a client gets the lock by itself in little more than a ttl, that it works as ever,
-    /// and that nothing is left of anybody after it.
-    pub(super) async fn ends_clean(&self) {
+    /// Checks that a client is granted the lock in little more than a ttl, and that no key remains after its release.
+    pub(super) async fn assert_clean_end(&self) {
         let begun = BootClock.now();
-        let (last, at) = self.wants(&self.b).served().await;
+        let (last, at) = self.wait(&self.b).granted().await;
         let took = at.since(begun);
-        // The drift, the pause of who asks again, and what a busy machine adds.
+        // The drift, a retry interval, and what a busy machine adds.
         let spare = self.ttl / 2 + Duration::from_millis(500);
         assert!(took < self.ttl + spare, "{took:?}");
-        assert!(last.writes());
-        self.is_recorded(&last, 1);
+        assert!(last.write());
+        self.assert_recorded(&last, 1);
         last.release().await.unwrap();
-        let left = || {
-            let keys = self.server.cli(&["KEYS", "leasehold:{*"]);
-            let left = keys.lines().filter(|key| !key.ends_with(":token"));
-            left.map(str::to_owned).collect::<Vec<_>>()
+        let keys = || {
+            let all = self.server.cli(&["KEYS", "leasehold:{*"]);
+            let keys = all.lines().filter(|key| !key.ends_with(":token"));
+            keys.map(str::to_owned).collect::<Vec<_>>()
         };
-        eventually_async(SOON, async || left().is_empty()).await;
+        eventually_async(SOON, async || keys().is_empty()).await;
     }
 }
 
-/// A client. On a busy machine it may not have its first answer in time.
+/// A client. On a busy machine its first reply may be too late.
 pub(super) async fn client(url: &str, ttl: Duration) -> Client {
     let mut client = None;
     eventually_async(SOON, async || {
@@ -152,14 +150,14 @@ pub(super) async fn client(url: &str, ttl: Duration) -> Client {
     client.unwrap()
 }
 
-/// The key of a lock's record, or with a suffix another of its keys.
+/// The key of a lock's record, or another of its keys by its suffix.
 pub(super) fn key(name: &str, suffix: &str) -> String {
     format!("leasehold:{{default:{name}}}{suffix}")
 }
 
-/// Takes so many locks at once that nobody else wants, each named by its number.
-pub(super) async fn holds_each(client: &Client, count: usize, ttl: Duration) -> Vec<Held> {
-    let asked: Vec<_> = (0..count)
+/// Acquires so many uncontended locks at once, each named by its number.
+pub(super) async fn acquire_each(client: &Client, count: usize, ttl: Duration) -> Vec<HeldLock> {
+    let acquiring: Vec<_> = (0..count)
         .map(|number| {
             let mutex = client.mutex(number.to_string()).unwrap();
             let mutex = mutex.ttl(ttl).unwrap();
@@ -167,21 +165,21 @@ pub(super) async fn holds_each(client: &Client, count: usize, ttl: Duration) -> 
         })
         .collect();
     let mut all = Vec::new();
-    for guard in asked {
-        all.push(Judge::default().granted(soon(guard).await));
+    for guard in acquiring {
+        all.push(Checker::default().granted(soon(guard).await));
     }
     all
 }
 
 impl Waiter {
-    /// Waits until it has the lock, and when that was.
+    /// Waits until the lock is granted. Returns when that was.
     #[track_caller]
-    pub(super) fn served(self) -> impl Future<Output = (Held, Instant)> {
+    pub(super) fn granted(self) -> impl Future<Output = (HeldLock, Instant)> {
         soon(self.0)
     }
 
     /// Whether it still waits.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.0.is_finished()
     }
 }

@@ -10,35 +10,21 @@ use rusqlite::Connection;
 use super::http;
 use super::resources::{Wrote, write};
 use crate::fixture::{Fixture, fresh_name};
-use crate::processes::child::{Child, serve};
+use crate::processes::child::Child;
 
 /// Of the holder that stands still: so long its successor has to wait.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The path of this test as the harness names it.
-macro_rules! this_test {
-    ($name:ident) => {{
-        let path = concat!(module_path!(), "::", stringify!($name));
-        path.split_once("::").unwrap().1
-    }};
-}
-
 /// The holder that was stopped writes after its successor and is refused. `read` looks at what is
 /// written.
-async fn is_refused(test: &str, kind: &str, place: &str, read: impl AsyncFn() -> String) {
-    is_refused_on(Fixture::redis(), test, kind, place, read).await;
+async fn is_refused(kind: &str, place: &str, read: impl AsyncFn() -> String) {
+    is_refused_on(Fixture::redis(), kind, place, read).await;
 }
 
 /// The same with the lock in a store.
-async fn is_refused_on(
-    fixture: Fixture,
-    test: &str,
-    kind: &str,
-    place: &str,
-    read: impl AsyncFn() -> String,
-) {
+async fn is_refused_on(fixture: Fixture, kind: &str, place: &str, read: impl AsyncFn() -> String) {
     let name = fresh_name("fence");
-    let child = Child::start_with_ttl(test, &fixture, &name, TTL);
+    let child = Child::start_with_ttl(&fixture, &name, TTL);
     let early = child.locks();
     child.tell(&format!("write {kind} {place} early"));
     assert_eq!(child.says("wrote"), Wrote::Done.to_string());
@@ -66,46 +52,33 @@ async fn is_refused_on(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_redis_server() {
-    if child() {
-        return;
-    }
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
-    is_refused(this_test!(by_a_redis_server), "redis", &server.url(), read).await;
+    is_refused("redis", &server.url(), read).await;
 }
 
 /// The masters have nothing to do with what is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_lock_over_many_masters() {
-    if child() {
-        return;
-    }
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
-    let test = this_test!(with_a_lock_over_many_masters);
     for fixture in [Fixture::redlock3(), Fixture::redlock5()] {
         server.cli(&["FLUSHALL"]);
-        is_refused_on(fixture, test, "redis", &server.url(), read).await;
+        is_refused_on(fixture, "redis", &server.url(), read).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_row_of_sqlite() {
-    if child() {
-        return;
-    }
-    by_sqlite(this_test!(by_a_row_of_sqlite), "sqlite_row").await;
+    by_sqlite("sqlite_row").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_name_in_sqlite() {
-    if child() {
-        return;
-    }
-    by_sqlite(this_test!(by_a_name_in_sqlite), "sqlite_name").await;
+    by_sqlite("sqlite_name").await;
 }
 
-async fn by_sqlite(test: &str, kind: &str) {
+async fn by_sqlite(kind: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("orders.db");
     let db = Connection::open(&path).unwrap();
@@ -117,45 +90,31 @@ async fn by_sqlite(test: &str, kind: &str) {
         let state = db.query_row("SELECT state FROM orders", [], |row| row.get(0));
         state.unwrap()
     };
-    is_refused(test, kind, path.to_str().unwrap(), read).await;
+    is_refused(kind, path.to_str().unwrap(), read).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_row_of_postgres() {
-    if child() {
-        return;
-    }
-    by_postgres(this_test!(by_a_row_of_postgres), "postgres_row").await;
+    by_postgres("postgres_row").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_name_in_postgres() {
-    if child() {
-        return;
-    }
-    by_postgres(this_test!(by_a_name_in_postgres), "postgres_name").await;
+    by_postgres("postgres_name").await;
 }
 
-async fn by_postgres(test: &str, kind: &str) {
+async fn by_postgres(kind: &str) {
     let server = PostgresServer::start();
     set_up(&server);
     let read = async || server.run(&["SELECT state FROM orders"]);
-    is_refused(test, kind, &server.place(), read).await;
+    is_refused(kind, &server.place(), read).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_service_over_http() {
-    if child() {
-        return;
-    }
     let address = http::start().await;
     let read = async || http::read(&address).await;
-    is_refused(this_test!(by_a_service_over_http), "http", &address, read).await;
-}
-
-/// Serves as a child, if that is what this process is, on a thread without a runtime.
-fn child() -> bool {
-    std::thread::spawn(serve).join().unwrap()
+    is_refused("http", &address, read).await;
 }
 
 /// What is protected, before anybody thought of fencing.

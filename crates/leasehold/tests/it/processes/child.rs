@@ -1,79 +1,54 @@
-//! A process that takes and gives back one lock as it is told.
+//! A helper that acquires and releases one lock.
+//!
+//! | command | effect | replies |
+//! |---|---|---|
+//! | `client URL NAME MILLIS` | connects, for a lock with this ttl; always the first | |
+//! | `lock` | acquires the lock | `queued` if it waits, `holds TOKEN` |
+//! | `release` | releases it | `released Ok`, or the kind of the error |
+//! | `state` | | `is STATE` of its lease |
+//! | `write KIND PLACE VALUE` | writes to a fenced resource | `wrote OUTCOME` |
+//! | `many COUNT FILE` | so many tasks acquire the lock once each and record that in a file | `queued`, `done` |
 
 use std::fs::OpenOptions;
 use std::future::Future;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::pin::pin;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, Mutex};
-use leasehold_testkit::eventually;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::mpsc as async_mpsc;
+use leasehold_testkit::Helper;
+use leasehold_testkit::helper::{self, Commands};
+use rustix::process::Signal;
 
 use crate::fence;
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
 use crate::waiters::{SOON, begun, in_line};
 
-/// What tells a child where the lock is: its store's URL, a blank and its name.
-const PLACE: &str = "LEASEHOLD_TEST_PLACE";
-
-/// What tells a child the ttl of its leases in milliseconds, if it is not the usual one.
-const TTL: &str = "LEASEHOLD_TEST_TTL";
-
-/// What a child's lines begin with, so that those of the test harness are not taken for one.
-const MARK: &str = "child: ";
+/// The ttl of leases unless a test needs another.
+const TTL: Duration = Duration::from_secs(30);
 
 /// A child as its test sees it. It is killed when it is dropped.
-pub(crate) struct Child {
-    process: std::process::Child,
-    said: Receiver<String>,
-}
+pub(crate) struct Child(Helper);
 
 impl Child {
-    /// Starts the test of this name anew, as a child.
-    pub(crate) fn start(test: &str, fixture: &Fixture, name: &str) -> Self {
-        Self::spawn(test, fixture, name, None)
+    /// Starts a child for a lock.
+    pub(crate) fn start(fixture: &Fixture, name: &str) -> Self {
+        Self::start_with_ttl(fixture, name, TTL)
     }
 
     /// As [`Child::start`], with leases of this ttl.
-    pub(crate) fn start_with_ttl(test: &str, fixture: &Fixture, name: &str, ttl: Duration) -> Self {
-        Self::spawn(test, fixture, name, Some(ttl))
-    }
-
-    fn spawn(test: &str, fixture: &Fixture, name: &str, ttl: Option<Duration>) -> Self {
+    pub(crate) fn start_with_ttl(fixture: &Fixture, name: &str, ttl: Duration) -> Self {
         let url = fixture.url().expect("a store that processes share");
-        let mut process = Command::new(std::env::current_exe().unwrap());
-        process
-            .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-            .env(PLACE, format!("{url} {name}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        if let Some(ttl) = ttl {
-            process.env(TTL, ttl.as_millis().to_string());
-        }
-        let mut process = process.spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let (tell, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                // The harness begins a line that it does not end.
-                if let Some((_, said)) = line.split_once(MARK) {
-                    let _ = tell.send(said.to_owned());
-                }
-            }
-        });
-        Self { process, said }
+        let helper = Helper::start();
+        helper.send(&format!("client {url} {name} {}", ttl.as_millis()));
+        Self(helper)
     }
 
     pub(crate) fn tell(&self, order: &str) {
-        let mut stdin = self.process.stdin.as_ref().unwrap();
-        writeln!(stdin, "{order}").unwrap();
+        self.0.send(order);
     }
 
     /// The next that it says, which must begin with this word; and the rest of it.
@@ -84,8 +59,8 @@ impl Child {
 
     #[track_caller]
     pub(crate) fn says_within(&self, word: &str, span: Duration) -> String {
-        let said = self.said.recv_timeout(span);
-        let said = said.unwrap_or_else(|error| panic!("not {word} within {span:?}: {error}"));
+        let said = self.0.reply_within(span);
+        let said = said.unwrap_or_else(|| panic!("not {word} within {span:?}"));
         let rest = said.strip_prefix(word);
         rest.unwrap_or_else(|| panic!("{said}, not {word}"))
             .trim()
@@ -114,7 +89,7 @@ impl Child {
 
     /// Says nothing, which would be that it holds the lock.
     pub(super) fn still_waits(&self) {
-        assert_eq!(self.said.try_recv().ok(), None);
+        assert_eq!(self.0.reply_within(Duration::ZERO), None);
     }
 
     #[track_caller]
@@ -124,88 +99,63 @@ impl Child {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id())
-            .ok()
-            .and_then(Pid::from_raw);
-        kill_process(pid.unwrap(), signal).unwrap();
+        self.0.signal(signal);
     }
 
     /// Stops it, and waits until it stands still.
     pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.process.id());
-        eventually(SOON, || {
-            let stat = std::fs::read_to_string(&stat).unwrap();
-            stat.rsplit(") ").next().unwrap().starts_with('T')
-        });
+        self.0.stop();
     }
 
     pub(super) fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.0.kill();
     }
 }
 
-impl Drop for Child {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// In a child: does what it is told, until its test is gone.
-pub(crate) fn serve() -> bool {
-    let Ok(place) = std::env::var(PLACE) else {
-        return false;
-    };
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let (url, name) = place.split_once(' ').unwrap();
+/// In the helper: obeys the commands of a test.
+pub(crate) fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let builder = match std::env::var(TTL) {
-            Ok(millis) => Client::builder().ttl(Duration::from_millis(millis.parse().unwrap())),
-            Err(_) => Client::builder(),
+        let mut commands = helper::commands();
+        let Some(first) = commands.next().await else {
+            return;
         };
+        let words: Vec<_> = first.split(' ').collect();
+        let ["client", url, name, millis] = words[..] else {
+            panic!("{first}");
+        };
+        let builder = Client::builder().ttl(Duration::from_millis(millis.parse().unwrap()));
         let (client, recorder) = Fixture::Other(url.to_owned()).tapped(builder).await;
-        obey(&client.mutex(name).unwrap(), &recorder).await;
+        obey(&client.mutex(name).unwrap(), &recorder, commands).await;
     });
-    true
 }
 
-async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>) {
-    let (tell, mut orders) = async_mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for order in std::io::stdin().lines().map_while(Result::ok) {
-            let _ = tell.send(order);
-        }
-    });
+async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>, mut commands: Commands) {
     let mut guard: Option<Guard> = None;
-    while let Some(order) = orders.recv().await {
-        let words: Vec<_> = order.split(' ').collect();
+    while let Some(command) = commands.next().await {
+        let words: Vec<_> = command.split(' ').collect();
         match words[..] {
             ["lock"] => guard = Some(lock(mutex, recorder).await),
             ["release"] => {
                 let outcome = guard.take().unwrap().release().await;
-                say(&format!(
-                    "released {}",
-                    outcome.map_or_else(|error| format!("{:?}", error.kind()), |()| "Ok".into())
-                ));
+                let outcome =
+                    outcome.map_or_else(|error| format!("{:?}", error.kind()), |()| "Ok".into());
+                helper::reply(format!("released {outcome}"));
             }
-            ["state"] => say(&format!("is {:?}", guard.as_ref().unwrap().state())),
+            ["state"] => {
+                helper::reply(format!("is {:?}", guard.as_ref().unwrap().state()));
+            }
             ["write", resource, place, value] => {
                 let token = guard.as_ref().unwrap().token();
                 let wrote = fence::write(resource, place, token, value).await;
-                say(&format!("wrote {wrote}"));
+                helper::reply(format!("wrote {wrote}"));
             }
-            ["crowd", count, journal] => {
-                crowd(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
+            ["many", count, journal] => {
+                many(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
             }
-            _ => panic!("{order}"),
+            _ => panic!("{command}"),
         }
     }
 }
@@ -215,7 +165,7 @@ async fn lock(mutex: &Mutex, recorder: &Arc<RecordingStore>) -> Guard {
     recorder.clear();
     let mut locking = pin!(mutex.lock());
     let guard = with_notice(recorder, locking.as_mut()).await.unwrap();
-    say(&format!("holds {}", guard.token()));
+    helper::reply(format!("holds {}", guard.token()));
     guard
 }
 
@@ -223,7 +173,7 @@ async fn lock(mutex: &Mutex, recorder: &Arc<RecordingStore>) -> Guard {
 async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Output = T>) -> T {
     let queued = async {
         recorder.until_queued(1).await;
-        say("queued");
+        helper::reply("queued");
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -235,7 +185,7 @@ async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Out
 
 /// So many tasks that each take the lock once and write into the journal that they hold it. Says
 /// when they all wait, and when all are done.
-async fn crowd(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
+async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
     recorder.clear();
     let waiters: Vec<_> = (0..count).map(|_| in_line(mutex)).collect();
     let journal = journal.to_owned();
@@ -255,12 +205,7 @@ async fn crowd(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, jour
         }
     });
     with_notice(recorder, all).await.unwrap();
-    say("done");
-}
-
-fn say(text: &str) {
-    // The test harness has begun a line already.
-    println!("\n{MARK}{text}");
+    helper::reply("done");
 }
 
 /// How long something took that must not take longer.

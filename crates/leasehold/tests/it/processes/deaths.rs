@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::child::{Child, serve, within};
+use super::child::{Child, within};
 use crate::fixture::{Fixture, fresh_name};
 
 /// Less than the time that a waiter has to take its grant: nobody waited for that.
@@ -24,11 +24,11 @@ struct Scenario {
 }
 
 impl Scenario {
-    fn set(test: &str, fixture: &Fixture, children: usize) -> Self {
+    fn set(fixture: &Fixture, children: usize) -> Self {
         let name = fresh_name("deaths");
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let operator = runtime.block_on(async { fixture.client().await.mutex(&name).unwrap() });
-        let children = (0..children).map(|_| Child::start(test, fixture, &name));
+        let children = (0..children).map(|_| Child::start(fixture, &name));
         Self {
             children: children.collect(),
             operator,
@@ -56,12 +56,9 @@ fn holds_next(child: &Child, last: u64, span: Duration) -> u64 {
 
 /// Each way in which a lock comes free lets the next process in: a release, the death of the holder,
 /// an operator.
-fn the_next_is_served(test: &str, fixture: impl FnOnce() -> Fixture) {
-    if serve() {
-        return;
-    }
+fn the_next_is_served(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
-    let mut scenario = Scenario::set(test, &fixture, 5);
+    let mut scenario = Scenario::set(&fixture, 5);
     let mut last = scenario.queue_up();
     scenario.children[0].releases();
     last = holds_next(&scenario.children[1], last, AT_ONCE);
@@ -89,12 +86,9 @@ fn the_next_is_served(test: &str, fixture: impl FnOnce() -> Fixture) {
 
 /// A waiter that was killed is passed over; one that is stopped costs the others three seconds, and
 /// is not deceived when it goes on.
-fn waiters_that_die_or_stand_still_are_passed_over(test: &str, fixture: impl FnOnce() -> Fixture) {
-    if serve() {
-        return;
-    }
+fn waiters_that_die_or_stand_still_are_passed_over(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
-    let mut scenario = Scenario::set(test, &fixture, 5);
+    let mut scenario = Scenario::set(&fixture, 5);
     let first = scenario.queue_up();
     scenario.children.remove(1).kill();
     scenario.children.remove(1).kill();
@@ -120,12 +114,9 @@ fn waiters_that_die_or_stand_still_are_passed_over(test: &str, fixture: impl FnO
 }
 
 /// Nobody waits for those whose connection is gone.
-fn a_waiter_that_was_killed_costs_nothing(test: &str, fixture: impl FnOnce() -> Fixture) {
-    if serve() {
-        return;
-    }
+fn a_waiter_that_was_killed_costs_nothing(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
-    let mut scenario = Scenario::set(test, &fixture, 4);
+    let mut scenario = Scenario::set(&fixture, 4);
     let first = scenario.queue_up();
     scenario.children.remove(1).kill();
     scenario.children.remove(1).kill();

@@ -1,0 +1,240 @@
+//! A campaign: the scenarios that are selected, one after the other, and their report.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::checker::CheckReport;
+use crate::random::{self, Size};
+use crate::report::{RandomReport, Report, WatchdogReport};
+use crate::watchdog::{self, Form as WatchdogForm, SCENARIOS, Scenario};
+
+/// The scenarios of random faults: worlds with a single server, and with many masters.
+const SINGLE: &str = "single";
+const MASTERS: &str = "masters";
+
+/// Names for all scenarios of a kind.
+const RANDOM: &str = "random";
+const WATCHDOG: &str = "watchdog";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CampaignArgs {
+    /// Draw random faults from this number; from a random one if it is not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    form: Form,
+    /// Run this part of the runs of each scenario of the watchdog.
+    #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
+    times_percent: Option<u16>,
+    /// Run these scenarios only: single, masters, random for both, watchdog for the others, or their names.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Write the results of complete campaigns into the report in this directory.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Keep histories with violations in this directory.
+    #[arg(long, default_value = "target/faults")]
+    histories: PathBuf,
+    /// Keep histories without violations, too.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The form of a campaign; the short one if none is given.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Form {
+    /// A round of 20 s, and a few runs of each scenario of the watchdog.
+    #[arg(long)]
+    short: bool,
+    /// So many rounds of a minute, and all runs of each scenario of the watchdog.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// 30 rounds of a minute, and all runs of each scenario of the watchdog.
+    #[arg(long)]
+    long: bool,
+}
+
+impl CampaignArgs {
+    fn selects(&self, kind: &str, name: &str) -> bool {
+        let mut only = self.only.iter();
+        self.only.is_empty() || only.any(|only| only == kind || only == name)
+    }
+
+    /// The selected scenarios of the watchdog.
+    fn scenarios(&self) -> Vec<&'static Scenario> {
+        let scenarios = SCENARIOS.iter();
+        scenarios
+            .filter(|scenario| self.selects(WATCHDOG, scenario.name))
+            .collect()
+    }
+
+    /// A name that selects nothing.
+    fn unknown_name(&self) -> Option<&String> {
+        let groups = [SINGLE, MASTERS, RANDOM, WATCHDOG];
+        self.only.iter().find(|only| {
+            let is_scenario = SCENARIOS.iter().any(|scenario| scenario.name == **only);
+            !is_scenario && !groups.contains(&&***only)
+        })
+    }
+
+    fn is_short(&self) -> bool {
+        let Form { minutes, long, .. } = self.form;
+        !long && minutes.is_none() && self.times_percent.is_none()
+    }
+
+    /// The size of the random faults. `None`: none is selected.
+    fn size(&self) -> Option<Size> {
+        let rounds = match self.form {
+            Form { long: true, .. } => 30,
+            Form { minutes, .. } => minutes.unwrap_or(0),
+        };
+        let (single, masters, round_ms) = match rounds {
+            0 => (8, 2, 20_000),
+            _ => (12, 4, 60_000),
+        };
+        let selected = |name, worlds| {
+            if self.selects(RANDOM, name) {
+                worlds
+            } else {
+                0
+            }
+        };
+        let size = Size {
+            rounds: rounds.max(1),
+            single: selected(SINGLE, single),
+            masters: selected(MASTERS, masters),
+            round_ms,
+        };
+        (size.single + size.masters > 0).then_some(size)
+    }
+
+    fn watchdog_form(&self) -> WatchdogForm {
+        match self.is_short() {
+            true => WatchdogForm::Short,
+            false => WatchdogForm::Percent(self.times_percent.unwrap_or(100)),
+        }
+    }
+}
+
+/// Runs a campaign, prints its results and adds them to the report. Returns whether it found nothing.
+pub(crate) fn run(args: &CampaignArgs) -> bool {
+    if let Some(name) = args.unknown_name() {
+        let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        let names = names.join(", ");
+        eprintln!(
+            "no scenario {name}; there are {SINGLE}, {MASTERS}, {names}, {RANDOM} and {WATCHDOG}"
+        );
+        return false;
+    }
+    let mut results = Report::default();
+    let mut clean = true;
+    let size = args.size();
+    if let Some(size) = size {
+        let random = run_random(args, size);
+        clean &= random.violations.is_empty();
+        results.random = Some(random);
+    }
+    let scenarios = args.scenarios();
+    if !scenarios.is_empty() {
+        let (form, begin) = (args.watchdog_form(), Instant::now());
+        let rows = watchdog::run(&scenarios, form);
+        let watchdog = WatchdogReport::new(form, begin.elapsed(), rows);
+        clean &= watchdog.is_clean(!args.is_short());
+        results.watchdog = Some(watchdog);
+    }
+    println!("\n{}", results.markdown());
+    if let Some(directory) = args.report.as_deref().filter(|_| !args.is_short()) {
+        let all_random = size.is_some_and(|size| size.single > 0 && size.masters > 0);
+        results.random = results.random.filter(|_| all_random);
+        let all_scenarios = scenarios.len() == SCENARIOS.len();
+        results.watchdog = results.watchdog.filter(|_| all_scenarios);
+        results.write(directory);
+    }
+    clean
+}
+
+fn run_random(args: &CampaignArgs, size: Size) -> RandomReport {
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    println!("{size}, seed {seed}");
+    let begin = Instant::now();
+    let mut all = CheckReport::default();
+    for round in 0..size.rounds {
+        let report = random::run_round(size, seed, round, |directory, world, report| {
+            if args.keep || !report.violations.is_empty() {
+                let kept = args.histories.join(format!("{seed}-{round}-{world}"));
+                copy(directory, &kept);
+                println!("the history is kept in {}", kept.display());
+            }
+        });
+        println!(
+            "round {} of {}: {}",
+            round + 1,
+            size.rounds,
+            report.summary()
+        );
+        all.merge(report);
+    }
+    for violation in &all.violations {
+        println!("VIOLATION {violation}");
+    }
+    RandomReport::new(size, seed, begin.elapsed(), &all)
+}
+
+/// Copies the files of a directory, and replaces those of an earlier campaign.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CampaignArgs,
+    }
+
+    fn parse(line: &str) -> CampaignArgs {
+        let words = ["campaign"].into_iter().chain(line.split_whitespace());
+        Line::parse_from(words).args
+    }
+
+    #[test]
+    fn names_select_scenarios() {
+        let all = SCENARIOS.len();
+        for (line, single, masters, scenarios) in [
+            ("", 8, 2, all),
+            ("--minutes 5", 12, 4, all),
+            ("--only single", 8, 0, 0),
+            ("--only random --long", 12, 4, 0),
+            ("--only watchdog", 0, 0, all),
+            ("--only masters,killed,exec", 0, 2, 2),
+        ] {
+            let args = parse(line);
+            let size = args
+                .size()
+                .map_or((0, 0), |size| (size.single, size.masters));
+            assert_eq!(size, (single, masters), "{line}");
+            assert_eq!(args.scenarios().len(), scenarios, "{line}");
+            assert_eq!(args.unknown_name(), None, "{line}");
+        }
+        assert_eq!(parse("--only none").unknown_name().unwrap(), "none");
+    }
+
+    #[test]
+    fn the_short_form_is_the_default() {
+        for (line, short) in [("", true), ("--short", true), ("--times-percent 10", false)] {
+            assert_eq!(parse(line).is_short(), short, "{line}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! P1: at most one holder of a name relies on it at any instant, and the record names that holder. P6: its hold count
+//! is exact.
+
+use leasehold_checker::{HoldInterval, overlaps};
+
+use super::facts::{Facts, Grant, Hold};
+use super::report::{CheckReport, Count};
+use crate::clock::Nanos;
+use crate::history::Sample;
+
+/// An interval of one hold. Holds of one owner share their lease and their token, so they are one holder.
+type Interval<'a> = (HoldInterval<(&'a str, u64)>, &'a Hold);
+
+pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
+    for (name, granted) in facts.granted_by_name() {
+        let intervals: Vec<_> = granted
+            .iter()
+            .flat_map(|(hold, grant)| hold_intervals(facts, hold, grant))
+            .collect();
+        check_overlaps(facts, &intervals, report);
+        for (at, sample) in facts
+            .samples
+            .iter()
+            .filter(|(_, sample)| sample.name == name)
+        {
+            check_sample(facts, (*at, sample), &intervals, report);
+        }
+        for (hold, grant) in granted {
+            check_counts(facts, hold, grant, report);
+        }
+    }
+}
+
+fn hold_intervals<'a>(facts: &Facts, hold: &'a Hold, grant: &'a Grant) -> Vec<Interval<'a>> {
+    let holder = (&*grant.lease, grant.token);
+    let intervals = facts.hold_intervals(hold).into_iter();
+    let intervals = intervals.map(|(from, until)| HoldInterval {
+        from,
+        until,
+        holder,
+    });
+    intervals.map(|interval| (interval, hold)).collect()
+}
+
+fn check_overlaps(facts: &Facts, intervals: &[Interval<'_>], report: &mut CheckReport) {
+    let only: Vec<_> = intervals.iter().map(|(interval, _)| *interval).collect();
+    for (earlier, later) in overlaps(&only) {
+        let ((first, earlier), (second, later)) = (&intervals[earlier], &intervals[later]);
+        let granted = facts.before_grant(earlier).min(facts.before_grant(later));
+        let forgot = |hold| facts.granted_twice(hold, granted, second.from);
+        if forgot(earlier) || forgot(later) {
+            report.add(Count::OverlapsForgotten, 1);
+        } else {
+            report.violation(format!(
+                "P1 two holders of {:?} at {}: {} until {}, {} until {}",
+                later.name,
+                second.from,
+                facts.describe(earlier),
+                first.until,
+                facts.describe(later),
+                second.until,
+            ));
+        }
+    }
+}
+
+/// Compares a record with the holder that relies on the lock while it is read.
+fn check_sample(
+    facts: &Facts,
+    (at, sample): (Nanos, &Sample),
+    intervals: &[Interval<'_>],
+    report: &mut CheckReport,
+) {
+    if sample.ttl_ms == -1 && !sample.holds.is_empty() {
+        report.violation(format!("P8 a record has no expiry: {sample:?}"));
+    }
+    if sample.holds.len() > 1 {
+        report.violation(format!("P1 a record has two leases: {sample:?}"));
+    }
+    if facts.many {
+        // The masters are not read at one instant, and one that has forgotten does not show it.
+        return;
+    }
+    let around =
+        |interval: &&Interval<'_>| interval.0.from <= sample.from && interval.0.until >= at;
+    for (interval, hold) in intervals.iter().filter(around) {
+        report.add(Count::SamplesCompared, 1);
+        let (lease, _) = interval.holder;
+        if sample.holds.iter().any(|(recorded, _)| recorded == lease) {
+            continue;
+        }
+        if !facts.forgot_hold(hold, facts.before_grant(hold), at) {
+            report.violation(format!(
+                "P1 {} relies on {:?} from {} to {}, but the record is {sample:?}",
+                facts.describe(hold),
+                sample.name,
+                interval.from,
+                interval.until,
+            ));
+        }
+    }
+}
+
+/// Only on a single server: many masters are not read at one instant, and one may lag behind.
+fn check_counts(facts: &Facts, hold: &Hold, grant: &Grant, report: &mut CheckReport) {
+    for count in hold.counts.iter().filter(|count| count.held && !facts.many) {
+        report.add(Count::CountsCompared, 1);
+        let expected = Some((grant.lease.clone(), count.expected));
+        let forgot = || facts.forgot_hold(hold, facts.before_grant(hold), count.at);
+        if count.found != expected && !forgot() {
+            report.violation(format!(
+                "P6 the hold count of {} is not {}: {count:?}",
+                facts.describe(hold),
+                count.expected,
+            ));
+        }
+    }
+}

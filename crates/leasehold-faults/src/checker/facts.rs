@@ -1,0 +1,409 @@
+//! A history, arranged for the checks.
+
+use std::collections::BTreeMap;
+
+use super::report::{CheckReport, Count};
+use crate::clock::{MILLI, Nanos};
+use crate::history::{
+    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, Sample, World,
+    WriteOutcome,
+};
+
+/// The largest difference between the time in a token and the instant of its grant: a token is larger than the last
+/// one, and 257 of them are reserved at once, each for a microsecond.
+const TOKEN_ERROR: Nanos = MILLI;
+
+/// What happened in a world.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) processes: Vec<Process>,
+    /// In the order of their requests.
+    pub(super) holds: Vec<Hold>,
+    pub(super) faults: Vec<FaultEvent>,
+    pub(super) samples: Vec<(Nanos, Sample)>,
+    pub(super) writes: Vec<(Nanos, FencedWrite)>,
+    pub(super) failures: Vec<String>,
+    pub(super) left_behind: Vec<(String, i64)>,
+    pub(super) held_at_end: Vec<(String, String)>,
+    pub(super) watched: bool,
+    /// Whether there were many masters, of which fewer than a majority forgot at a time.
+    pub(super) many: bool,
+    /// The smallest observed token of each lease: that of its grant, or a little larger.
+    first_tokens: BTreeMap<String, u64>,
+    wall: Option<Nanos>,
+}
+
+/// A holder process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) ttl: Nanos,
+    pub(super) handoff: bool,
+    /// Times in which none of its threads ran.
+    pub(super) stalls: Vec<(Nanos, Nanos)>,
+    /// Times in which none of its tasks ran, though a processor was free.
+    blocked: Vec<(Nanos, Nanos)>,
+    /// When it ended after the release of everything.
+    pub(super) released: Option<Nanos>,
+    /// When it was killed, or executed another program.
+    pub(super) died: Option<Nanos>,
+    pub(super) stderr: String,
+}
+
+/// An acquisition, from its request to its release.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    pub(super) process: usize,
+    pub(super) number: u64,
+    pub(super) name: String,
+    pub(super) requested: Nanos,
+    pub(super) fixed: bool,
+    /// The hold of the same process whose lease it re-enters.
+    reenters: Option<u64>,
+    pub(super) grant: Option<Grant>,
+    pub(super) observations: Vec<Observation>,
+    pub(super) counts: Vec<HoldCount>,
+    pub(super) releasing: Option<Nanos>,
+    pub(super) released: Option<(Nanos, String)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) at: Nanos,
+    pub(super) lease: String,
+    pub(super) token: u64,
+    pub(super) ttl: Nanos,
+}
+
+/// A state that a holder read at some instant between `before` and `at`.
+#[derive(Debug)]
+pub(super) struct Observation {
+    pub(super) before: Nanos,
+    pub(super) at: Nanos,
+    pub(super) state: LeaseState,
+    pub(super) kind: ObservationKind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ObservationKind {
+    Check,
+    /// A check that began a critical step, with the end of the step.
+    Step(Option<(Nanos, WriteOutcome)>),
+    Notification,
+}
+
+/// A hold count in the store, and whether the lease was held after its reply.
+#[derive(Debug)]
+pub(super) struct HoldCount {
+    pub(super) at: Nanos,
+    pub(super) expected: u32,
+    pub(super) found: Option<(String, u32)>,
+    pub(super) held: bool,
+}
+
+impl Facts {
+    pub(super) fn of(history: &History) -> Self {
+        let mut facts = Self::default();
+        for (at, note) in &history.notes {
+            facts.take_note(*at, note.clone());
+        }
+        if history
+            .notes
+            .iter()
+            .any(|(_, note)| matches!(note, Note::WallMoved))
+        {
+            facts.wall = None;
+        }
+        for process in &history.processes {
+            facts.take_process(process);
+        }
+        facts.holds.sort_by_key(|hold| hold.requested);
+        for grant in facts.holds.iter().filter_map(|hold| hold.grant.as_ref()) {
+            let first = facts.first_tokens.entry(grant.lease.clone());
+            let first = first.or_insert(grant.token);
+            *first = grant.token.min(*first);
+        }
+        facts
+    }
+
+    fn take_note(&mut self, at: Nanos, note: Note) {
+        match note {
+            Note::World(World {
+                wall,
+                servers,
+                watched,
+            }) => {
+                (self.wall, self.many, self.watched) = (wall, servers > 1, watched);
+            }
+            Note::WallMoved => {}
+            Note::Fault(fault) => self.faults.push(fault),
+            Note::Sampled(sample) => self.samples.push((at, sample)),
+            Note::Wrote(write) => self.writes.push((at, write)),
+            Note::Failed { process, reason } => self.failures.push(format!("{process}: {reason}")),
+            Note::LeftBehind { key, ttl_ms } => self.left_behind.push((key, ttl_ms)),
+            Note::HeldAtEnd { name, lease } => self.held_at_end.push((name, lease)),
+        }
+    }
+
+    fn take_process(&mut self, history: &crate::history::Process) {
+        let mut deaths = self.faults.iter().filter(|event| {
+            event.fault.ends_holder() && event.process.as_deref() == Some(&*history.name)
+        });
+        let mut process = Process {
+            name: history.name.clone(),
+            stderr: history.stderr.clone(),
+            died: deaths.next().map(|event| event.outer.0),
+            ..Process::default()
+        };
+        let mut holds = BTreeMap::<u64, Hold>::new();
+        for (at, event) in &history.events {
+            match event {
+                Event::Started { ttl_ms, handoff } => {
+                    (process.ttl, process.handoff) = (ttl_ms * MILLI, *handoff);
+                }
+                Event::Stalled { since } => process.stalls.push((*since, *at)),
+                Event::Blocked { since } => process.blocked.push((*since, *at)),
+                Event::Ended { released } => process.released = released.then_some(*at),
+                Event::Hold(number, event) => {
+                    let hold = holds.entry(*number).or_insert_with(|| Hold {
+                        process: self.processes.len(),
+                        number: *number,
+                        ..Hold::default()
+                    });
+                    hold.take(*at, event.clone());
+                }
+            }
+        }
+        self.processes.push(process);
+        self.holds.extend(holds.into_values());
+    }
+
+    /// The holds that were granted, with their grants.
+    pub(super) fn granted(&self) -> impl Iterator<Item = (&Hold, &Grant)> {
+        let granted = |hold| Some((hold, Hold::grant(hold)?));
+        self.holds.iter().filter_map(granted)
+    }
+
+    /// The same by name.
+    pub(super) fn granted_by_name(&self) -> BTreeMap<&str, Vec<(&Hold, &Grant)>> {
+        let mut names = BTreeMap::<&str, Vec<_>>::new();
+        for (hold, grant) in self.granted() {
+            names.entry(&hold.name).or_default().push((hold, grant));
+        }
+        names
+    }
+
+    /// When the store granted a lease, by the time in its first token. `None`: tokens have no time.
+    pub(super) fn granted_at(&self, lease: &str) -> Option<Nanos> {
+        let token = self.first_tokens.get(lease)?;
+        (token * 1000).checked_sub(self.wall?)
+    }
+
+    /// An instant before the store granted the lease of a hold.
+    pub(super) fn before_grant(&self, hold: &Hold) -> Nanos {
+        let grant = hold.grant.as_ref();
+        match grant.and_then(|grant| self.granted_at(&grant.lease)) {
+            Some(at) => at.saturating_sub(TOKEN_ERROR),
+            None => self.first_requested(hold),
+        }
+    }
+
+    /// When the first hold of the lease was requested.
+    fn first_requested(&self, hold: &Hold) -> Nanos {
+        let same = |other: &&Hold| other.process == hold.process && other.lease() == hold.lease();
+        let first = self.holds.iter().find(same);
+        first.map_or(hold.requested, |first| first.requested.min(hold.requested))
+    }
+
+    /// The intervals in which the holder of a hold relies on the lock: from each observation to the deadline that it
+    /// showed, unless the release begins before. In order, and disjoint. A watchdog ends them with the process.
+    pub(super) fn hold_intervals(&self, hold: &Hold) -> Vec<(Nanos, Nanos)> {
+        let died = self.processes[hold.process].died.filter(|_| self.watched);
+        let ends = [hold.releasing, died].into_iter().flatten();
+        let end = ends.min().unwrap_or(Nanos::MAX);
+        let mut intervals: Vec<(Nanos, Nanos)> = Vec::new();
+        for observation in &hold.observations {
+            let Some(until) = observation.state.until() else {
+                continue;
+            };
+            let (from, until) = (observation.at, until.min(end));
+            match intervals.last_mut() {
+                _ if from >= until => {}
+                Some(last) if from <= last.1 => last.1 = last.1.max(until),
+                _ => intervals.push((from, until)),
+            }
+        }
+        intervals
+    }
+
+    /// Whether the store may have lost a grant of a name, or ended it early, in this time.
+    pub(super) fn forgot(&self, name: &str, from: Nanos, until: Nanos) -> bool {
+        self.had_fault(from, until, |event| {
+            event.fault.forgets_grants() && event.hits(name)
+        })
+    }
+
+    /// Whether the store may have granted a name to another during a hold. Many masters may not, as fewer than a
+    /// majority of them forgot.
+    pub(super) fn granted_twice(&self, hold: &Hold, from: Nanos, until: Nanos) -> bool {
+        !self.many && self.forgot_hold(hold, from, until)
+    }
+
+    /// The same as [`Facts::forgot`] for one hold. A re-entry after the loss of the counter has a reply with another
+    /// token, so the holder takes it for another grant and gives the lease up.
+    pub(super) fn forgot_hold(&self, hold: &Hold, from: Nanos, until: Nanos) -> bool {
+        let reentered = |other: &Hold| {
+            let inside = other.process == hold.process && other.reenters == Some(hold.number);
+            inside && other.requested <= until
+        };
+        let counter = |event: &FaultEvent| event.fault.forgets_counters() && event.hits(&hold.name);
+        self.forgot(&hold.name, from, until)
+            || (self.had_fault(from, until, counter) && self.holds.iter().any(reentered))
+    }
+
+    /// Whether a fault of some kind overlaps a time.
+    pub(super) fn had_fault(
+        &self,
+        from: Nanos,
+        until: Nanos,
+        kind: impl Fn(&FaultEvent) -> bool,
+    ) -> bool {
+        let mut faults = self.faults.iter();
+        faults.any(|event| event.overlaps(from, until) && kind(event))
+    }
+
+    /// A hold in a violation.
+    pub(super) fn describe(&self, hold: &Hold) -> String {
+        let process = &self.processes[hold.process].name;
+        let lease = hold.lease().unwrap_or("no lease");
+        format!("hold {} of process {process} ({lease})", hold.number)
+    }
+
+    pub(super) fn count(&self, report: &mut CheckReport) {
+        for event in &self.faults {
+            *report.faults.entry(event.fault).or_default() += 1;
+        }
+        report.add(Count::Processes, self.processes.len() as u64);
+        report.add(Count::Requested, self.holds.len() as u64);
+        for process in &self.processes {
+            let stalled = |(from, until): (Nanos, Nanos)| {
+                let mut stalls = process.stalls.iter();
+                stalls.any(|(begin, end)| *begin <= until && *end >= from)
+            };
+            for (from, until) in process.blocked.iter().filter(|block| !stalled(**block)) {
+                report.add(Count::LongestBlock, (until - from) / MILLI);
+            }
+        }
+        for (hold, grant) in self.granted() {
+            report.add(Count::Granted, 1);
+            report.add(Count::LongestWait, (grant.at - hold.requested) / MILLI);
+            report.add(Count::Lost, u64::from(hold.lost().is_some()));
+            for observation in &hold.observations {
+                let ObservationKind::Step(ended) = &observation.kind else {
+                    continue;
+                };
+                report.add(Count::Steps, 1);
+                let until = observation.state.until().unwrap_or(0);
+                let late = ended.as_ref().is_some_and(|(at, _)| *at > until);
+                report.add(Count::StepsLate, u64::from(late));
+            }
+        }
+    }
+}
+
+impl Hold {
+    fn take(&mut self, at: Nanos, event: HoldEvent) {
+        match event {
+            HoldEvent::Requested {
+                name,
+                fixed,
+                reenters,
+            } => {
+                self.requested = at;
+                (self.name, self.fixed, self.reenters) = (name, fixed, reenters);
+            }
+            HoldEvent::Granted {
+                lease,
+                token,
+                ttl_ms,
+            } => {
+                let ttl = ttl_ms * MILLI;
+                self.grant = Some(Grant {
+                    at,
+                    lease,
+                    token,
+                    ttl,
+                });
+            }
+            HoldEvent::Observed {
+                before,
+                state,
+                step,
+            } => {
+                let kind = match step && !state.is_lost() {
+                    true => ObservationKind::Step(None),
+                    false => ObservationKind::Check,
+                };
+                self.observe(before, at, state, kind);
+            }
+            HoldEvent::Notified(state) => {
+                self.observe(at, at, state, ObservationKind::Notification);
+            }
+            HoldEvent::Stepped(outcome) => {
+                let mut observations = self.observations.iter_mut().rev();
+                let step = observations.find(|step| step.kind == ObservationKind::Step(None));
+                if let Some(step) = step {
+                    step.kind = ObservationKind::Step(Some((at, outcome)));
+                }
+            }
+            HoldEvent::Counted {
+                before,
+                expected,
+                found,
+                state,
+            } => {
+                self.counts.push(HoldCount {
+                    at,
+                    expected,
+                    found,
+                    held: !state.is_lost(),
+                });
+                self.observe(before, at, state, ObservationKind::Check);
+            }
+            HoldEvent::Releasing => self.releasing = self.releasing.or(Some(at)),
+            HoldEvent::Released { outcome } => self.released = Some((at, outcome)),
+            HoldEvent::NotGranted { .. } => {}
+        }
+    }
+
+    fn observe(&mut self, before: Nanos, at: Nanos, state: LeaseState, kind: ObservationKind) {
+        self.observations.push(Observation {
+            before,
+            at,
+            state,
+            kind,
+        });
+    }
+
+    fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
+    }
+
+    pub(super) fn lease(&self) -> Option<&str> {
+        Some(&self.grant()?.lease)
+    }
+
+    /// The latest deadline that it was shown.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.observations
+            .iter()
+            .filter_map(|observation| observation.state.until())
+            .max()
+    }
+
+    /// The first observation of a loss.
+    pub(super) fn lost(&self) -> Option<&Observation> {
+        let mut observations = self.observations.iter();
+        observations.find(|observation| observation.state.is_lost())
+    }
+}

@@ -1,0 +1,64 @@
+//! The watchdog: a lease of a live process is not lost, and not granted to another, while a node watches the process.
+
+use super::facts::{Facts, Grant, Hold};
+use super::report::CheckReport;
+use crate::history::Fault;
+
+/// The part of its ttl for which a holder waits for a reply of the store.
+const REPLY_TIMEOUT_PART: u64 = 6;
+
+pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
+    if !facts.watched {
+        return;
+    }
+    for mut granted in facts.granted_by_name().into_values() {
+        granted.sort_by_key(|(_, grant)| grant.token);
+        for (hold, _) in &granted {
+            check_loss(facts, hold, report);
+        }
+        for pair in granted.windows(2) {
+            check_next(facts, pair[0].0, pair[1], report);
+        }
+    }
+}
+
+/// A loss is excused by a pause during which no node watched the process at some time.
+fn check_loss(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
+    let Some(lost) = hold.lost() else {
+        return;
+    };
+    let process = &facts.processes[hold.process];
+    let deadline = hold.deadline().unwrap_or(0);
+    let mut pauses = facts.faults.iter().filter(|event| {
+        event.fault.pauses_holder() && event.process.as_deref() == Some(&*process.name)
+    });
+    let excused = pauses.any(|pause| {
+        let (stopped, resumed) = pause.outer;
+        // A holder that resumes just before its deadline has no time to wait for a reply.
+        let latest = resumed + process.ttl / REPLY_TIMEOUT_PART;
+        let by_pause = stopped <= lost.at && deadline <= latest;
+        by_pause && facts.had_fault(stopped, resumed, |event| event.fault == Fault::KillNodes)
+    });
+    if !excused {
+        report.violation(format!(
+            "{} was lost though its process was watched; its deadline was {deadline}: {lost:?}",
+            facts.describe(hold),
+        ));
+    }
+}
+
+/// Each grant follows the release of the hold before, its loss or the death of its process.
+fn check_next(facts: &Facts, hold: &Hold, next: (&Hold, &Grant), report: &mut CheckReport) {
+    let died = facts.processes[hold.process].died;
+    let ends = [hold.releasing, died].into_iter().flatten();
+    let ended = ends.min().is_some_and(|end| end <= next.1.at);
+    if !ended && hold.lost().is_none() {
+        report.violation(format!(
+            "{:?} was granted to {} at {}, though the process of {} lived",
+            hold.name,
+            facts.describe(next.0),
+            next.1.at,
+            facts.describe(hold),
+        ));
+    }
+}

@@ -1,0 +1,62 @@
+//! The directory of a history.
+
+use std::fs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use super::events::{Event, Note};
+use crate::clock::Nanos;
+
+/// The events of one world.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) processes: Vec<Process>,
+    pub(crate) notes: Vec<(Nanos, Note)>,
+}
+
+/// The events of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) events: Vec<(Nanos, Event)>,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+/// Reads the history in a directory.
+pub(crate) fn read(directory: &Path) -> History {
+    let mut history = History::default();
+    let entries = fs::read_dir(directory).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(name) = name.strip_suffix(".jsonl") else {
+            continue;
+        };
+        match name.strip_prefix("holder-") {
+            Some(process) => history.processes.push(Process {
+                name: process.to_owned(),
+                events: parse_lines(&path),
+                stderr: fs::read_to_string(path.with_extension("err")).unwrap_or_default(),
+            }),
+            None => history.notes.extend(parse_lines(&path)),
+        }
+    }
+    history.notes.sort_by_key(|(at, _)| *at);
+    history
+}
+
+fn parse_lines<T: DeserializeOwned>(path: &Path) -> Vec<(Nanos, T)> {
+    let text = fs::read_to_string(path).unwrap();
+    // A killed process may leave a part of a line at the end.
+    let lines = text
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    let parse = |line| match serde_json::from_str(line) {
+        Ok(event) => event,
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    lines.map(parse).collect()
+}

@@ -1,0 +1,160 @@
+//! The events of a history, each recorded as a line of JSON with its instant.
+
+use serde::{Deserialize, Serialize};
+
+use super::faults::FaultEvent;
+use crate::clock::Nanos;
+
+/// An event in a process with holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    Started {
+        ttl_ms: u64,
+        handoff: bool,
+    },
+    /// An event of a hold. Holds are numbered by their process.
+    Hold(u64, HoldEvent),
+    /// The process, or a thread of it that was ready, did not run from `since` to the event's instant.
+    Stalled {
+        since: Nanos,
+    },
+    /// No task ran from `since` to the event's instant, though a processor was free: something blocked the
+    /// thread that runs them.
+    Blocked {
+        since: Nanos,
+    },
+    Ended {
+        released: bool,
+    },
+}
+
+/// An event of a hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HoldEvent {
+    /// Its acquisition begins. It may re-enter the lease of another hold of the same owner.
+    Requested {
+        name: String,
+        fixed: bool,
+        reenters: Option<u64>,
+    },
+    Granted {
+        lease: String,
+        token: u64,
+        ttl_ms: u64,
+    },
+    NotGranted {
+        reason: String,
+    },
+    /// The state was read after `before` and not after the event's instant. If it is not lost and `step` is
+    /// true, a critical step begins.
+    Observed {
+        before: Nanos,
+        state: LeaseState,
+        step: bool,
+    },
+    /// The critical step has ended, with this reply of the fenced resource.
+    Stepped(WriteOutcome),
+    /// The stream of states reported this.
+    Notified(LeaseState),
+    Releasing,
+    /// The release has returned.
+    Released {
+        outcome: String,
+    },
+    /// The hold count in the store was read after `before`, and the state after its reply.
+    Counted {
+        before: Nanos,
+        expected: u32,
+        found: Option<(String, u32)>,
+        state: LeaseState,
+    },
+}
+
+/// The state of a lease, by its guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LeaseState {
+    Held(Nanos),
+    Jeopardy(Nanos, String),
+    /// Beyond its deadline after a pause, with a watchdog: only the store knows.
+    Paused,
+    Lost(String),
+}
+
+impl LeaseState {
+    /// The deadline until which the holder may rely on the lock. `None`: it may not.
+    pub(crate) fn until(&self) -> Option<Nanos> {
+        match self {
+            Self::Held(until) | Self::Jeopardy(until, _) => Some(*until),
+            Self::Paused | Self::Lost(_) => None,
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+}
+
+/// The outcome of a write to the fenced resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WriteOutcome {
+    Accepted,
+    Rejected,
+    Unknown,
+}
+
+/// An event in the campaign.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Note {
+    World(World),
+    Fault(FaultEvent),
+    Sampled(Sample),
+    Wrote(FencedWrite),
+    /// A holder process ended without being killed, or did not end when it was requested to.
+    Failed {
+        process: String,
+        reason: String,
+    },
+    /// The wall clock of the machine was set, so times in tokens mean nothing.
+    WallMoved,
+    /// A record that remained after all holders had ended and every ttl had passed, or a key without expiry.
+    LeftBehind {
+        key: String,
+        ttl_ms: i64,
+    },
+    /// A record right after all holders had ended.
+    HeldAtEnd {
+        name: String,
+        lease: String,
+    },
+}
+
+/// What the checker needs to know of a world.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct World {
+    /// The difference between the time in a token and the instant of its grant. `None`: tokens have no such time, as
+    /// the server's clock is set in this world.
+    pub(crate) wall: Option<Nanos>,
+    /// The number of servers. More than one are many masters, of which fewer than a majority forget at a time.
+    pub(crate) servers: usize,
+    /// Whether nodes of the watchdog keep leases of live processes alive and release those of dead ones.
+    pub(crate) watched: bool,
+}
+
+/// The record of a name at some instant between `from` and the event's instant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) from: Nanos,
+    pub(crate) holds: Vec<(String, u32)>,
+    pub(crate) ttl_ms: i64,
+}
+
+/// A decision of the fenced resource.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FencedWrite {
+    pub(crate) process: String,
+    pub(crate) hold: u64,
+    pub(crate) name: String,
+    pub(crate) token: u64,
+    pub(crate) accepted: bool,
+}

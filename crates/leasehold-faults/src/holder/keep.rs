@@ -1,0 +1,197 @@
+//! Locks that are kept until they are lost or released.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::{Client, ErrorKind, Guard};
+use leasehold_testkit::helper::{self, Commands};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Shared;
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::{HoldEvent, LeaseState};
+
+/// How often a state is read.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// After a longer time without a reading the state is recorded, changed or not.
+const GAP: Nanos = 500 * MILLI;
+
+/// Which locks are kept.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct KeepConfig {
+    /// Their names are this, the number of the client and that of the lock.
+    pub(crate) prefix: String,
+    pub(crate) clients: usize,
+    /// The locks of each client.
+    pub(crate) locks: usize,
+    /// Whether a lost lock is acquired again.
+    pub(crate) again: bool,
+    /// Whether leases are only counted. The command `count` is replied with the numbers of leases that are held, in
+    /// jeopardy and lost.
+    pub(crate) quiet: bool,
+}
+
+/// The numbers of leases by their states: held, in jeopardy, lost.
+#[derive(Debug, Default)]
+struct Counts([AtomicUsize; 3]);
+
+impl Counts {
+    fn change(&self, from: Option<&LeaseState>, to: &LeaseState) {
+        if let Some(from) = from {
+            self.of(from).fetch_sub(1, Ordering::Relaxed);
+        }
+        self.of(to).fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn of(&self, state: &LeaseState) -> &AtomicUsize {
+        &self.0[match state {
+            LeaseState::Held(_) => 0,
+            LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
+            LeaseState::Lost(_) => 2,
+        }]
+    }
+}
+
+/// A lock, its client, and what all of them share.
+struct Keeping {
+    shared: Arc<Shared>,
+    client: Client,
+    name: String,
+    counts: Arc<Counts>,
+    release: watch::Receiver<bool>,
+    again: bool,
+    quiet: bool,
+}
+
+/// Keeps all locks until they are lost or released. The end of the commands ends the process at once.
+pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands: Commands) {
+    let (release, released) = watch::channel(false);
+    let counts = Arc::<Counts>::default();
+    let mut locks = JoinSet::new();
+    for client in 0..config.clients {
+        let connected = shared.connect().await;
+        for lock in 0..config.locks {
+            let keeping = Keeping {
+                shared: Arc::clone(shared),
+                client: connected.clone(),
+                name: format!("{}-{client}-{lock}", config.prefix),
+                counts: Arc::clone(&counts),
+                release: released.clone(),
+                again: config.again,
+                quiet: config.quiet,
+            };
+            locks.spawn(keeping.run());
+        }
+    }
+    let all_end = async { while locks.join_next().await.is_some() {} };
+    let obey = async {
+        while let Some(command) = commands.next().await {
+            match &*command {
+                "release" => drop(release.send_replace(true)),
+                _ => {
+                    let counts = counts
+                        .0
+                        .each_ref()
+                        .map(|count| count.load(Ordering::Relaxed));
+                    helper::reply(counts.map(|count| count.to_string()).join(" "));
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = all_end => {}
+        () = obey => {}
+    }
+}
+
+impl Keeping {
+    async fn run(mut self) {
+        loop {
+            let hold = self.shared.next_hold();
+            let guard = self.acquire(hold).await;
+            if self.keep(hold, &guard).await {
+                self.record(hold, HoldEvent::Releasing);
+                let outcome = match guard.release().await {
+                    Ok(()) => "ok".to_owned(),
+                    Err(error) => format!("{:?}", error.kind()),
+                };
+                return self.record(hold, HoldEvent::Released { outcome });
+            }
+            if !self.again {
+                return;
+            }
+        }
+    }
+
+    /// Acquires the lock, however long the nodes are away.
+    async fn acquire(&self, hold: u64) -> Guard {
+        self.record(
+            hold,
+            HoldEvent::Requested {
+                name: self.name.clone(),
+                fixed: false,
+                reenters: None,
+            },
+        );
+        let mutex = self.client.mutex(&self.name).unwrap();
+        loop {
+            match mutex.lock().await {
+                Err(error) if error.kind() == ErrorKind::Unreachable => {}
+                outcome => {
+                    let guard = outcome.unwrap();
+                    self.record(hold, super::granted(&guard, self.shared.config.ttl_ms));
+                    return guard;
+                }
+            }
+        }
+    }
+
+    /// Records the states of the lease. Returns whether it is to be released, and is not lost.
+    async fn keep(&mut self, hold: u64, guard: &Guard) -> bool {
+        let mut states = guard.states();
+        let mut interval = tokio::time::interval(INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut release = self.release.clone();
+        let mut last: Option<LeaseState> = None;
+        let mut read = clock::now();
+        loop {
+            let notified = tokio::select! {
+                biased;
+                Some(state) = states.next() => Some(state),
+                _ = interval.tick(), if !self.quiet => None,
+                released = release.wait_for(|release| *release) => return released.is_ok(),
+            };
+            let before = clock::now();
+            let state = notified.unwrap_or_else(|| guard.state());
+            let state = self.shared.lease_state(state);
+            self.counts.change(last.as_ref(), &state);
+            let gap = before - std::mem::replace(&mut read, before);
+            if last.as_ref() != Some(&state) || gap >= GAP {
+                let state = state.clone();
+                let event = match notified.is_some() {
+                    true => HoldEvent::Notified(state),
+                    false => HoldEvent::Observed {
+                        before,
+                        state,
+                        step: false,
+                    },
+                };
+                self.record(hold, event);
+            }
+            if state.is_lost() {
+                return false;
+            }
+            last = Some(state);
+        }
+    }
+
+    fn record(&self, hold: u64, event: HoldEvent) {
+        if !self.quiet {
+            self.shared.record(hold, event);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Detection of times in which the process did not run.
+//!
+//! A holder is not to blame for what a stopped process or a busy machine did not do. A thread checks every few
+//! milliseconds whether it and the tasks of the runtime have run. Where the tasks have not, the system knows whether
+//! their threads waited for a processor.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::Shared;
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::Event;
+
+/// The interval of checks, and the shortest gap that is recorded.
+const INTERVAL: Duration = Duration::from_millis(5);
+const GAP: Nanos = 25 * MILLI;
+
+/// Tasks that have not run since an instant, when their threads had waited so long for a processor.
+struct Standstill {
+    since: Nanos,
+    waited: u64,
+}
+
+/// Detects for as long as the process lives.
+pub(super) fn detect(shared: &Arc<Shared>) {
+    let heartbeat = Arc::new(AtomicU64::new(clock::now()));
+    let (shared, task) = (Arc::clone(shared), Arc::clone(&heartbeat));
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            task.store(clock::now(), Ordering::Relaxed);
+        }
+    });
+    thread::spawn(move || {
+        let mut last = clock::now();
+        let mut standstill = None;
+        loop {
+            thread::sleep(INTERVAL);
+            let now = clock::now();
+            if now - last > GAP {
+                let since = last;
+                shared.journal.record_at(now, &Event::Stalled { since });
+            }
+            last = now;
+            check_tasks(
+                &shared,
+                heartbeat.load(Ordering::Relaxed),
+                now,
+                &mut standstill,
+            );
+        }
+    });
+}
+
+fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut Option<Standstill>) {
+    match standstill.take() {
+        None if now.saturating_sub(heartbeat) > GAP => {
+            *standstill = Some(Standstill {
+                since: heartbeat,
+                waited: time_waited(),
+            });
+        }
+        Some(begun) if begun.since == heartbeat => *standstill = Some(begun),
+        Some(Standstill { since, waited }) => {
+            // A thread's whole wait is counted when it comes to run.
+            let starved = time_waited().saturating_sub(waited) >= (heartbeat - since) / 2;
+            let event = match starved {
+                true => Event::Stalled { since },
+                false => Event::Blocked { since },
+            };
+            shared.journal.record_at(heartbeat, &event);
+        }
+        None => {}
+    }
+}
+
+/// How long the threads of this process have waited for a processor, in nanoseconds.
+fn time_waited() -> u64 {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
+    let waited = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    threads.flatten().filter_map(waited).sum()
+}

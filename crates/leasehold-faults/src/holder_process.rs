@@ -1,0 +1,124 @@
+//! A holder process from outside, and the faults that hit it.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use leasehold_testkit::Helper;
+use rustix::process::Signal;
+
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::{Fault, FaultEvent, Journal, Note};
+use crate::holder::HolderConfig;
+
+/// A holder process. Faults that hit it are recorded.
+#[derive(Debug)]
+pub(crate) struct HolderProcess {
+    pub(crate) helper: Helper,
+    pub(crate) name: String,
+    journal: Arc<Journal>,
+    ttl: Nanos,
+    /// When it was stopped: before, and after.
+    stopped: Option<(Nanos, Nanos)>,
+}
+
+impl HolderProcess {
+    /// Starts a process that records its events in `config.history`, and its standard error beside it.
+    pub(crate) fn start(name: &str, journal: &Arc<Journal>, config: &HolderConfig) -> Self {
+        let mut command = Helper::command();
+        command.stderr(File::create(config.history.with_extension("err")).unwrap());
+        let process = Self {
+            helper: Helper::spawn(command),
+            name: name.to_owned(),
+            journal: Arc::clone(journal),
+            ttl: config.ttl_ms * MILLI,
+            stopped: None,
+        };
+        process.run(config);
+        process
+    }
+
+    fn run(&self, config: &HolderConfig) {
+        let config = serde_json::to_string(config).unwrap();
+        self.helper.send(&format!("holder {config}"));
+    }
+
+    /// Executes the program anew in the process, which then has another name in the history.
+    pub(crate) fn exec(&mut self, name: &str, config: &HolderConfig) {
+        let begin = clock::now();
+        assert_eq!(self.helper.request("exec"), "executed");
+        self.record(Fault::ExecHolder, (begin, begin), (begin, begin));
+        self.name = name.to_owned();
+        self.run(config);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let begin = clock::now();
+        self.helper.stop();
+        self.stopped = Some((begin, clock::now()));
+    }
+
+    /// Resumes it after a stop.
+    pub(crate) fn resume(&mut self) {
+        let resumed = clock::now();
+        self.helper.resume();
+        if let Some((begin, stopped)) = self.stopped.take() {
+            let outer = (begin, clock::now());
+            let fault = match resumed - stopped > self.ttl {
+                true => Fault::PauseHolderLong,
+                false => Fault::PauseHolder,
+            };
+            self.record(fault, outer, (stopped, resumed));
+        }
+    }
+
+    /// Stops it for a duration.
+    pub(crate) fn pause(&mut self, duration: Duration) {
+        self.stop();
+        thread::sleep(duration);
+        self.resume();
+    }
+
+    /// Kills it and reaps it.
+    pub(crate) fn kill(&mut self) {
+        let begin = clock::now();
+        self.helper.kill();
+        let end = clock::now();
+        self.record(Fault::KillHolder, (begin, end), (end, end));
+    }
+
+    /// Kills it, and leaves a zombie.
+    pub(crate) fn kill_unreaped(&mut self) {
+        let begin = clock::now();
+        self.helper.signal(Signal::KILL);
+        self.record(Fault::KillHolder, (begin, begin), (begin, begin));
+    }
+
+    pub(crate) fn record_failure(&self, reason: &str) {
+        self.journal.record(&Note::Failed {
+            process: self.name.clone(),
+            reason: reason.to_owned(),
+        });
+    }
+
+    fn record(&self, fault: Fault, outer: (Nanos, Nanos), inner: (Nanos, Nanos)) {
+        let event = FaultEvent::new(fault, Some(&self.name), outer, inner);
+        self.journal.record(&Note::Fault(event));
+    }
+}
+
+impl Drop for HolderProcess {
+    /// A death at the end of a scenario is in the history, too.
+    fn drop(&mut self) {
+        if self.helper.ended().is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// The file of a process's events in the directory of a world.
+pub(crate) fn history_file(directory: &std::path::Path, process: &str) -> PathBuf {
+    directory.join(format!("holder-{process}.jsonl"))
+}

@@ -1,0 +1,93 @@
+//! A holder process, those that replace it, and their faults.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::plan::{HolderPlan, NAMES};
+use super::world::World;
+use crate::history::Fault;
+use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
+use crate::holder_process::{HolderProcess, history_file};
+
+/// How long a holder may take to end. Its shutdown alone may take 5 s.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A slot for a holder, which always has a live process.
+struct HolderSlot<'a> {
+    world: &'a World,
+    plan: &'a HolderPlan,
+    number: usize,
+    incarnation: u64,
+}
+
+/// Injects the faults of a holder's plan, and then ends its last process.
+pub(super) fn run(world: &World, number: usize) {
+    let plan = &world.plan.holders[number];
+    let mut slot = HolderSlot {
+        world,
+        plan,
+        number,
+        incarnation: 0,
+    };
+    let mut process = slot.start();
+    for timed in &plan.faults {
+        world.sleep_until(timed.at_ms);
+        slot.replace_ended(&mut process);
+        match timed.fault {
+            Fault::KillHolder => {
+                process.kill();
+                process = slot.start();
+            }
+            _ => process.pause(Duration::from_millis(timed.length_ms)),
+        }
+    }
+    world.sleep_until(world.plan.duration_ms);
+    slot.replace_ended(&mut process);
+    end(process);
+}
+
+impl HolderSlot<'_> {
+    fn start(&mut self) -> HolderProcess {
+        self.incarnation += 1;
+        let (world, plan) = (self.world, self.plan);
+        let name = format!("{}-{}", self.number, self.incarnation);
+        let config = HolderConfig {
+            url: world.servers.url(self.number),
+            history: history_file(&world.directory, &name),
+            ttl_ms: plan.ttl_ms,
+            threads: plan.threads,
+            handoff: plan.handoff,
+            nodes: Nodes::default(),
+            workload: Workload::Cycle(CycleConfig {
+                process: name.clone(),
+                names: NAMES.map(str::to_owned).to_vec(),
+                fence: world.fence,
+                seed: plan.seed ^ self.incarnation,
+                impatient: plan.impatient,
+                tasks: plan.tasks,
+            }),
+        };
+        HolderProcess::start(&name, &world.journal, &config)
+    }
+
+    /// Replaces a process that has ended by itself, which is a violation.
+    fn replace_ended(&mut self, process: &mut HolderProcess) {
+        if let Some(status) = process.helper.ended() {
+            process.record_failure(&format!("it ended by itself with {status}"));
+            *process = self.start();
+        }
+    }
+}
+
+fn end(mut process: HolderProcess) {
+    process.helper.close();
+    let start = Instant::now();
+    while start.elapsed() < END_TIMEOUT {
+        match process.helper.ended() {
+            None => thread::sleep(Duration::from_millis(5)),
+            Some(status) if status.success() => return,
+            Some(status) => return process.record_failure(&format!("it ended with {status}")),
+        }
+    }
+    process.record_failure("it did not end when it was requested to");
+}

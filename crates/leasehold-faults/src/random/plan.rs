@@ -1,0 +1,293 @@
+//! The schedule of faults, drawn from a seed before anything runs.
+
+use fastrand::Rng;
+
+use super::episodes;
+use crate::history::Fault;
+
+/// The number of holder processes in a world.
+const HOLDERS: usize = 3;
+
+/// The locks of a world.
+pub(super) const NAMES: [&str; 2] = ["orders", "ledger"];
+
+/// The ttls of holder processes, in milliseconds. Short, so that leases expire often.
+const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
+
+/// The same for many masters. The largest is the longest ttl of their URL, so long that leases outlast a stop of a
+/// second, after which a master could be admitted too early.
+const MASTERS_TTLS_MS: [u64; 4] = [2000, 4000, 4000, 4000];
+
+/// How far a clock is set at most, in milliseconds.
+pub(super) const CLOCK_STEP_MAX_MS: u64 = 1500;
+
+/// The time before the first fault, and the time without faults at the end in which every holder can be granted its
+/// locks again: late replies and dead leases have ended by then.
+const LEAD_MS: u64 = 300;
+const QUIESCE_MS: u64 = 2500;
+
+/// The mean time between two faults, of each holder and of the server. Longer than a ttl for a holder, so that it
+/// holds something in between.
+const HOLDER_GAP_MS: u64 = 2000;
+const SERVER_GAP_MS: u64 = 1500;
+const MASTERS_HOLDER_GAP_MS: u64 = 8000;
+
+/// The random streams of worlds with many masters begin here.
+const MASTERS_STREAM: u64 = 1 << 32;
+
+/// The schedule of one world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The number of servers: one, or several masters.
+    pub(super) servers: usize,
+    /// Whether killed servers keep all that they have acknowledged.
+    pub(super) durable: bool,
+    /// Whether the clocks of servers are set, so that the times in tokens mean nothing.
+    pub(super) clock: bool,
+    pub(super) duration_ms: u64,
+    pub(super) holders: Vec<HolderPlan>,
+    pub(super) sequences: Vec<Sequence>,
+}
+
+/// Faults one after the other: of a server, or of the connections of one holder to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sequence {
+    pub(super) server: usize,
+    pub(super) holder: Option<usize>,
+    pub(super) faults: Vec<Timed>,
+}
+
+/// A holder process and those that replace it when it is killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HolderPlan {
+    pub(super) seed: u64,
+    pub(super) ttl_ms: u64,
+    pub(super) handoff: bool,
+    /// Whether its tasks wait for short times only.
+    pub(super) impatient: bool,
+    pub(super) threads: usize,
+    pub(super) tasks: u64,
+    pub(super) faults: Vec<Timed>,
+}
+
+/// A fault and when it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Timed {
+    pub(super) at_ms: u64,
+    pub(super) fault: Fault,
+    /// How long it lasts, or how far a clock is set.
+    pub(super) length_ms: u64,
+    /// The number of the name whose keys it hits, if it hits one.
+    pub(super) name: usize,
+}
+
+impl Plan {
+    /// The plan of one world with a single server in one round of a campaign.
+    pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
+        let mut rng = stream(seed, [round, world]);
+        let clock = world % 4 == 3;
+        Self {
+            servers: 1,
+            durable: true,
+            clock,
+            duration_ms,
+            holders: (0..HOLDERS)
+                .map(|_| holder(&mut rng, duration_ms, TTLS_MS, HOLDER_GAP_MS))
+                .collect(),
+            sequences: vec![Sequence {
+                server: 0,
+                holder: None,
+                faults: sequence(&mut rng, duration_ms, SERVER_GAP_MS, |rng| {
+                    server_fault(rng, clock)
+                }),
+            }],
+        }
+    }
+
+    /// The plan of one world with many masters. Every fourth has five, every second has masters that keep
+    /// no more than snapshots.
+    pub(super) fn draw_masters(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
+        let mut rng = stream(seed, [round, MASTERS_STREAM + world]);
+        let servers = if world % 4 == 3 { 5 } else { 3 };
+        let (durable, clock) = (world % 2 == 1, world % 4 == 2);
+        let holder = |_| HolderPlan {
+            impatient: rng.u8(..4) > 0,
+            ..holder(
+                &mut rng,
+                duration_ms,
+                MASTERS_TTLS_MS,
+                MASTERS_HOLDER_GAP_MS,
+            )
+        };
+        let holders: Vec<_> = (0..HOLDERS).map(holder).collect();
+        let set = episodes::Masters {
+            servers,
+            holders: holders.len(),
+            durable,
+            clock,
+        };
+        let end = duration_ms.saturating_sub(QUIESCE_MS);
+        Self {
+            servers,
+            durable,
+            clock,
+            duration_ms,
+            sequences: set.draw(&mut rng, LEAD_MS, end),
+            holders,
+        }
+    }
+
+    /// The longest ttl in the world, in milliseconds.
+    pub(super) fn ttl_max_ms(&self) -> u64 {
+        let ttls = match self.servers {
+            1 => TTLS_MS,
+            _ => MASTERS_TTLS_MS,
+        };
+        ttls.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// A random stream of its own for each round and world.
+fn stream(seed: u64, numbers: [u64; 2]) -> Rng {
+    let mut rng = Rng::with_seed(seed);
+    for number in numbers {
+        rng = Rng::with_seed(rng.u64(..) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+    rng
+}
+
+fn holder(rng: &mut Rng, duration_ms: u64, ttls_ms: [u64; 4], gap_ms: u64) -> HolderPlan {
+    let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
+    HolderPlan {
+        seed: rng.u64(..),
+        ttl_ms,
+        handoff: rng.bool(),
+        impatient: false,
+        threads: rng.usize(1..=2),
+        tasks: rng.u64(2..=4),
+        faults: sequence(rng, duration_ms, gap_ms, |rng| holder_fault(rng, ttl_ms)),
+    }
+}
+
+/// Draws faults one after the other that do not overlap.
+fn sequence(
+    rng: &mut Rng,
+    duration_ms: u64,
+    gap_ms: u64,
+    mut draw: impl FnMut(&mut Rng) -> (Fault, u64),
+) -> Vec<Timed> {
+    let end = duration_ms.saturating_sub(QUIESCE_MS);
+    let mut faults = Vec::new();
+    let mut at_ms = LEAD_MS;
+    loop {
+        at_ms += rng.u64(gap_ms / 4..gap_ms * 7 / 4);
+        let (fault, length_ms) = draw(rng);
+        let name = rng.usize(..NAMES.len());
+        if at_ms + length_ms > end {
+            return faults;
+        }
+        faults.push(Timed {
+            at_ms,
+            fault,
+            length_ms,
+            name,
+        });
+        at_ms += length_ms;
+    }
+}
+
+fn holder_fault(rng: &mut Rng, ttl_ms: u64) -> (Fault, u64) {
+    match rng.u8(..10) {
+        0..6 => (Fault::KillHolder, 0),
+        6 | 7 => (Fault::PauseHolder, rng.u64(ttl_ms / 5..=ttl_ms)),
+        _ => (Fault::PauseHolderLong, rng.u64(ttl_ms + 1..4 * ttl_ms)),
+    }
+}
+
+fn server_fault(rng: &mut Rng, clock: bool) -> (Fault, u64) {
+    match rng.u8(..if clock { 26 } else { 22 }) {
+        0..5 => (Fault::RestartKept, rng.u64(..400)),
+        5 | 6 => (Fault::RestartEmpty, rng.u64(..200)),
+        7..10 => (Fault::StopServer, rng.u64(20..1500)),
+        10..12 => (Fault::KillClients, 0),
+        12 | 13 => (Fault::PauseClients, rng.u64(20..800)),
+        14 => (Fault::FlushScripts, 0),
+        15 | 16 => (Fault::FlushAll, 0),
+        17 | 18 => (Fault::DeleteRecord, 0),
+        19 => (Fault::WrongRecord, rng.u64(10..300)),
+        20 => (Fault::WrongQueue, rng.u64(10..300)),
+        21 => (Fault::WrongCounter, rng.u64(10..300)),
+        22 | 23 => (Fault::ClockForward, rng.u64(50..CLOCK_STEP_MAX_MS)),
+        _ => (Fault::ClockBack, rng.u64(50..CLOCK_STEP_MAX_MS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG_MS: u64 = 600_000;
+
+    #[test]
+    fn a_seed_is_a_schedule() {
+        for draw in [Plan::draw, Plan::draw_masters] {
+            assert_eq!(draw(7, 1, 2, 30_000), draw(7, 1, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(8, 1, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(7, 2, 2, 30_000));
+            assert_ne!(draw(7, 1, 2, 30_000), draw(7, 2, 1, 30_000));
+        }
+    }
+
+    #[test]
+    fn every_fault_is_drawn_and_none_at_the_end() {
+        let plans = [
+            Plan::draw(1, 0, 3, LONG_MS),
+            Plan::draw_masters(1, 0, 2, LONG_MS),
+            Plan::draw_masters(1, 0, 3, LONG_MS),
+        ];
+        let holders = plans.iter().flat_map(|plan| &plan.holders);
+        let holders = holders.map(|holder| &holder.faults);
+        let sequences = plans.iter().flat_map(|plan| &plan.sequences);
+        let drawn: Vec<_> = sequences
+            .map(|sequence| &sequence.faults)
+            .chain(holders)
+            .flatten()
+            .collect();
+        for fault in Fault::ALL.iter().filter(|fault| fault.is_random()) {
+            assert!(drawn.iter().any(|timed| timed.fault == *fault), "{fault:?}");
+        }
+        for timed in drawn {
+            assert!(timed.at_ms + timed.length_ms <= LONG_MS - QUIESCE_MS);
+        }
+    }
+
+    #[test]
+    fn clocks_of_worlds_with_margins_are_not_set() {
+        let plan = Plan::draw(1, 0, 0, LONG_MS);
+        let set = |timed: &Timed| matches!(timed.fault, Fault::ClockForward | Fault::ClockBack);
+        assert!(!plan.clock && !plan.sequences[0].faults.iter().any(set));
+    }
+
+    #[test]
+    fn durable_masters_restart_with_their_data_and_others_with_a_snapshot() {
+        for world in 0..4 {
+            let plan = Plan::draw_masters(1, 0, world, LONG_MS);
+            let excluded = match plan.durable {
+                true => Fault::RestartSnapshot,
+                false => Fault::RestartKept,
+            };
+            let mut drawn = plan.sequences.iter().flat_map(|sequence| &sequence.faults);
+            assert!(drawn.all(|timed| timed.fault != excluded));
+        }
+    }
+
+    #[test]
+    fn undetectable_faults_of_one_master_are_not_drawn() {
+        for world in 0..4 {
+            let plan = Plan::draw_masters(1, 0, world, LONG_MS);
+            let mut drawn = plan.sequences.iter().flat_map(|sequence| &sequence.faults);
+            let undetectable = [Fault::ClockForward, Fault::DeleteRecord, Fault::WrongRecord];
+            assert!(drawn.all(|timed| !undetectable.contains(&timed.fault)));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The servers of a world: a single one, or many masters with a proxy between each holder and each master.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{Proxy, RedisOptions, RedisServer};
+use redis::{Connection, RedisResult};
+
+use super::plan::Plan;
+use super::sampler::ADMISSION_KEY;
+
+/// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
+const AGE_MS: i64 = 3_600_000;
+
+/// The time beyond the longest ttl until a master is admitted again: drift, and measurement errors.
+const DRIFT: Duration = Duration::from_millis(300);
+
+/// How long one of many masters may take to reply to the campaign.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The servers of a world.
+pub(super) struct Servers {
+    all: Vec<Slot>,
+    /// Runs beside many masters, idle until it takes over the address of one.
+    spare: Option<Mutex<RedisServer>>,
+    longest_ttl: Duration,
+    /// When each of many masters has forgotten, until it is admitted again.
+    forgotten: Mutex<Vec<Option<Instant>>>,
+}
+
+/// An address, and the server that has it.
+pub(super) struct Slot {
+    server: Mutex<RedisServer>,
+    port: AtomicU16,
+    /// The proxies of the holders, if there are many masters.
+    pub(super) links: Vec<Proxy>,
+}
+
+impl Servers {
+    pub(super) fn start(plan: &Plan) -> Self {
+        let many = plan.servers > 1;
+        let mut options = RedisServer::options();
+        if plan.durable {
+            options = options.append_only();
+        }
+        if plan.clock {
+            options = options.clock_shim();
+        }
+        if many {
+            options = options.started_ago(AGE_MS);
+        }
+        let count = plan.servers + usize::from(many);
+        let mut servers = start(count, &options);
+        let spare = many.then(|| servers.pop()).flatten();
+        let links = if many { plan.holders.len() } else { 0 };
+        let slot = |server: RedisServer| Slot {
+            links: (0..links)
+                .map(|_| Proxy::before_port(server.port()))
+                .collect(),
+            port: AtomicU16::new(server.port()),
+            server: Mutex::new(server),
+        };
+        Self {
+            forgotten: Mutex::new(vec![None; servers.len()]),
+            all: servers.into_iter().map(slot).collect(),
+            spare: spare.map(Mutex::new),
+            longest_ttl: Duration::from_millis(plan.ttl_max_ms()),
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Slot] {
+        &self.all
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        self.all.len() / 2 + 1
+    }
+
+    /// The URL by which a holder reaches them.
+    pub(super) fn url(&self, holder: usize) -> String {
+        if let [one] = &self.all[..] {
+            return format!("redis://127.0.0.1:{}/0", one.port());
+        }
+        let address = |slot: &Slot| format!("127.0.0.1:{}", slot.links[holder].port());
+        let addresses: Vec<_> = self.all.iter().map(address).collect();
+        let longest = self.longest_ttl.as_millis();
+        format!("redlock://{}?longest-ttl={longest}ms", addresses.join(","))
+    }
+
+    /// Whether a server may forget now: one of many masters only if fewer than a majority of them forget at a time. If
+    /// so, it counts as one that has forgotten until it is admitted again.
+    pub(super) fn may_forget(&self, nth: usize) -> bool {
+        if self.all.len() == 1 {
+            return true;
+        }
+        let mut forgotten = lock(&self.forgotten);
+        for (slot, since) in self.all.iter().zip(forgotten.iter_mut()) {
+            let over = |since: Instant| since.elapsed() > self.longest_ttl + DRIFT;
+            if since.is_some_and(over) && slot.is_admitted().unwrap_or(false) {
+                *since = None;
+            }
+        }
+        let others = forgotten.iter().enumerate();
+        let others = others.filter(|(other, since)| *other != nth && since.is_some());
+        let may = others.count() + 1 < self.majority();
+        if may {
+            forgotten[nth] = Some(Instant::now());
+        }
+        may
+    }
+
+    /// A server has just forgotten.
+    pub(super) fn has_forgotten(&self, nth: usize) {
+        lock(&self.forgotten)[nth] = Some(Instant::now());
+    }
+
+    /// Lets the spare server take over an address. The server that had it is emptied, and is the next spare.
+    pub(super) fn replace(&self, nth: usize) {
+        let mut spare = lock(self.spare.as_ref().unwrap());
+        let slot = &self.all[nth];
+        let mut server = slot.server();
+        std::mem::swap(&mut *server, &mut *spare);
+        slot.port.store(server.port(), Ordering::Relaxed);
+        for link in &slot.links {
+            link.redirect(server.port());
+        }
+        spare.cli(&["FLUSHALL"]);
+    }
+}
+
+impl Slot {
+    /// The server that has the address now.
+    pub(super) fn server(&self) -> MutexGuard<'_, RedisServer> {
+        lock(&self.server)
+    }
+
+    /// Its port.
+    pub(super) fn port(&self) -> u16 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn connect(&self, timeout: Duration) -> RedisResult<Connection> {
+        let client = redis::Client::open(("127.0.0.1", self.port()))?;
+        let connection = client.get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
+        Ok(connection)
+    }
+
+    /// Whether it is admitted in this run.
+    fn is_admitted(&self) -> RedisResult<bool> {
+        let mut connection = self.connect(REPLY_TIMEOUT)?;
+        let mut admitted = redis::cmd("HGET");
+        let admitted: Option<String> = admitted
+            .arg(ADMISSION_KEY)
+            .arg("run")
+            .query(&mut connection)?;
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("replication")
+            .query(&mut connection)?;
+        let run: Option<String> = info.get("master_replid");
+        Ok(admitted.is_some() && admitted == run)
+    }
+}
+
+fn start(count: usize, options: &RedisOptions) -> Vec<RedisServer> {
+    let starting: Vec<_> = (0..count)
+        .map(|_| {
+            let options = options.clone();
+            thread::spawn(|| options.start())
+        })
+        .collect();
+    let started = starting.into_iter().map(thread::JoinHandle::join);
+    started.map(Result::unwrap).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,186 @@
+//! A lock that a process of its own keeps, and a waiter for it.
+
+use std::time::{Duration, Instant};
+
+use super::outcome::Outcome;
+use super::world::{Node, TIMEOUT, Waiter, World, millis};
+use crate::clock::{self, Nanos};
+use crate::history::{Event, EventReader, HoldEvent, LeaseState};
+use crate::holder::{HolderConfig, KeepConfig, Nodes, Workload};
+use crate::holder_process::{HolderProcess, history_file};
+
+/// How often events are read while one is awaited.
+const INTERVAL: Duration = millis(1);
+
+/// The holders of a scenario.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HolderOptions {
+    pub(super) ttl: Duration,
+    pub(super) nodes: Nodes,
+    /// Whether lost locks are acquired again.
+    pub(super) again: bool,
+}
+
+impl HolderOptions {
+    /// Holders that are watched by nodes on this machine.
+    pub(super) fn watched(ttl: Duration, nodes: &[&Node]) -> Self {
+        Self {
+            ttl,
+            nodes: Nodes {
+                addresses: nodes.iter().map(|node| node.address()).collect(),
+                tls: None,
+            },
+            again: false,
+        }
+    }
+
+    pub(super) fn config(&self, world: &World, process: &str, keep: KeepConfig) -> HolderConfig {
+        HolderConfig {
+            url: world.url(),
+            history: history_file(world.directory.path(), process),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
+            threads: 2,
+            handoff: true,
+            nodes: self.nodes.clone(),
+            workload: Workload::Keep(keep),
+        }
+    }
+
+    /// One lock, named after the process.
+    fn one_lock(&self, world: &World, process: &str) -> HolderConfig {
+        let keep = KeepConfig {
+            prefix: process.to_owned(),
+            clients: 1,
+            locks: 1,
+            again: self.again,
+            quiet: false,
+        };
+        self.config(world, process, keep)
+    }
+}
+
+/// A process that keeps a lock, and a waiter for it.
+pub(super) struct ContendedLock {
+    pub(super) process: HolderProcess,
+    pub(super) waiter: Waiter,
+    pub(super) events: EventReader,
+}
+
+impl ContendedLock {
+    /// Starts a holder, and a waiter when it holds its lock.
+    pub(super) fn start(world: &World, options: &HolderOptions) -> Self {
+        Self::start_many(world, 1, options).remove(0)
+    }
+
+    /// The same for several locks side by side.
+    pub(super) fn start_many(world: &World, count: usize, options: &HolderOptions) -> Vec<Self> {
+        let starting: Vec<_> = (0..count)
+            .map(|_| {
+                let name = format!("lock{}", world.next_number());
+                let config = options.one_lock(world, &name);
+                let events = EventReader::open(&config.history);
+                (HolderProcess::start(&name, &world.journal, &config), events)
+            })
+            .collect();
+        let waiting = starting.into_iter().map(|(process, mut events)| {
+            until(&mut events, |event| {
+                matches!(event, HoldEvent::Granted { .. })
+            });
+            let waiter = world.waiter(&lock_of(&process.name));
+            Self {
+                process,
+                waiter,
+                events,
+            }
+        });
+        waiting.collect()
+    }
+
+    /// The name of the lock.
+    pub(super) fn name(&self) -> String {
+        lock_of(&self.process.name)
+    }
+
+    /// Executes the program anew in the process, which then keeps another lock.
+    pub(super) fn exec(&mut self, world: &World, options: &HolderOptions) {
+        let name = format!("{}-next", self.process.name);
+        let config = options.one_lock(world, &name);
+        self.events = EventReader::open(&config.history);
+        self.process.exec(&name, &config);
+        until(&mut self.events, |event| {
+            matches!(event, HoldEvent::Granted { .. })
+        });
+    }
+
+    /// Stops the holder. Its events so far are not read again.
+    pub(super) fn stop(&mut self) {
+        self.process.stop();
+        while self.events.next().is_some() {}
+    }
+
+    /// Resumes the holder, and waits until it knows the state of its lease. Returns all states on the way, and when it
+    /// knew.
+    pub(super) fn resume(&mut self) -> (Vec<LeaseState>, Nanos) {
+        self.process.resume();
+        let mut states = Vec::new();
+        let at = until(&mut self.events, |event| {
+            let (HoldEvent::Observed { state, .. } | HoldEvent::Notified(state)) = event else {
+                return false;
+            };
+            states.push(state.clone());
+            matches!(state, LeaseState::Held(_) | LeaseState::Lost(_))
+        });
+        (states, at)
+    }
+
+    /// Requests the release of the lock. Returns when it began, and whether the lock was held until then.
+    pub(super) fn release(&mut self) -> (Nanos, bool) {
+        self.process.helper.send("release");
+        let at = until(&mut self.events, |event| *event == HoldEvent::Releasing);
+        let mut held = false;
+        until(&mut self.events, |event| {
+            let HoldEvent::Released { outcome } = event else {
+                return false;
+            };
+            held = outcome == "ok";
+            true
+        });
+        (at, held)
+    }
+
+    /// Adds the time from an instant until the waiter is granted the lock.
+    pub(super) fn expect_grant(&self, since: Nanos, timeout: Duration, outcome: &mut Outcome) {
+        match self.waiter.granted_within(timeout) {
+            Some(at) => outcome.latencies.push(at.saturating_sub(since)),
+            None => outcome.miss(format!(
+                "{} was not granted to its waiter in {timeout:?}",
+                self.name()
+            )),
+        }
+    }
+
+    /// Kills the holder, and expects the grant to the waiter.
+    pub(super) fn kill(&mut self, timeout: Duration, outcome: &mut Outcome) {
+        let since = clock::now();
+        self.process.kill();
+        self.expect_grant(since, timeout, outcome);
+    }
+}
+
+/// The name of the only lock of a process.
+pub(super) fn lock_of(process: &str) -> String {
+    format!("{process}-0-0")
+}
+
+/// Reads the events of a holder up to a certain one. Returns its instant.
+fn until(events: &mut EventReader, mut wanted: impl FnMut(&HoldEvent) -> bool) -> Nanos {
+    let start = Instant::now();
+    while start.elapsed() < TIMEOUT {
+        match events.next() {
+            Some((at, Event::Hold(_, event))) if wanted(&event) => return at,
+            Some(_) => {}
+            None => std::thread::sleep(INTERVAL),
+        }
+    }
+    panic!("a holder did not do what it was to do");
+}

@@ -1,0 +1,205 @@
+//! Many clients with many leases on one node.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::eventually;
+
+use super::contended_lock::HolderOptions;
+use super::outcome::Outcome;
+use super::world::{Node, TIMEOUT, World, holds_within, millis, record};
+use crate::holder::KeepConfig;
+use crate::holder_process::HolderProcess;
+
+/// The numbers of processes, of clients in each and of locks of each client.
+struct Size {
+    processes: usize,
+    clients: usize,
+    locks: usize,
+    ttl: Duration,
+    /// For how long the node is measured while all clients are healthy.
+    healthy: Duration,
+}
+
+const FULL: Size = Size {
+    processes: 5,
+    clients: 200,
+    locks: 100,
+    ttl: millis(30_000),
+    healthy: millis(60_000),
+};
+
+const SHORT: Size = Size {
+    processes: 2,
+    clients: 5,
+    locks: 20,
+    ttl: millis(6_000),
+    healthy: millis(1_000),
+};
+
+const MEMORY_MAX_MIB: f64 = 100.0;
+const PROCESSOR_MAX: f64 = 5.0;
+
+/// The number of records in one command.
+const RECORDS: usize = 1000;
+
+impl Size {
+    fn leases(&self) -> usize {
+        self.processes * self.clients * self.locks
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for process in 0..self.processes {
+            for client in 0..self.clients {
+                names.extend((0..self.locks).map(|lock| format!("many{process}-{client}-{lock}")));
+            }
+        }
+        names
+    }
+}
+
+pub(super) fn many_clients(_: usize, short: bool) -> Outcome {
+    let size = if short { SHORT } else { FULL };
+    let world = World::new(true);
+    let node = world.node("node");
+    let mut outcome = Outcome {
+        runs: 1,
+        ..Outcome::default()
+    };
+    let mut holders = start(&world, &node, &size);
+    measure(&node, &size, short, &mut outcome);
+    holders.iter_mut().for_each(HolderProcess::stop);
+    observe_stopped(&world, &node, &size, &mut outcome);
+    holders.iter_mut().for_each(HolderProcess::resume);
+    for holder in &mut holders {
+        let expected = size.clients * size.locks;
+        let mut last = [0; 3];
+        let known = holds_within(TIMEOUT, || {
+            last = count(holder);
+            last[0] == expected || last[2] > 0
+        });
+        if !known || last[2] > 0 {
+            outcome.miss(format!(
+                "[held, jeopardy, lost] is {last:?} of {expected} in a process"
+            ));
+        }
+    }
+    outcome
+}
+
+/// Starts all processes, and waits until they hold all their locks and the node knows all leases.
+fn start(world: &World, node: &Node, size: &Size) -> Vec<HolderProcess> {
+    let options = HolderOptions::watched(size.ttl, &[node]);
+    let mut holders = Vec::new();
+    for number in 0..size.processes {
+        let name = format!("many{number}");
+        let keep = KeepConfig {
+            prefix: name.clone(),
+            clients: size.clients,
+            locks: size.locks,
+            again: false,
+            quiet: true,
+        };
+        let config = options.config(world, &name, keep);
+        let holder = HolderProcess::start(&name, &world.journal, &config);
+        eventually(TIMEOUT, || {
+            thread::sleep(millis(50));
+            count(&holder)[0] == size.clients * size.locks
+        });
+        holders.push(holder);
+    }
+    eventually(TIMEOUT, || {
+        let clients = node.clients();
+        let leases = clients.iter().map(|client| client.leases as usize);
+        leases.sum::<usize>() == size.leases()
+    });
+    holders
+}
+
+/// Measures the node while all clients are healthy.
+fn measure(node: &Node, size: &Size, short: bool, outcome: &mut Outcome) {
+    let (before, start) = (processor_time(node), Instant::now());
+    thread::sleep(size.healthy);
+    let used = processor_time(node).saturating_sub(before);
+    let processor = 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64();
+    let memory = memory_mib(node, "VmRSS");
+    outcome.note(format!(
+        "{} connections from {} processes, {} leases, all healthy for {:.0?}: {memory:.1} MiB, {processor:.2} % of a \
+         core",
+        size.processes * size.clients,
+        size.processes,
+        size.leases(),
+        size.healthy,
+    ));
+    if !short && memory >= MEMORY_MAX_MIB {
+        outcome.miss(format!("{memory:.1} MiB"));
+    }
+    if !short && processor >= PROCESSOR_MAX {
+        outcome.miss(format!("{processor:.2} % of a core"));
+    }
+}
+
+/// Checks that all records stay while all holders are stopped for longer than their ttl.
+fn observe_stopped(world: &World, node: &Node, size: &Size, outcome: &mut Outcome) {
+    let before = processor_time(node);
+    let (names, leases) = (size.names(), size.leases());
+    let duration = size.ttl + size.ttl / 3;
+    let end = Instant::now() + duration;
+    let mut reads = 0;
+    while Instant::now() < end {
+        let kept = records(world, &names);
+        reads += 1;
+        if kept != leases {
+            outcome.miss(format!("{kept} of {leases} leases while all are stopped"));
+        }
+        thread::sleep(millis(250));
+    }
+    let used = processor_time(node).saturating_sub(before);
+    let memory = memory_mib(node, "VmHWM");
+    outcome.note(format!(
+        "stopped for {duration:.0?}: {leases} records read {reads} times, {used:.1?} of a processor in the node; its \
+         largest memory {memory:.1} MiB"
+    ));
+}
+
+/// The numbers of leases of a process that are held, in jeopardy and lost.
+fn count(holder: &HolderProcess) -> [usize; 3] {
+    let counts = holder.helper.request("count");
+    let mut counts = counts.split(' ').map(|count| count.parse().unwrap());
+    [(); 3].map(|()| counts.next().unwrap())
+}
+
+/// The number of these records in the store.
+fn records(world: &World, names: &[String]) -> usize {
+    let client = redis::Client::open(world.url()).unwrap();
+    let mut connection = client.get_connection_with_timeout(TIMEOUT).unwrap();
+    let found = names.chunks(RECORDS).map(|names| {
+        let mut exists = redis::cmd("EXISTS");
+        for name in names {
+            exists.arg(record(name));
+        }
+        exists.query::<usize>(&mut connection).unwrap()
+    });
+    found.sum()
+}
+
+/// How long the node has run on a processor.
+fn processor_time(node: &Node) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{}/task", node.helper.pid())).unwrap();
+    let time = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(threads.flatten().filter_map(time).sum())
+}
+
+/// A number about the node's memory.
+#[expect(clippy::cast_precision_loss, reason = "kilobytes of a small process")]
+fn memory_mib(node: &Node, name: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", node.helper.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib as f64 / 1024.0
+}

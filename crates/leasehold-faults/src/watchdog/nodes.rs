@@ -1,0 +1,218 @@
+//! Nodes that are killed, stopped and cut off, while their clients are stopped and resumed at random.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port};
+
+use super::contended_lock::HolderOptions;
+use super::outcome::Outcome;
+use super::paused_holder::{PausedHolder, TTL};
+use super::world::{Node, TIMEOUT, World, holds_within, millis};
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::Fault;
+use crate::holder::Nodes;
+
+/// The number of holders.
+const HOLDERS: usize = 20;
+const HOLDERS_SHORT: usize = 6;
+
+/// How long a running client may take to register with a restarted node: it tries every two seconds at least.
+const REGISTERED_WITHIN: Nanos = 4000 * MILLI;
+
+/// The token of clients, for nodes that are reached over TCP.
+const TOKEN: &str = "a-token-of-the-campaign";
+
+/// Injects a fault of nodes so many times while holders are stopped and resumed, and checks the history.
+fn under_load(
+    world: &World,
+    nodes: Nodes,
+    (runs, short): (usize, bool),
+    mut inject: impl FnMut(),
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let options = HolderOptions {
+        ttl: TTL,
+        nodes,
+        again: true,
+    };
+    let holders = PausedHolder::start_many(world, holders(short), options);
+    let end = AtomicBool::new(false);
+    let counts: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = holders
+            .into_iter()
+            .map(|holder| scope.spawn(|| holder.run(&end)))
+            .collect();
+        let _end = EndOnDrop(&end);
+        for _ in 0..runs {
+            inject();
+            outcome.runs += 1;
+        }
+        drop(_end);
+        running
+            .into_iter()
+            .map(|holder| holder.join().unwrap())
+            .collect()
+    });
+    let pauses: usize = counts.iter().map(|counts| counts.pauses).sum();
+    let lost: usize = counts.iter().map(|counts| counts.lost).sum();
+    outcome.note(format!(
+        "{} holders, ttl 2 s, stopped {pauses} times for up to 5 s; {lost} leases lost",
+        counts.len()
+    ));
+    world.check(&mut outcome);
+    outcome
+}
+
+/// Ends the holders, also if a fault cannot be injected.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn holders(short: bool) -> usize {
+    if short { HOLDERS_SHORT } else { HOLDERS }
+}
+
+/// The addresses of nodes on this machine.
+fn local(nodes: &[Node; 2]) -> Nodes {
+    Nodes {
+        addresses: nodes.iter().map(Node::address).collect(),
+        tls: None,
+    }
+}
+
+/// Sleeps for a random time.
+fn rest(from_ms: u64, to_ms: u64) {
+    thread::sleep(millis(fastrand::u64(from_ms..to_ms)));
+}
+
+/// Waits until a node watches all holders: only then may the other fail.
+fn watches_all(node: &Node, holders: usize) {
+    eventually(TIMEOUT, || {
+        let clients = node.clients();
+        let watched = clients
+            .iter()
+            .filter(|client| client.connected && client.leases > 0);
+        watched.count() >= holders
+    });
+}
+
+/// Injects a fault of one node at a time: first of the one, and when that watches all clients again, of the other.
+fn one_of_two(runs: usize, short: bool, mut inject: impl FnMut(&mut Node)) -> Outcome {
+    let world = World::new(true);
+    let mut nodes = [world.node("one"), world.node("two")];
+    let mut run = 0;
+    let addresses = local(&nodes);
+    under_load(&world, addresses, (runs, short), || {
+        if run == runs / 2 {
+            watches_all(&nodes[0], holders(short));
+        }
+        inject(&mut nodes[usize::from(run >= runs / 2)]);
+        run += 1;
+        rest(300, 1000);
+    })
+}
+
+pub(super) fn node_killed(runs: usize, short: bool) -> Outcome {
+    one_of_two(runs, short, |node| {
+        node.helper.kill();
+        rest(50, 500);
+        node.restart();
+    })
+}
+
+pub(super) fn node_restarted(runs: usize, short: bool) -> Outcome {
+    one_of_two(runs, short, |node| {
+        node.end();
+        node.restart();
+    })
+}
+
+pub(super) fn node_stopped(runs: usize, short: bool) -> Outcome {
+    one_of_two(runs, short, |node| {
+        node.helper.stop();
+        rest(200, 3000);
+        node.helper.resume();
+    })
+}
+
+pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
+    let world = World::new(true);
+    let mut nodes = [world.node("one"), world.node("two")];
+    under_load(&world, local(&nodes), (runs, short), || {
+        let from = clock::now();
+        for node in &mut nodes {
+            node.helper.kill();
+        }
+        rest(50, 300);
+        for node in &mut nodes {
+            node.restart();
+        }
+        let until = clock::now() + REGISTERED_WITHIN;
+        world.record_fault(Fault::KillNodes, from, until);
+        rest(3000, 5000);
+    })
+}
+
+/// Cuts a connection off for a random time.
+fn cut_off(proxy: &Proxy) {
+    if fastrand::bool() {
+        proxy.swallow(Way::Both);
+        rest(300, 3000);
+    } else {
+        proxy.refuse();
+        proxy.cut();
+        rest(100, 2000);
+    }
+    proxy.go_on();
+    // A connection that has lost something is useless.
+    proxy.cut();
+}
+
+pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
+    let world = World::new(true);
+    let certs = Certs::make();
+    let remote = |name: &str| {
+        let port = free_port();
+        let mut config = world.node_config(name);
+        config.listen.push(format!("tcp://127.0.0.1:{port}"));
+        let (cert, key) = (certs.server.clone(), certs.server_key.clone());
+        config.tls = Some((cert, key, TOKEN.to_owned()));
+        (Node::start(world.socket(name), config), port)
+    };
+    let ((_near, near), (far, behind)) = (remote("near"), remote("far"));
+    let proxy = Proxy::before_port(behind);
+    let nodes = Nodes {
+        addresses: [near, proxy.port()]
+            .map(|port| format!("tcp://127.0.0.1:{port}"))
+            .to_vec(),
+        tls: Some((certs.ca.clone(), TOKEN.to_owned())),
+    };
+    let mut outcome = under_load(&world, nodes, (runs, short), || {
+        cut_off(&proxy);
+        rest(300, 1000);
+    });
+    let sleeps = holds_within(TIMEOUT, || far.helper.state() == Some('S'));
+    if !sleeps || proxy.tally().connections <= outcome.runs {
+        outcome.miss("clients did not reconnect to the node that was cut off");
+    }
+    outcome
+}
+
+pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
+    let world = World::new(true);
+    let proxy = Proxy::before(&world.server);
+    let mut config = world.node_config("cut");
+    config.url = proxy.url();
+    config.store = Some(world.client.store().to_string());
+    let cut = Node::start(world.socket("cut"), config);
+    let nodes = [cut, world.node("whole")];
+    under_load(&world, local(&nodes), (runs, short), || {
+        cut_off(&proxy);
+        rest(300, 1000);
+    })
+}

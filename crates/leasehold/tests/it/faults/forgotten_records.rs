@@ -1,0 +1,108 @@
+//! A store that forgets what it has acknowledged, or is written to by others. Two may rely on one lock until the first
+//! is notified; the resource excludes the first.
+
+use leasehold::{Cause, ErrorKind, Owner};
+use leasehold_testkit::{RedisServer, eventually_async};
+
+use super::checker::{assert_all_stay_held, in_jeopardy, lost};
+use super::scenario::{Scenario, TTL, acquire_each, client, key};
+use crate::waiters::SOON;
+
+/// The server notifies the holder, long before its next renewal.
+async fn flushall() {
+    let scenario = Scenario::start().await;
+    scenario.checker.store_forgets();
+    let held = scenario.acquire(&scenario.a).await;
+    let waiter = scenario.enqueue(&scenario.b).await;
+    scenario.server.cli(&["FLUSHALL"]);
+    let (next, _) = waiter.granted().await;
+    assert!(next.write() && !held.write());
+    let state = held.until(|state| state.is_lost()).await;
+    lost(state, &[Cause::Deleted, Cause::TakenOver]);
+    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    next.assert_stays_held(TTL).await;
+    scenario.assert_recorded(&next, 1);
+    next.release().await.unwrap();
+    scenario.assert_clean_end().await;
+}
+
+async fn eviction() {
+    let options = RedisServer::options().maxmemory_forgetful(4 << 20);
+    let scenario = Scenario::start_with(options, TTL).await;
+    scenario.checker.store_forgets();
+    let held = scenario.acquire(&scenario.a).await;
+    let filling = "x".repeat(16 << 10);
+    for n in 0.. {
+        assert!(n < 10_000, "nothing is evicted");
+        scenario
+            .server
+            .cli(&["SET", &format!("filling/{n}"), &filling]);
+        if scenario.record().is_empty() {
+            break;
+        }
+    }
+    let state = held.until(|state| state.is_lost()).await;
+    lost(state, &[Cause::Deleted]);
+    // The record of the next grant needs no free memory: something else is evicted.
+    let next = scenario.acquire(&scenario.b).await;
+    assert!(next.write() && !held.write());
+    scenario.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    next.release().await.unwrap();
+    drop(held);
+    scenario.assert_clean_end().await;
+}
+
+/// Only that lease is affected: in jeopardy, as it cannot be renewed, and then lost.
+async fn a_wrong_type_under_one_of_several_keys() {
+    let scenario = Scenario::start().await;
+    let mut all = acquire_each(&scenario.a, 9, TTL).await;
+    let spoilt = all.remove(4);
+    let record = key(spoilt.name(), "");
+    scenario.server.cli(&["SET", &record, "theirs"]);
+    let outcome = async {
+        let state = spoilt.until_in_doubt().await;
+        in_jeopardy(state, &[Cause::Unreachable]);
+        let state = spoilt.until(|state| state.is_lost()).await;
+        lost(state, &[Cause::Unreachable]);
+    };
+    tokio::join!(outcome, assert_all_stay_held(&all, TTL * 3 / 2));
+    assert!(spoilt.release().await.is_err());
+    assert_eq!(scenario.server.cli(&["GET", &record]), "theirs");
+    for held in all {
+        held.release().await.unwrap();
+    }
+    scenario.server.cli(&["DEL", &record]);
+    scenario.assert_clean_end().await;
+}
+
+/// The owner re-enters a lease that the store has forgotten, without a notification.
+async fn a_re_entry_into_a_lease_that_is_forgotten() {
+    // Without the rights that notifications need.
+    let options = RedisServer::options().acl("reader", "secret", "~* &* +@all -client");
+    let scenario = Scenario::start_with(options, TTL).await;
+    scenario.checker.store_forgets();
+    let url = scenario.server.url_of("reader", "secret");
+    let client = client(&url, TTL).await;
+    let mutex = scenario.mutex(&client).owned_by(&Owner::new());
+    let outer = scenario.checker.granted(mutex.lock().await.unwrap());
+    scenario.server.cli(&["FLUSHALL"]);
+    let reentered = tokio::time::timeout(TTL / 2, mutex.lock()).await;
+    lost(outer.state(), &[Cause::Deleted]);
+    // It is a new lease, which the old one does not disturb.
+    let inner = scenario.checker.granted(reentered.unwrap().unwrap());
+    assert_ne!(inner.lease_id(), outer.lease_id());
+    assert!(inner.write() && !outer.write());
+    scenario.assert_recorded(&inner, 1);
+    drop(outer);
+    inner.assert_stays_held(TTL).await;
+    inner.release().await.unwrap();
+    eventually_async(SOON, async || scenario.record().is_empty()).await;
+    scenario.assert_clean_end().await;
+}
+
+schedules! {
+    a_re_entry_into_a_lease_that_is_forgotten,
+    flushall,
+    eviction,
+    a_wrong_type_under_one_of_several_keys,
+}
