@@ -305,6 +305,7 @@ impl fmt::Display for RedisStore {
 
 impl Sealed for RedisStore {}
 
+#[doc(hidden)]
 impl Store for RedisStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_batch(batch))
