@@ -2,7 +2,7 @@
 //!
 //! Cargo chooses the features of dependencies for all selected packages together, and those that tests need only if the
 //! command selects tests or examples. All commands here select the workspace with one of them, so that no dependency is
-//! compiled a second time with other features.
+//! compiled a second time with other features. The exception is the check of the library without its features.
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -74,6 +74,10 @@ pub(crate) fn lint(steps: &mut Steps) {
     steps.run("clippy", || {
         let mut clippy = cargo_line("clippy --workspace --locked --all-targets -- -D warnings");
         run(without_fuzzer(&mut clippy))
+    });
+    steps.run("clippy, the library without features", || {
+        let clippy = "clippy -p leasehold --lib --no-default-features --locked -- -D warnings";
+        run(&mut cargo_line(clippy))
     });
     steps.run("documentation", || {
         // The program has the name of the library, and one of them overwrites the pages of the other: only the warnings

@@ -414,7 +414,7 @@ impl ClientBuilder {
             None => (ClientId::from_random(random()?), WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient::default());
+        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient);
         let driver = Driver::start(
             Context::new(store, clock, runtime),
             (client, space.clone(), info),

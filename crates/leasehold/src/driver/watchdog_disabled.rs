@@ -7,7 +7,7 @@ use leasehold_core::Instant;
 use super::active_lease::ActiveLease;
 
 /// The watchdog client of a build without one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct WatchdogClient;
 
 #[expect(clippy::unused_self, reason = "the same as with a watchdog")]

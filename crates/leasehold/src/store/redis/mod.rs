@@ -235,6 +235,7 @@ impl fmt::Display for RedisStore {
 
 impl Sealed for RedisStore {}
 
+#[doc(hidden)]
 impl Store for RedisStore {
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(async move {
