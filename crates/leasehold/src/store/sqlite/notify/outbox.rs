@@ -1,7 +1,6 @@
 //! The notifications of one transaction, held back until it is committed.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,14 +87,5 @@ impl<'a> Outbox<'a> {
         for (listener, event) in self.local {
             listener.notify(event);
         }
-    }
-}
-
-impl fmt::Debug for Outbox<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox")
-            .field("local", &self.local.len())
-            .field("remote", &self.remote.len())
-            .finish_non_exhaustive()
     }
 }
