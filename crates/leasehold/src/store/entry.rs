@@ -40,6 +40,7 @@ pub struct ClientInfo {
     pub since: SystemTime,
 }
 
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 impl ClientInfo {
     /// `since` in milliseconds since the Unix epoch, as stores keep it.
     pub(crate) fn since_millis(&self) -> u64 {
