@@ -267,13 +267,10 @@ impl ActiveLease {
     pub(super) fn handle_renewal(&self, reply: &Reply, sent: Instant, ttl: Ttl, now: Instant) {
         self.change(now, |inner| {
             inner.renewing = false;
-            match reply {
-                Reply::Applied {
-                    outcome: Outcome::Renewed,
-                    ..
-                } => inner.lease.renewed(sent, ttl, now),
-                Reply::Applied { outcome, .. } => inner.lease.lose(Cause::of(outcome)),
-                Reply::Rejected(error) | Reply::Unknown(error) => {
+            match reply.outcome() {
+                Ok(Outcome::Renewed) => inner.lease.renewed(sent, ttl, now),
+                Ok(outcome) => inner.lease.lose(Cause::of(outcome)),
+                Err(error) => {
                     let cause = match error.kind() {
                         ErrorKind::Lost => return inner.lease.lose(Cause::Deleted),
                         ErrorKind::NotReplicated => Cause::NotReplicated,
@@ -339,11 +336,7 @@ impl ActiveLease {
     }
 
     pub(crate) fn request(&self, op: Op) -> Request {
-        Request {
-            key: self.key.clone(),
-            op,
-            durability: self.durability(),
-        }
+        Request::new(self.key.clone(), op).with_durability(self.durability())
     }
 
     /// When a hold ends by itself. `None`: it is renewed.

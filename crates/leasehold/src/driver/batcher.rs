@@ -293,17 +293,13 @@ impl Future for SubmittedCall {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Reply> {
         let sender = {
-            let Self {
-                queue,
-                reply,
-                inline,
-            } = &mut *self;
-            let mut pending = queue.pending();
-            if let Poll::Ready(reply) = Pin::new(reply).poll(context) {
+            let call = &mut *self;
+            let mut pending = call.queue.pending();
+            if let Poll::Ready(reply) = Pin::new(&mut call.reply).poll(context) {
                 return Poll::Ready(reply.unwrap_or_else(|_| unanswered()));
             }
             // As long as the reply is outstanding, an idle sender has this caller's call.
-            pending.idle.take_if(|_| *inline)
+            pending.idle.take_if(|_| call.inline)
         };
         let Some(mut sender) = sender else {
             return Poll::Pending;

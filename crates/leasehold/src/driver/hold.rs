@@ -89,24 +89,19 @@ impl Hold {
             hold.slot = Some(Arc::clone(slot));
             (hold, ttl, reply)
         };
-        match batcher::reply_to(reply).await {
-            Reply::Applied {
-                outcome: Outcome::Entered { .. },
-                ..
-            } => {
+        match batcher::reply_to(reply).await.outcome() {
+            Ok(Outcome::Entered { .. }) => {
                 lease.entered((hold.id, term), sent, ttl, driver.context.clock.now());
                 driver.renewer.insert(lease);
                 driver.presence.extend(&driver.context, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
             }
-            Reply::Applied { outcome, .. } => {
-                lease.lose(Cause::of(&outcome), driver.context.clock.now());
+            Ok(outcome) => {
+                lease.lose(Cause::of(outcome), driver.context.clock.now());
                 Ok(None)
             }
             // The hold is left again by its drop.
-            Reply::Rejected(error) | Reply::Unknown(error) => {
-                Err(driver.context.name_error(error, &lease.key))
-            }
+            Err(error) => Err(driver.context.name_error(error.clone(), &lease.key)),
         }
     }
 
@@ -140,25 +135,17 @@ impl Hold {
         let sent = self.driver.context.clock.now();
         let ttl = self.lease.lock().lease.ttl(sent);
         let reply = self.driver.batcher.submit(self.lease.renewal(ttl)).await;
-        match reply {
-            Reply::Applied {
-                outcome: Outcome::Renewed,
-                ..
-            } => {
-                self.lease
-                    .confirmed(sent, ttl, self.driver.context.clock.now());
-                self.driver.renewer.revisit(&self.lease);
-                Ok(())
-            }
-            Reply::Applied { outcome, .. } => {
-                self.lease
-                    .lose(Cause::of(&outcome), self.driver.context.clock.now());
-                Ok(())
-            }
-            Reply::Rejected(error) | Reply::Unknown(error) => {
-                Err(self.driver.context.name_error(error, &self.lease.key))
-            }
+        let context = &self.driver.context;
+        let name = |error: &Error| context.name_error(error.clone(), &self.lease.key);
+        let outcome = reply.outcome().map_err(name)?;
+        let now = context.clock.now();
+        if let Outcome::Renewed = outcome {
+            self.lease.confirmed(sent, ttl, now);
+            self.driver.renewer.revisit(&self.lease);
+        } else {
+            self.lease.lose(Cause::of(outcome), now);
         }
+        Ok(())
     }
 
     /// Leaves the lease, and waits until the store has confirmed it. An error says that the lease was lost

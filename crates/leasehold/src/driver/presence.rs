@@ -68,13 +68,9 @@ impl Presence {
         let (entry, ttl) = (Arc::clone(&self.entry), work.longest + RETENTION);
         let (store, clock) = (Arc::clone(&context.store), Arc::clone(&context.clock));
         work.task = Some(context.runtime.spawn(async move {
-            let PresenceEntry {
-                space,
-                client,
-                info,
-            } = &*entry;
+            let (space, info) = (&entry.space, &entry.info);
             loop {
-                if let Err(error) = store.register_client(space, *client, info, ttl).await {
+                if let Err(error) = store.register_client(space, entry.client, info, ttl).await {
                     report(|| tracing::debug!(%error, "could not register the client"));
                 }
                 clock.sleep_until(clock.now().after(INTERVAL)).await;

@@ -87,30 +87,18 @@ pub(crate) fn abandon(
     if !context.process.is_current() {
         return;
     }
-    let AbandonedLease {
-        lease,
-        ttl,
-        late,
-        order,
-    } = abandoned;
-    let late = match order {
-        ReleaseOrder::Behind => late,
+    let (lease, ttl) = (abandoned.lease, abandoned.ttl);
+    let late = match abandoned.order {
+        ReleaseOrder::Behind => abandoned.late,
         ReleaseOrder::Any => match context.store.leftover(lease) {
             Leftover::None => return,
             Leftover::Granted => None,
-            Leftover::Unknown => late,
+            Leftover::Unknown => abandoned.late,
         },
     };
-    let request = Request {
-        key,
-        op: Op::Release {
-            lease,
-            count: 0,
-            ttl,
-        },
-        durability,
-    };
-    let reply = match order {
+    let count = 0;
+    let request = Request::new(key, Op::Release { lease, count, ttl }).with_durability(durability);
+    let reply = match abandoned.order {
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
     };

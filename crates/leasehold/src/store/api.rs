@@ -10,7 +10,7 @@ use leasehold_core::{ClientId, LeaseId, Op, Outcome, StoreTime};
 
 pub use super::entry::{ClientInfo, Entry};
 pub use super::event::{Event, EventScope, Listener, WakeupMode};
-#[cfg(any(test, feature = "__fuzz"))]
+#[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) use super::key::fixture;
 pub use super::key::{Key, Keyspace, Shard};
 use crate::{Durability, Error, ErrorKind, Result};
@@ -197,7 +197,16 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// The outcome, or the error.
+    pub(crate) fn outcome(&self) -> Result<&Outcome, &Error> {
+        match self {
+            Self::Applied { outcome, .. } => Ok(outcome),
+            Self::Rejected(error) | Self::Unknown(error) => Err(error),
+        }
+    }
+
     /// The same reply with another error, if it is one.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn map_error(self, map: impl FnOnce(Error) -> Error) -> Self {
         match self {
             Self::Applied { .. } => self,

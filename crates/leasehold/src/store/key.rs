@@ -52,9 +52,11 @@ pub struct Key {
 pub struct Shard(pub u32);
 
 /// Keys and leases for tests.
-#[cfg(any(test, feature = "__fuzz"))]
+#[cfg(any(test, all(feature = "__fuzz", feature = "redis")))]
 pub(crate) mod fixture {
-    use leasehold_core::{ClientId, LeaseId, Name, ScopeName};
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    use leasehold_core::{ClientId, LeaseId};
+    use leasehold_core::{Name, ScopeName};
 
     use super::{Key, Keyspace};
 
@@ -68,6 +70,7 @@ pub(crate) mod fixture {
         space("app", "t").key(Name::parse(name).unwrap_or_else(|_| unreachable!("{name}")))
     }
 
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn lease(number: u64) -> LeaseId {
         let client = ClientId::from_random([0; 16]);
         LeaseId { client, number }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::Instant;
-use leasehold_core::watchdog::{Changes, Registrations, Terms};
+use leasehold_core::watchdog::{Registrations, Terms};
 use tokio::sync::Notify;
 
 use super::transport::{self, Reader, Writer};
@@ -339,18 +339,13 @@ impl NodeSession {
     fn next_changes(&self) -> Option<wire::Changes> {
         let now = self.clock.now();
         let changes = lock(&self.registrations).next_changes(BATCH_MAX, now)?;
-        let Changes {
-            batch,
-            register,
-            unregister,
-        } = changes;
-        let register = register.into_iter();
+        let register = changes.register.into_iter();
         let register =
             register.map(|(number, terms, lease)| registration(number, terms, &lease, now));
         Some(wire::Changes {
-            batch,
+            batch: changes.batch,
             register: register.collect(),
-            unregister,
+            unregister: changes.unregister,
         })
     }
 }

@@ -1,18 +1,22 @@
 //! Facts about a store, for [`doctor`](crate::doctor): plain data, without an assessment.
 
+#[cfg(feature = "redis")]
+mod fields;
 #[cfg(feature = "sqlite")]
 mod file;
 #[cfg(all(feature = "doctor", feature = "redis"))]
 mod servers;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::fields::Fields;
 #[cfg(all(feature = "doctor", feature = "sqlite"))]
 pub(crate) use self::file::FileFacts;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::file::{FileSystem, LOG_MAX};
 #[cfg(all(feature = "doctor", feature = "redis"))]
 pub(crate) use self::servers::{
-    ClockFacts, ClusterFacts, ClusterMember, Fact, Fields, MissingRight, NodeFacts, Purpose,
-    Rights, SentinelFacts, ServerFacts, Topology,
+    ClockFacts, ClusterFacts, ClusterMember, Fact, MissingRight, NodeFacts, Purpose, Rights,
+    SentinelFacts, ServerFacts, Topology,
 };
 
 /// The facts about a store.

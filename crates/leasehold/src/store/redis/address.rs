@@ -120,7 +120,6 @@ impl Address {
     }
 
     /// Host and port, or the path of a socket.
-    #[cfg(feature = "doctor")]
     pub(super) fn server(&self) -> String {
         match &self.endpoint {
             Endpoint::Tcp { host, port, .. } => format!("{}:{port}", host.0),

@@ -19,6 +19,7 @@ use super::subscriptions::SubscribedTo;
 use super::target::Target;
 use crate::process::Process;
 use crate::store::api::Reply;
+use crate::store::options::OpenOptions;
 use crate::store::sync::lock;
 use crate::{Error, Result};
 
@@ -44,28 +45,13 @@ pub(super) struct ConnectionManager {
 
 impl ConnectionManager {
     /// Connects on first use.
-    pub(super) fn new(
-        target: impl Into<Target>,
-        connect_timeout: Duration,
-        response_timeout: Duration,
-    ) -> Self {
-        let notifications = Arc::default();
-        Self::with_notifications(notifications, target, connect_timeout, response_timeout)
-    }
-
-    /// The same, with given clients.
-    pub(super) fn with_notifications(
-        notifications: Arc<Notifications>,
-        target: impl Into<Target>,
-        connect_timeout: Duration,
-        response_timeout: Duration,
-    ) -> Self {
+    pub(super) fn new(target: impl Into<Target>, options: &OpenOptions) -> Self {
         Self {
             target: target.into(),
             subscribed_to: SubscribedTo::All,
-            notifications,
-            connect_timeout,
-            response_timeout,
+            notifications: Arc::default(),
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.response_timeout,
             current: Mutex::default(),
             dialing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
@@ -73,16 +59,24 @@ impl ConnectionManager {
         }
     }
 
+    /// The same for these clients.
+    pub(super) fn with_notifications(self, notifications: Arc<Notifications>) -> Self {
+        Self {
+            notifications,
+            ..self
+        }
+    }
+
     /// Another connection to the same target and for the same clients, which only receives changes.
     pub(super) fn another(&self) -> Self {
         Self {
+            target: self.target.clone(),
             subscribed_to: SubscribedTo::Changes,
             notifications: Arc::clone(&self.notifications),
-            ..Self::new(
-                self.target.clone(),
-                self.connect_timeout,
-                self.response_timeout,
-            )
+            current: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+            ..*self
         }
     }
 
@@ -142,15 +136,11 @@ impl ConnectionManager {
     }
 
     async fn settle(&self, session: &Arc<Session>, deadline: Instant) -> Result<()> {
-        let Session {
-            connection,
-            subscriptions,
-            ..
-        } = &**session;
+        let subscriptions = &session.subscriptions;
         if subscriptions.settled(&self.notifications) {
             return Ok(());
         }
-        let mut connection = connection.clone();
+        let mut connection = session.connection.clone();
         let settle = subscriptions.settle(
             &mut connection,
             &self.notifications,
@@ -292,7 +282,7 @@ mod tests {
     async fn an_idle_connection_that_was_cut_costs_nothing() {
         let server = RedisServer::start();
         let address = Address::parse(&server.url()).unwrap();
-        let manager = ConnectionManager::new(address, SOON, SOON);
+        let manager = ConnectionManager::new(address, &OpenOptions::default());
         for _ in 0..3 {
             ping(&manager).await.unwrap();
             assert!(manager.usable().is_some());

@@ -142,20 +142,15 @@ impl<'a> Parts<'a> {
     /// Removes a parameter from the query.
     fn take(&mut self, name: &str) -> Result<Option<String>> {
         let is = |pair: &&str| pair.split_once('=').is_some_and(|(key, _)| key == name);
-        let Some(at) = self.query.iter().position(is) else {
-            return Ok(None);
-        };
-        let value = self
-            .query
-            .remove(at)
-            .split_once('=')
-            .map(|(_, value)| value);
-        if self.query.iter().any(is) {
-            return Err(invalid(&format!(
-                "the store URL has the parameter {name} twice"
-            )));
+        let query = std::mem::take(&mut self.query).into_iter();
+        let (own, rest): (Vec<_>, Vec<_>) = query.partition(is);
+        self.query = rest;
+        if own.len() > 1 {
+            let message = format!("the store URL has the parameter {name} twice");
+            return Err(invalid(&message));
         }
-        value.map(decoded).transpose()
+        let value = own.first().and_then(|pair| pair.split_once('='));
+        value.map(|(_, value)| decoded(value)).transpose()
     }
 
     /// The address of each server. The rest of the query is for TLS.

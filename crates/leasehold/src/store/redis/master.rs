@@ -42,10 +42,8 @@ pub(in crate::store) struct Inspection {
 impl RedisStore {
     /// One of many masters. Connects on first use.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
-        let notifications = Notifications::without_queue();
-        let (connect, response) = (options.connect_timeout, options.response_timeout);
-        let manager =
-            ConnectionManager::with_notifications(notifications, address, connect, response);
+        let manager = ConnectionManager::new(address, options)
+            .with_notifications(Notifications::without_queue());
         Self::new(manager, Some(Script::new(MASTER)))
     }
 

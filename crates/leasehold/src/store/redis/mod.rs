@@ -93,8 +93,7 @@ impl RedisStore {
     /// As for [`open`](super::open()).
     pub async fn open(url: &str, options: &OpenOptions) -> Result<Self> {
         let target = Target::of(Deployment::of(url, options)?, options)?;
-        let manager =
-            ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
+        let manager = ConnectionManager::new(target, options);
         let store = Self::new(manager, None);
         store.greet().await?;
         Ok(store)

@@ -198,17 +198,15 @@ impl Waits {
     /// Makes the reply of each change unknown that was not acknowledged.
     pub(super) fn check(&self, requests: &[Request], replies: &mut [Reply]) {
         for (reply, request) in replies.iter_mut().zip(requests) {
-            let counts = matches!(
-                reply,
-                Reply::Applied {
-                    outcome: Outcome::Granted { .. }
-                        | Outcome::Entered { .. }
-                        | Outcome::Renewed
-                        | Outcome::Fenced,
-                    ..
-                }
-            );
-            let (true, Durability::Replicas { count, timeout }) = (counts, request.durability)
+            let (
+                Ok(
+                    Outcome::Granted { .. }
+                    | Outcome::Entered { .. }
+                    | Outcome::Renewed
+                    | Outcome::Fenced,
+                ),
+                Durability::Replicas { count, timeout },
+            ) = (reply.outcome(), request.durability)
             else {
                 continue;
             };

@@ -70,7 +70,7 @@ impl RuleScripts {
     ) -> RedisResult<Vec<Reply>> {
         let denied = |request| notifications.denied(request).map(Reply::Rejected);
         let mut replies: Vec<_> = requests.iter().map(denied).collect();
-        if replies.iter().all(Option::is_none) && self.renew.suits(requests) {
+        if replies.iter().all(Option::is_none) && self.renew.fast_path.suits(requests.iter()) {
             replies = self.renew.apply(connection, requests).await?;
         }
         let mut open = Cow::Borrowed(requests);
@@ -108,29 +108,44 @@ impl RuleScripts {
 #[derive(Debug)]
 pub(super) struct RenewScript {
     script: Script,
-    /// Whether the server cannot run it.
+    fast_path: FastPath,
+}
+
+/// Whether the script for renewals is used.
+#[derive(Debug, Default)]
+pub(super) struct FastPath {
     off: AtomicBool,
+}
+
+impl FastPath {
+    /// Whether it can apply these requests: all are renewals.
+    pub(super) fn suits<'a>(&self, mut requests: impl Iterator<Item = &'a Request>) -> bool {
+        requests.all(|request| matches!(request.op, Op::Renew { .. }))
+            && !self.off.load(Ordering::Relaxed)
+    }
+
+    /// Turns it off if a command of the script was refused.
+    pub(super) fn note(&self, answer: &Value) {
+        if let Value::Array(words) = answer
+            && let Some(Value::BulkString(_)) = words.first()
+            && !self.off.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(?answer, "renewals use the rule");
+        }
+    }
 }
 
 impl RenewScript {
     pub(super) fn new() -> Self {
         Self {
             script: Script::new(RENEW),
-            off: AtomicBool::new(false),
+            fast_path: FastPath::default(),
         }
     }
 
     /// The number of calls sent so far.
     pub(super) fn calls(&self) -> u64 {
         self.script.calls()
-    }
-
-    /// Whether the script can apply a batch: it contains only renewals.
-    pub(super) fn suits(&self, batch: &[Request]) -> bool {
-        let renewals = batch
-            .iter()
-            .all(|request| matches!(request.op, Op::Renew { .. }));
-        renewals && !batch.is_empty() && !self.off.load(Ordering::Relaxed)
     }
 
     /// Applies the renewals that the script can. Those without a reply afterwards need the rule.
@@ -157,7 +172,7 @@ impl RenewScript {
         let mut replies = vec![None; batch.len()];
         for ((_, part), answer) in parts.iter().zip(&answers) {
             let Some((now, open)) = codec::decode_renewals(answer) else {
-                self.note_failure(answer);
+                self.fast_path.note(answer);
                 continue;
             };
             let outcome = Outcome::Renewed;
@@ -168,15 +183,6 @@ impl RenewScript {
             }
         }
         Ok(replies)
-    }
-
-    /// Turns the script off if the server cannot run it.
-    fn note_failure(&self, answer: &Value) {
-        if let Value::Array(_) = answer
-            && !self.off.swap(true, Ordering::Relaxed)
-        {
-            tracing::debug!(?answer, "renewals use the rule");
-        }
     }
 }
 

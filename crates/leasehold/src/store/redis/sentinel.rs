@@ -115,32 +115,34 @@ impl Sentinels {
 
     /// Why no sentinel named a master: the most specific failure.
     fn nothing_found(&self, failures: &[QueryError]) -> Error {
+        let rank = |failure: &&QueryError| match failure {
+            QueryError::NoSuchMaster => 0,
+            QueryError::NoSentinel => 1,
+            QueryError::Refused(_) => 2,
+            QueryError::Unreachable(_) => 3,
+        };
+        let why = match failures.iter().min_by_key(rank) {
+            Some(QueryError::NoSuchMaster) => {
+                let message = format!(
+                    "the sentinels know no master of the name {:?}; \
+                     SENTINEL MASTERS lists those that they monitor",
+                    self.set.master
+                );
+                return Error::new(ErrorKind::InvalidConfig, message);
+            }
+            Some(QueryError::NoSentinel) => {
+                let message = "these are Redis servers and no sentinels; name the sentinels, usually \
+                               at port 26379, or use redis://HOST:PORT";
+                return Error::new(ErrorKind::InvalidConfig, message);
+            }
+            Some(QueryError::Refused(error)) => {
+                let message = format!("the sentinels do not name the master: {error}");
+                return error.clone().reworded(message);
+            }
+            Some(QueryError::Unreachable(error)) => error.to_string(),
+            None => "no answer".to_owned(),
+        };
         let count = self.set.sentinels.len();
-        let found = |wanted: fn(&QueryError) -> bool| failures.iter().find(|found| wanted(found));
-        if found(|nothing| matches!(nothing, QueryError::NoSuchMaster)).is_some() {
-            let message = format!(
-                "the sentinels know no master of the name {:?}; \
-                 SENTINEL MASTERS lists those that they monitor",
-                self.set.master
-            );
-            return Error::new(ErrorKind::InvalidConfig, message);
-        }
-        if found(|nothing| matches!(nothing, QueryError::NoSentinel)).is_some() {
-            let message = "these are Redis servers and no sentinels; name the sentinels, usually \
-                           at port 26379, or use redis://HOST:PORT";
-            return Error::new(ErrorKind::InvalidConfig, message);
-        }
-        if let Some(QueryError::Refused(error)) =
-            found(|nothing| matches!(nothing, QueryError::Refused(_)))
-        {
-            let message = format!("the sentinels do not name the master: {error}");
-            return error.clone().reworded(message);
-        }
-        let why = failures.iter().find_map(|nothing| match nothing {
-            QueryError::Unreachable(error) => Some(error.to_string()),
-            _ => None,
-        });
-        let why = why.unwrap_or_else(|| "no answer".to_owned());
         let message = format!("none of {count} sentinels could be asked for the master: {why}");
         Error::new(ErrorKind::Unreachable, message)
     }

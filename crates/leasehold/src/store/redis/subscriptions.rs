@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use futures_core::Stream;
+use futures_util::StreamExt as _;
 use leasehold_core::ClientId;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::errors::{self, Refusal};
 use super::keys::namespace;
@@ -44,7 +43,8 @@ enum Transport {
 #[derive(Debug)]
 struct PubSub {
     sink: PubSubSink,
-    reader: JoinHandle<()>,
+    /// The task that reads messages. Dropping it stops the task.
+    _reader: JoinSet<()>,
 }
 
 /// A refusal of the server, and its channel.
@@ -56,8 +56,8 @@ type Channels = HashMap<ClientId, Vec<String>>;
 #[derive(Debug, Default)]
 struct State {
     channels: Channels,
-    /// The task that tracks records. `None`: not started yet, or not supported.
-    tracker: Option<JoinHandle<()>>,
+    /// The task that tracks records. Empty: not started yet, or not supported. Dropping it stops the task.
+    tracker: JoinSet<()>,
     /// Why queues cannot be used. Permanent for the connection, unless a permission is missing.
     no_queue: Option<Refusal>,
     /// Why changes cannot be detected. Permanent for the connection.
@@ -106,10 +106,9 @@ impl Subscriptions {
         let pubsub = client.get_async_pubsub().await?;
         let (sink, mut stream) = pubsub.split();
         let (state, notifications) = (Arc::clone(state), Arc::clone(notifications));
-        let reader = tokio::spawn(async move {
-            let mut next =
-                async || poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
-            while let Some(message) = next().await {
+        let mut reader = JoinSet::new();
+        reader.spawn(async move {
+            while let Some(message) = stream.next().await {
                 if state.is_replaced() {
                     break;
                 }
@@ -118,7 +117,10 @@ impl Subscriptions {
             }
             state.end();
         });
-        let transport = Transport::Separate(PubSub { sink, reader });
+        let transport = Transport::Separate(PubSub {
+            sink,
+            _reader: reader,
+        });
         Ok(Self::new(transport, Arc::default()))
     }
 
@@ -189,7 +191,12 @@ impl Subscriptions {
             let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
             state.settled(wanted, &new, refused, &denied);
             if tracked && state.no_tracking.is_none() {
-                state.tracker = Some(self.tracker(connection.clone(), Arc::clone(notifications)));
+                let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
+                let notifications = Arc::clone(notifications);
+                tracking.turn_on();
+                state
+                    .tracker
+                    .spawn(async move { tracking.run(connection, &notifications).await });
             }
             if has_clients && subscribed_to == SubscribedTo::All {
                 let mode = self.wakeup_mode(&state, notifications.queueless());
@@ -222,7 +229,7 @@ impl Subscriptions {
         if matches!(self.transport, Transport::Shared) {
             let asked = {
                 let state = lock(&self.state);
-                state.tracker.is_some() || state.no_tracking.is_some()
+                !state.tracker.is_empty() || state.no_tracking.is_some()
             };
             if has_clients && !asked {
                 // Only selected keys, and not our own changes.
@@ -253,16 +260,6 @@ impl Subscriptions {
             ask(Step::Find, channel, &["LPOS", channel, ""]);
         }
         (pipeline, steps)
-    }
-
-    fn tracker(
-        &self,
-        connection: MultiplexedConnection,
-        notifications: Arc<Notifications>,
-    ) -> JoinHandle<()> {
-        let tracking = Arc::clone(&self.tracking);
-        tracking.turn_on();
-        tokio::spawn(async move { tracking.run(connection, &notifications).await })
     }
 
     fn wakeup_mode(&self, state: &State, queueless: bool) -> WakeupMode {
@@ -397,20 +394,6 @@ impl PubSub {
             refused.extend(refusal.map(|why| (Step::Subscribe, channels[0].clone(), why)));
         }
         Ok(refused)
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        if let Some(tracker) = &self.tracker {
-            tracker.abort();
-        }
-    }
-}
-
-impl Drop for PubSub {
-    fn drop(&mut self) {
-        self.reader.abort();
     }
 }
 

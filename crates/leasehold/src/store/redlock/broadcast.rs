@@ -115,14 +115,9 @@ impl Broadcast<'_> {
     /// Counts the replies of a master, and sends the second phase where it begins. Returns whether it did.
     fn count(self, tallies: &mut [Tally], calls: &Calls, answered: Answered) -> bool {
         let nodes = self.nodes;
-        let Answered {
-            master,
-            second,
-            positions,
-            replies,
-        } = answered;
+        let (master, second) = (answered.master, answered.second);
         let mut writes: Vec<(Vec<usize>, Vec<Request>)> = vec![Default::default(); nodes.len()];
-        for (position, reply) in positions.into_iter().zip(replies) {
+        for (position, reply) in answered.positions.into_iter().zip(answered.replies) {
             let tally = &mut tallies[position];
             if let (Some(lease), Reply::Applied { .. }) = (tally.released(), &reply) {
                 self.leftovers.released_at(lease, master);

@@ -1,7 +1,6 @@
 //! The events of all masters, combined for one client.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::quorum::{Masters, Size};
@@ -15,6 +14,7 @@ const NAMES_MAX: usize = 4_096;
 
 /// The listener of one client at all masters. The client is notified of a change when a majority has reported
 /// it: a minority can neither grant a lock nor take one away.
+#[derive(Debug)]
 pub(super) struct QuorumListener {
     listener: Weak<dyn Listener>,
     size: Size,
@@ -23,6 +23,7 @@ pub(super) struct QuorumListener {
 }
 
 /// The listener at one master.
+#[derive(Debug)]
 struct MasterListener {
     listener: Weak<QuorumListener>,
     master: usize,
@@ -77,20 +78,6 @@ impl QuorumListener {
         }
         changed.insert(key.clone(), masters);
         false
-    }
-}
-
-impl fmt::Debug for QuorumListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumListener").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for MasterListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MasterListener")
-            .field("master", &self.master)
-            .finish_non_exhaustive()
     }
 }
 

@@ -97,10 +97,7 @@ impl Tally {
 
     /// Records the leftovers of an acquisition, or that a release has freed them.
     pub(super) fn note(&self, leftovers: &Leftovers) {
-        let outcome = match &self.reply {
-            Some(Reply::Applied { outcome, .. }) => Some(outcome),
-            _ => None,
-        };
+        let outcome = self.reply.as_ref().and_then(|reply| reply.outcome().ok());
         match (self.request.op, outcome) {
             (Op::Acquire { .. }, Some(Outcome::Granted { .. })) => {}
             (Op::Acquire { .. }, None) if self.is_rejected() => {}
@@ -121,10 +118,9 @@ impl Tally {
         if !second {
             self.replied.insert(master);
             match &reply {
-                Reply::Applied {
-                    outcome: Outcome::Granted { .. },
-                    ..
-                } => self.at.granted.insert(master),
+                reply if matches!(reply.outcome(), Ok(Outcome::Granted { .. })) => {
+                    self.at.granted.insert(master);
+                }
                 Reply::Applied { .. } | Reply::Rejected(_) => self.at.clear.insert(master),
                 Reply::Unknown(_) => {}
             }
@@ -281,13 +277,8 @@ impl Tally {
 
     /// The acquisition that restores a renewed lease where it was forgotten.
     pub(super) fn refill(&self) -> Option<(Masters, Request)> {
-        let renewed = matches!(
-            self.reply,
-            Some(Reply::Applied {
-                outcome: Outcome::Renewed,
-                ..
-            })
-        );
+        let reply = self.reply.as_ref().map(Reply::outcome);
+        let renewed = matches!(reply, Some(Ok(Outcome::Renewed)));
         let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
             return None;
         };

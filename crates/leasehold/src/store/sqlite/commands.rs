@@ -46,9 +46,11 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct Commands {
     queue: mpsc::Receiver<Command>,
-    ops: usize,
-    writes: Vec<Write>,
-    reads: VecDeque<Read>,
+    /// The writes of the next transaction.
+    pub(super) writes: Vec<Write>,
+    /// The number of their operations.
+    pub(super) ops: usize,
+    pub(super) reads: VecDeque<Read>,
 }
 
 impl Commands {
@@ -64,7 +66,7 @@ impl Commands {
 
     /// Waits for a command. `false`: all are done and the queue is closed.
     pub(super) fn wait(&mut self) -> bool {
-        if self.is_empty() {
+        if self.writes.is_empty() && self.reads.is_empty() {
             match self.queue.blocking_recv() {
                 Some(command) => self.sort(command),
                 None => return false,
@@ -83,16 +85,6 @@ impl Commands {
         }
     }
 
-    /// The writes of the next transaction.
-    pub(super) fn writes(&self) -> &[Write] {
-        &self.writes
-    }
-
-    /// The number of their operations.
-    pub(super) fn ops(&self) -> usize {
-        self.ops
-    }
-
     /// Removes all writes.
     pub(super) fn take_writes(&mut self) -> Vec<Write> {
         self.ops = 0;
@@ -108,20 +100,6 @@ impl Commands {
         self.writes = young;
         self.ops = self.writes.iter().map(Write::ops).sum();
         old
-    }
-
-    /// Removes all reads.
-    pub(super) fn take_reads(&mut self) -> VecDeque<Read> {
-        std::mem::take(&mut self.reads)
-    }
-
-    /// Returns a read to the end of the queue, to continue after others.
-    pub(super) fn put_back(&mut self, read: Read) {
-        self.reads.push_back(read);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.reads.is_empty()
     }
 
     fn sort(&mut self, command: Command) {

@@ -80,6 +80,7 @@ use crate::{Error, ErrorKind, Result};
 /// ```
 ///
 /// Dropping it does not block. Its thread finishes the commands before, then closes the file.
+#[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     queue: mpsc::Sender<Command>,
@@ -292,16 +293,6 @@ impl fmt::Display for Url<'_> {
 impl fmt::Display for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Url(&self.path).fmt(f)
-    }
-}
-
-impl fmt::Debug for SqliteStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore")
-            .field("path", &self.path)
-            .field("response_timeout", &self.response_timeout)
-            .field("transactions", &self.transactions)
-            .finish_non_exhaustive()
     }
 }
 

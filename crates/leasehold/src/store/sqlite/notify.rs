@@ -12,7 +12,6 @@ mod message;
 mod notifier;
 mod outbox;
 mod private;
-mod send;
 mod socket;
 
 pub(super) use self::listeners::Listeners;

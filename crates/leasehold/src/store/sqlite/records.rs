@@ -104,22 +104,14 @@ pub(super) fn inspect(db: &Connection, key: &Key, now: StoreTime) -> Result<Opti
     }
 }
 
-/// One page of the entries of a keyspace, ordered by name.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    /// The locks that are held.
-    pub(super) entries: Vec<Entry>,
-    /// The name after which the next page starts. `None` after the last page.
-    pub(super) next: Option<String>,
-}
-
-/// The page that starts after a name.
+/// The locks of a keyspace that are held, ordered by name: one page, which starts after a name. Also returns the name
+/// after which the next page starts; `None` after the last page.
 pub(super) fn list(
     db: &Connection,
     space: &Keyspace,
     after: &str,
     now: StoreTime,
-) -> Result<Page, Fault> {
+) -> Result<(Vec<Entry>, Option<String>), Fault> {
     let mut statement = db.prepare_cached(
         "SELECT r.client, number, count, expires_at, last_token,
                 host, pid, program, label, since_ms, name
@@ -134,17 +126,16 @@ pub(super) fn list(
         after,
         PAGE
     ])?;
-    let (mut page, mut seen, mut last) = (Page::default(), 0, String::new());
+    let (mut entries, mut seen, mut last) = (Vec::new(), 0, String::new());
     while let Some(row) = rows.next()? {
         last = get(row, "name")?;
         seen += 1;
         let name = Name::parse(&last).map_err(|_| Fault::Unreadable("its name"))?;
         let found = entry(row, space.key(name.clone()), now)
             .map_err(|fault| Error::from(fault).for_lock(&name))?;
-        page.entries.extend(found);
+        entries.extend(found);
     }
-    page.next = (seen == PAGE).then_some(last);
-    Ok(page)
+    Ok((entries, (seen == PAGE).then_some(last)))
 }
 
 /// Stores the description of a client.

@@ -70,7 +70,7 @@ impl Worker {
     }
 
     fn write(&mut self) {
-        let Some(first) = self.commands.writes().first() else {
+        let Some(first) = self.commands.writes.first() else {
             return;
         };
         let until = first.since.after(self.wait_limit);
@@ -109,11 +109,11 @@ impl Worker {
             // More may have arrived during the wait for other processes.
             self.commands.take_ready();
             let now = time::tick(db, &file.machine)?;
-            let mut answers = Vec::with_capacity(self.commands.writes().len());
-            for write in self.commands.writes() {
+            let mut answers = Vec::with_capacity(self.commands.writes.len());
+            for write in &self.commands.writes {
                 answers.push(write.perform(db, now, &mut outbox)?);
             }
-            let ops = u32::try_from(self.commands.ops()).unwrap_or(u32::MAX);
+            let ops = u32::try_from(self.commands.ops).unwrap_or(u32::MAX);
             self.gc.count_writes(ops, db, now)?;
             outbox.prepare();
             Ok(answers)
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     fn read(&mut self) {
-        for read in self.commands.take_reads() {
+        for read in std::mem::take(&mut self.commands.reads) {
             match read {
                 Read::Inspect { key, reply } => {
                     let entry = self.query(|db, now| records::inspect(db, &key, now));
@@ -137,13 +137,14 @@ impl Worker {
                     mut found,
                     reply,
                 } => match self.query(|db, now| records::list(db, &space, &after, now)) {
-                    Ok(page) => {
-                        found.extend(page.entries);
-                        let Some(after) = page.next else {
+                    Ok((entries, next)) => {
+                        found.extend(entries);
+                        let Some(after) = next else {
                             let _ = reply.send(Ok(found));
                             continue;
                         };
-                        self.commands.put_back(Read::List {
+                        // It continues after the others.
+                        self.commands.reads.push_back(Read::List {
                             space,
                             after,
                             found,

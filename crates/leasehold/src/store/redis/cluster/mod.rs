@@ -17,11 +17,10 @@ mod topology;
 
 use std::fmt;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{ClientId, Op, Outcome};
+use leasehold_core::{ClientId, Outcome};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -33,7 +32,7 @@ use super::deployment::Deployment;
 use super::errors;
 use super::inspect::{self, Query, Reader};
 use super::keys::client_key;
-use super::script::REQUESTS_MAX;
+use super::script::{FastPath, REQUESTS_MAX};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Event, Key, Keyspace, Listener, Reply, Request,
@@ -56,8 +55,7 @@ const MIGRATION_INTERVAL: Duration = Duration::from_millis(5);
 pub(in crate::store) struct ClusterStore {
     seeds: Deployment,
     topology: Topology,
-    /// Whether a node cannot run the script for renewals.
-    no_renew_script: AtomicBool,
+    fast_path: FastPath,
 }
 
 impl ClusterStore {
@@ -71,7 +69,7 @@ impl ClusterStore {
         let store = Self {
             seeds: Deployment::Cluster(seeds.clone()),
             topology: Topology::new(seeds, options.clone()),
-            no_renew_script: AtomicBool::new(false),
+            fast_path: FastPath::default(),
         };
         let named = |error: Error| error.at_store(&store);
         store.topology.discover().await.map_err(named)?;
@@ -114,7 +112,10 @@ impl ClusterStore {
             .collect();
         let mut replies: Vec<Option<Reply>> = vec![None; batch.len()];
         let mut open: Vec<_> = batch.into_iter().enumerate().collect();
-        if self.is_renewals(&open) {
+        if self
+            .fast_path
+            .suits(open.iter().map(|(_, request)| request))
+        {
             open = self.apply(Call::renewals(open), &mut replies).await;
         }
         // Requests for a name are applied in order, so a part is sent after the replies to the one before.
@@ -152,14 +153,6 @@ impl ClusterStore {
         }
     }
 
-    /// Whether a batch contains only renewals, and nodes can run the script for them.
-    fn is_renewals(&self, batch: &[(usize, Request)]) -> bool {
-        let renewals = batch
-            .iter()
-            .all(|(_, request)| matches!(request.op, Op::Renew { .. }));
-        renewals && !self.no_renew_script.load(Ordering::Relaxed)
-    }
-
     /// Makes calls, and puts the replies to their positions. Returns the requests without a reply.
     async fn apply(
         &self,
@@ -176,11 +169,8 @@ impl ClusterStore {
                     vec![Some(Reply::Unknown(error)); call.positions.len()]
                 }
                 CallResult::Answered(answer, session) => {
-                    if let (Work::RenewScript(_), Value::Array(words)) = (&call.work, &answer)
-                        && let Some(Value::BulkString(_)) = words.first()
-                        && !self.no_renew_script.swap(true, Ordering::Relaxed)
-                    {
-                        tracing::debug!(?answer, "renewals use the rule");
+                    if let Work::RenewScript(_) = call.work {
+                        self.fast_path.note(&answer);
                     }
                     let answers = call.replies(answer);
                     if let Some(all) = answers.iter().cloned().collect::<Option<Vec<_>>>() {

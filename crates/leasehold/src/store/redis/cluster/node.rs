@@ -34,14 +34,8 @@ impl ClusterNode {
     ) -> Self {
         let notifications = Arc::new(Notifications::of_node(id.to_owned()));
         let address = seed.at(&addr.host, addr.port);
-        let (connect, response) = (options.connect_timeout, options.response_timeout);
         Self {
-            manager: ConnectionManager::with_notifications(
-                notifications,
-                address,
-                connect,
-                response,
-            ),
+            manager: ConnectionManager::new(address, options).with_notifications(notifications),
             addr,
             shard,
             mutex: Script::new(MUTEX),

@@ -97,8 +97,7 @@ impl Topology {
         let ask = |seed: &Address| {
             let (seed, options) = (seed.clone(), &self.options);
             let addr = addr_of(&seed).ok_or_else(errors::strange_answer);
-            let manager =
-                ConnectionManager::new(seed, options.connect_timeout, options.response_timeout);
+            let manager = ConnectionManager::new(seed, options);
             async move {
                 let reply = ask(&manager, &addr?).await;
                 reply.map_err(|error| error.at_store(manager.target()))
@@ -149,7 +148,10 @@ impl Topology {
                 continue;
             };
             if ill.iter().all(|node| node.addr != addr) {
-                let manager = ConnectionManager::new(address, ASK_LIMIT, ASK_LIMIT);
+                let options = OpenOptions::default()
+                    .with_connect_timeout(ASK_LIMIT)
+                    .with_response_timeout(ASK_LIMIT);
+                let manager = ConnectionManager::new(address, &options);
                 if let Some(reply) = within_limit(ask(&manager, &addr)).await {
                     return Some(reply);
                 }
@@ -170,8 +172,7 @@ impl Topology {
         }
         let address = self.seeds[0].at(&addr.host, addr.port);
         let options = &self.options;
-        let manager =
-            ConnectionManager::new(address, options.connect_timeout, options.response_timeout);
+        let manager = ConnectionManager::new(address, options);
         let id = query(&manager, &["CLUSTER", "MYID"]).await?;
         let id = text(&id).filter(|id| !id.is_empty());
         let id = id.ok_or_else(errors::strange_answer)?;

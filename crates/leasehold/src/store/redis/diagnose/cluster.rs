@@ -22,8 +22,7 @@ pub(super) async fn ask(
 ) -> Result<(Fact<ClusterFacts>, Vec<Address>)> {
     let mut failure = errors::strange_answer();
     for seed in &seeds {
-        let (connect, response) = (options.connect_timeout, options.response_timeout);
-        let manager = ConnectionManager::new(seed.clone(), connect, response);
+        let manager = ConnectionManager::new(seed.clone(), options);
         match one(&manager).await {
             Ok(Fact::Known(facts)) if !facts.members.is_empty() => {
                 let members = facts.members.iter().filter(|member| member.port != 0);

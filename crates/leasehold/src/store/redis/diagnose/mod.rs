@@ -120,16 +120,10 @@ fn words(words: &[&str]) -> Cmd {
 
 /// Inspects one server.
 async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Result<NodeFacts> {
-    let Inspector {
-        options,
-        space,
-        extras,
-    } = inspector;
     let user = address.user.clone();
-    let manager =
-        ConnectionManager::new(address, options.connect_timeout, options.response_timeout);
+    let manager = ConnectionManager::new(address, inspector.options);
     let (info, config, protocol) = facts::ask(&manager).await?;
-    let mut rights = rights::ask(&manager, space, protocol, extras).await?;
+    let mut rights = rights::ask(&manager, inspector.space, protocol, &inspector.extras).await?;
     rights.user = rights.user.or(user);
     let clock = clock::ask(&manager).await?;
     Ok(NodeFacts {

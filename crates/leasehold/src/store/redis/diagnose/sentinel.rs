@@ -30,8 +30,7 @@ pub(super) async fn ask(
     let mut newest = None;
     for sentinel in sentinels.each() {
         let name = sentinel.server();
-        let manager =
-            ConnectionManager::new(sentinel, options.connect_timeout, options.response_timeout);
+        let manager = ConnectionManager::new(sentinel, options);
         let master = match one(&manager, &set.master).await {
             Ok((Fact::Known(master), replicas)) => {
                 let epoch = master.number("config-epoch");
@@ -58,7 +57,7 @@ async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
         Ok(target) => target,
         Err(error) => return error,
     };
-    let manager = ConnectionManager::new(target, options.connect_timeout, options.response_timeout);
+    let manager = ConnectionManager::new(target, options);
     match manager.settled(Duration::ZERO).await {
         Ok(_) => errors::strange_answer(),
         Err(error) => error,

@@ -1,11 +1,9 @@
 //! Detects that another server has become the master, by the messages of the sentinels.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_core::Stream;
+use futures_util::StreamExt as _;
 use redis::RedisResult;
 use tokio::task::JoinSet;
 
@@ -68,8 +66,7 @@ impl Monitor {
         }
         // Messages before the subscription were missed.
         self.query().await;
-        let mut next = async || poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
-        while let Some(message) = next().await {
+        while let Some(message) = stream.next().await {
             let payload = String::from_utf8_lossy(message.get_payload_bytes());
             match message.get_channel_name() {
                 SWITCHED => self.switched(&payload),

@@ -1,26 +1,25 @@
-//! Binds the notify sockets of the clients of a store, and connects to those of others.
+//! Binds the notify sockets of the clients of a store.
 
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Instant};
+use leasehold_core::Instant;
 
 use super::directory::SocketDirectory;
 use super::listeners::Listeners;
-use super::send::Sender;
 use super::socket::NotifySocket;
 use crate::clock::{BootClock, Clock as _};
 
 /// The retry interval after a notify socket could not be bound: the disk may have space again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Sends the notifications of a store, from its thread.
+/// Binds sockets, from the thread of a store.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Notifier {
     pub(super) listeners: Arc<Listeners>,
-    directory: SocketDirectory,
+    pub(super) directory: SocketDirectory,
     retry_at: Cell<Instant>,
 }
 
@@ -74,10 +73,5 @@ impl Notifier {
                 );
             }
         }
-    }
-
-    /// A connection to the socket of a client of another store, if it is open.
-    pub(super) fn sender(&self, client: ClientId) -> Option<Sender> {
-        Sender::connect(&self.directory, client)
     }
 }

@@ -1,15 +1,16 @@
 //! The notifications of one transaction, held back until it is committed.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
 
 use leasehold_core::{ClientId, Notice};
 
+use super::directory::SocketDirectory;
 use super::message;
 use super::notifier::Notifier;
-use super::send::Sender;
 use crate::store::api::{Event, Key, Listener};
 
 /// The notifications of a transaction. Nothing is sent unless [`Outbox::send`] is called.
@@ -22,9 +23,13 @@ pub(in crate::store::sqlite) struct Outbox<'a> {
     has_waiter: bool,
 }
 
-/// The messages to a client of another store.
+/// The messages to a client of another store, and a connection to its notify socket.
+///
+/// Each has a socket of its own: messages that one client has not read yet count against the sending socket,
+/// and must not block those to others.
 struct Remote {
-    sender: Sender,
+    client: ClientId,
+    socket: UnixDatagram,
     messages: Vec<Vec<u8>>,
 }
 
@@ -55,13 +60,8 @@ impl<'a> Outbox<'a> {
                 .extend(listener.map(|listener| (listener, event)));
             return reachable;
         }
-        let remote = self.remote.entry(client).or_insert_with(|| {
-            Some(Remote {
-                sender: self.notifier.sender(client)?,
-                messages: Vec::new(),
-            })
-        });
-        let Some(remote) = remote else {
+        let connect = || Remote::connect(&self.notifier.directory, client);
+        let Some(remote) = self.remote.entry(client).or_insert_with(connect) else {
             return false;
         };
         message::write(&mut remote.messages, &event);
@@ -83,7 +83,7 @@ impl<'a> Outbox<'a> {
     /// Sends everything. The transaction is committed.
     pub(in crate::store::sqlite) fn send(self) {
         for remote in self.remote.into_values().flatten() {
-            remote.sender.send(&remote.messages);
+            remote.send();
         }
         for (listener, event) in self.local {
             listener.notify(event);
@@ -91,11 +91,38 @@ impl<'a> Outbox<'a> {
     }
 }
 
-impl fmt::Debug for Outbox<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox")
-            .field("local", &self.local.len())
-            .field("remote", &self.remote.len())
-            .finish_non_exhaustive()
+impl Remote {
+    /// Connects to the socket of a client. `None` if it cannot be reached; a socket that is closed is
+    /// removed.
+    fn connect(directory: &SocketDirectory, client: ClientId) -> Option<Self> {
+        let connected = directory.open().and_then(|directory| {
+            directory.connect(client).inspect_err(|error| {
+                if error.kind() == ErrorKind::ConnectionRefused {
+                    directory.remove(client);
+                }
+            })
+        });
+        match connected {
+            Ok(socket) => Some(Self {
+                client,
+                socket,
+                messages: Vec::new(),
+            }),
+            Err(error) => {
+                tracing::debug!(%client, %error, "a client cannot be notified");
+                None
+            }
+        }
+    }
+
+    /// Sends without waiting for a client that is stopped or was just killed.
+    fn send(&self) {
+        let mut sent = self
+            .messages
+            .iter()
+            .map(|message| self.socket.send(message));
+        if let Err(error) = sent.try_for_each(|bytes| bytes.map(drop)) {
+            tracing::debug!(client = %self.client, %error, "a client was not notified");
+        }
     }
 }
