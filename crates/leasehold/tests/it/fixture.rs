@@ -31,7 +31,9 @@ impl Fixture {
     }
 
     pub(crate) fn sqlite() -> Self {
-        Self::Sqlite(TempDir::new().unwrap())
+        // In memory where that is possible: these tests are not about a disk, which may be stuck for seconds.
+        let memory = TempDir::new_in("/dev/shm");
+        Self::Sqlite(memory.or_else(|_| TempDir::new()).unwrap())
     }
 
     /// A server that the tests of this process share while any of them runs.

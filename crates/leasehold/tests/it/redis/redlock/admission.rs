@@ -2,7 +2,9 @@
 
 use leasehold_testkit::{RedisServer, Restart, free_port};
 
-use super::forgotten::{asked, eventually_asked, is_admitted, lasting, works_again};
+use super::forgotten::{
+    asked, eventually_admitted, eventually_asked, is_admitted, lasting, works_again,
+};
 use super::*;
 
 /// The longest ttl: several times what the steps of a test take on a busy machine.
@@ -30,6 +32,15 @@ async fn hold_at_two(masters: &Masters) -> Instant {
     begun
 }
 
+/// Waits until a replica receives what its master writes.
+async fn is_linked(replica: &RedisServer) {
+    eventually_async(LONG, async || {
+        let info = replica.cli(&["INFO", "replication"]);
+        info.contains("master_link_status:up")
+    })
+    .await;
+}
+
 /// Nobody else is granted the lock `a` and the first master stays out, until the lease has ended. Then it
 /// is admitted.
 async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) {
@@ -43,7 +54,7 @@ async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) 
         assert!(!is_admitted(masters.server(0)) || over());
     }
     eventually_asked(store, "a", LONGEST).await;
-    eventually_async(LONG, async || is_admitted(masters.server(0))).await;
+    eventually_admitted(store, masters.server(0), LONGEST).await;
 }
 
 /// The silent ones know that it was used before.
@@ -106,8 +117,9 @@ async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
     works_again(&*store, LONGEST).await;
     let first = masters.server(0);
     let copy = RedisServer::options().replica_of(first).start();
-    works_again(&*store, LONGEST).await;
-    eventually_async(LONG, async || is_admitted(first)).await;
+    // With its first replica a server changes its replication id, and has to be admitted again.
+    is_linked(&copy).await;
+    eventually_admitted(&*store, first, LONGEST).await;
     let record = first.cli(&["HGET", "app:master", "run"]);
     eventually_async(LONG, async || {
         copy.cli(&["HGET", "app:master", "run"]) == record
@@ -116,11 +128,7 @@ async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
     copy.cli(&["REPLICAOF", "NO", "ONE"]);
     let held_since = hold_at_two(&masters).await;
     first.cli(&["REPLICAOF", "127.0.0.1", &copy.port().to_string()]);
-    eventually_async(LONG, async || {
-        let info = first.cli(&["INFO", "replication"]);
-        info.contains("master_link_status:up")
-    })
-    .await;
+    is_linked(first).await;
     first.cli(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(records(&[first], "a"), 0);
     assert_eq!(first.cli(&["HGET", "app:master", "run"]), record);

@@ -115,12 +115,24 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
         assert!(!is_admitted(masters.server(1)) || late);
     }
     // A majority of the others has to tell its tokens: B alone cannot take it in.
-    works_again(&*store, LONGEST).await;
-    eventually_async(LONG, async || is_admitted(masters.server(1))).await;
+    eventually_admitted(&*store, masters.server(1), LONGEST).await;
     let kept: u64 = mark(masters.server(1), "floor").parse().unwrap();
     assert!(kept >= first, "{kept} is below {first}");
     let (_, second) = eventually_asked(&*b, "a", LONGEST).await;
     assert!(second > first, "{second} after {first}");
+}
+
+/// Sends requests until a master is admitted: a master that refuses one is inspected.
+pub(super) async fn eventually_admitted(
+    store: &dyn Store,
+    master: &RedisServer,
+    longest: Duration,
+) {
+    eventually_async(LONG, async || {
+        works_again(store, longest).await;
+        is_admitted(master)
+    })
+    .await;
 }
 
 /// Takes a lock and gives it back, with those that are there.

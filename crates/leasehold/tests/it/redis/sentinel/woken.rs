@@ -28,7 +28,7 @@ async fn nothing_is_granted_there() {
     let asker = Asker::connect(&set.url(), 1).await;
     asker.settle().await;
     asker.event_log.take();
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let new = set.master_after(old);
     asker.hears_of_interruption().await;
     set.servers()[old].cont();
@@ -55,7 +55,7 @@ async fn what_is_under_way_ends_with_the_failover() {
     let options = OpenOptions::default().with_response_timeout(Duration::from_secs(600));
     let store = store::open(&set.url(), &options).await.unwrap();
     works(&*store).await;
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let asked = tokio::spawn({
         let store = Arc::clone(&store);
         async move { send(&*store, acquire("late", 1)).await }
@@ -86,7 +86,7 @@ async fn nobody_hears_of_a_grant_there() {
     let waiter = Asker::connect(&set.url(), 2).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
     set.until_in_sync();
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let new = set.master_after(old);
     waiter.hears_of_interruption().await;
     set.servers()[old].cont();
