@@ -276,7 +276,7 @@ impl<T: Transport> Connection<T> {
                 tracing::warn!(peer, client, why = %close_reason, "refused a connection");
             }
             close_reason => {
-                tracing::debug!(peer, client, why = %close_reason, "a connection has ended")
+                tracing::debug!(peer, client, why = %close_reason, "a connection has ended");
             }
         }
     }
