@@ -1,5 +1,7 @@
 //! Which users and groups of this machine may register locks of which namespaces.
 
+use std::cell::LazyCell;
+
 use leasehold_core::ScopeName;
 use nix::unistd::{Group, User};
 
@@ -89,22 +91,16 @@ pub(crate) fn is_allowed(
     user: u32,
     groups: impl FnOnce() -> Vec<u32>,
 ) -> bool {
-    if permissions.is_empty() {
-        return true;
-    }
-    let mut of_groups = permissions.iter().filter_map(|it| match it.principal {
-        Principal::Group(group) if it.namespaces.contains(namespace) => Some(group),
-        _ => None,
-    });
-    let own = |it: &Permission| it.principal == Principal::User(user);
-    if permissions
+    // Read from `/proc`, and only if a group has a permission.
+    let groups = LazyCell::new(groups);
+    let mut allowing = permissions
         .iter()
-        .any(|it| own(it) && it.namespaces.contains(namespace))
-    {
-        return true;
-    }
-    let groups = groups();
-    of_groups.any(|group| groups.contains(&group))
+        .filter(|it| it.namespaces.contains(namespace));
+    permissions.is_empty()
+        || allowing.any(|it| match it.principal {
+            Principal::User(allowed) => allowed == user,
+            Principal::Group(group) => groups.contains(&group),
+        })
 }
 
 #[cfg(test)]

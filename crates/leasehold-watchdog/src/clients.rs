@@ -19,8 +19,8 @@ use crate::settings::Token;
 #[derive(Debug)]
 pub(crate) struct Clients {
     table: Mutex<Table>,
-    limits: Limits,
-    max_pause: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) max_pause: Duration,
     /// The serial number of the next client.
     serials: AtomicU64,
     /// The number of leases of all clients.
@@ -57,14 +57,6 @@ impl Clients {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    pub(crate) fn max_pause(&self) -> Duration {
-        self.max_pause
     }
 
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &Token> {

@@ -133,9 +133,8 @@ impl<T: Transport> Connection<T> {
             let is_open = self.close_reason.is_none();
             tokio::select! {
                 exchanged = poll_fn(|context| self.poll_exchange(context)) => match exchanged {
-                    Ok(Exchanged::Some) => self.handle_input(),
-                    Ok(Exchanged::Closed) => self.end(CloseReason::Closed),
-                    Err(error) => self.end(CloseReason::Broken(error)),
+                    Ok(()) => self.handle_input(),
+                    Err(reason) => self.end(reason),
                 },
                 () = permit.displaced(), if is_open && !has_client => self.end(CloseReason::Displaced),
                 () = replaced.notified(), if is_open => self.end(CloseReason::Replaced),
@@ -160,8 +159,8 @@ impl<T: Transport> Connection<T> {
         reason.is_some_and(|it| !matches!(it, Closing | InvalidFrame(_) | Refused(_)))
     }
 
-    /// Sends what the peer takes, and reads if there is room for the replies.
-    fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
+    /// Sends what the peer takes, and reads if there is room for the replies. Ready after any progress.
+    fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let is_last = self.close_reason.is_some();
         let writer = self.transport.writer();
         let sent = self.send_buffer.poll_send(writer, context, is_last);
@@ -171,7 +170,7 @@ impl<T: Transport> Connection<T> {
             let mut buffer = ReadBuf::new(&mut buffer);
             match self.transport.poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                    return Poll::Ready(Ok(Exchanged::Closed));
+                    return Poll::Ready(Err(CloseReason::Closed));
                 }
                 Poll::Ready(Ok(())) => {
                     // After the last message, input is read and ignored: closing a socket with unread input
@@ -181,7 +180,7 @@ impl<T: Transport> Connection<T> {
                     }
                     exchanged = true;
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(CloseReason::Broken(error))),
                 Poll::Pending => {}
             }
         }
@@ -189,7 +188,7 @@ impl<T: Transport> Connection<T> {
             self.deadline = None;
         }
         match exchanged {
-            true => Poll::Ready(Ok(Exchanged::Some)),
+            true => Poll::Ready(Ok(())),
             false => Poll::Pending,
         }
     }
@@ -277,18 +276,10 @@ impl<T: Transport> Connection<T> {
                 tracing::warn!(peer, client, why = %close_reason, "refused a connection");
             }
             close_reason => {
-                tracing::debug!(peer, client, why = %close_reason, "a connection has ended")
+                tracing::debug!(peer, client, why = %close_reason, "a connection has ended");
             }
         }
     }
-}
-
-/// The result of sending and reading.
-enum Exchanged {
-    /// Something was sent or read.
-    Some,
-    /// The peer has closed its side.
-    Closed,
 }
 
 impl SendBuffer {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -82,12 +82,13 @@ struct JournalFile {
     length: u64,
     /// Its length after the last rewrite.
     rewritten_length: u64,
+    /// Whether an error of writing was logged.
     failed: bool,
 }
 
 impl Journal {
     /// An empty journal.
-    pub(crate) fn new(generation: u64) -> std::io::Result<Self> {
+    pub(crate) fn new(generation: u64) -> io::Result<Self> {
         Ok(Self(Mutex::new(JournalFile {
             file: File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?),
             generation,
@@ -103,11 +104,21 @@ impl Journal {
 
     /// Appends a change of a client.
     pub(crate) fn write(&self, client: Id, change: &Change) {
-        self.lock().write(&(client, change));
+        let mut journal = self.lock();
+        let frame = encode(&(client, change)).map_err(io::Error::other);
+        let written = frame.and_then(|frame| {
+            journal.length += frame.len() as u64;
+            journal.file.write_all(&frame)
+        });
+        if let Err(error) = written
+            && !std::mem::replace(&mut journal.failed, true)
+        {
+            tracing::error!(%error, "cannot write the journal, the next node will not take over every client");
+        }
     }
 
     /// Begins an empty journal of the next generation, into which the caller writes the whole state.
-    pub(crate) fn begin_rewrite(&self) -> std::io::Result<()> {
+    pub(crate) fn begin_rewrite(&self) -> io::Result<()> {
         let file = File::from(memfd_create("leasehold-journal", MemfdFlags::CLOEXEC)?);
         let mut journal = self.lock();
         journal.file = file;
@@ -117,7 +128,7 @@ impl Journal {
     }
 
     /// Marks the rewrite as complete. Returns the generation and the file for the service manager.
-    pub(crate) fn finish_rewrite(&self) -> std::io::Result<(u64, OwnedFd)> {
+    pub(crate) fn finish_rewrite(&self) -> io::Result<(u64, OwnedFd)> {
         let mut journal = self.lock();
         journal.rewritten_length = journal.length;
         Ok((journal.generation, OwnedFd::from(journal.file.try_clone()?)))
@@ -127,23 +138,6 @@ impl Journal {
     pub(crate) fn needs_rewrite(&self) -> bool {
         let journal = self.lock();
         journal.length > LENGTH_MIN && journal.length / GROWTH_MAX > journal.rewritten_length
-    }
-}
-
-impl JournalFile {
-    fn write(&mut self, entry: &(Id, &Change)) {
-        let written = encode(entry)
-            .map_err(std::io::Error::other)
-            .and_then(|frame| {
-                self.length += frame.len() as u64;
-                self.file.write_all(&frame)
-            });
-        if let Err(error) = written
-            && !self.failed
-        {
-            self.failed = true;
-            tracing::error!(%error, "cannot write the journal, the next node will not take over every client");
-        }
     }
 }
 

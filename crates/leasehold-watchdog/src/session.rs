@@ -176,7 +176,7 @@ impl Session {
                 Phase::Client(self.connect(secret.client_id(), info, token, now)?)
             }
         };
-        let max_pause = self.shared.clients.max_pause().as_millis();
+        let max_pause = self.shared.clients.max_pause.as_millis();
         Ok(ToClient::Welcome {
             node: self.shared.name.clone(),
             max_pause_ms: u64::try_from(max_pause).unwrap_or(u64::MAX),
@@ -185,10 +185,10 @@ impl Session {
 
     /// The index of the token in a hello. All tokens are compared, so that the time reveals nothing.
     fn token(&self, hello: &Hello) -> Result<usize, Refusal> {
-        let given = hello.token.as_ref().ok_or(Refusal::Token)?;
+        let secret = hello.token.as_ref().ok_or(Refusal::Token)?;
         let mut found = None;
         for (index, token) in self.shared.clients.tokens().enumerate() {
-            if token.secret == *given {
+            if token.secret == *secret {
                 found = Some(index);
             }
         }
@@ -264,7 +264,7 @@ impl Session {
     }
 
     fn changes(&self, client: &Arc<Client>, changes: &Changes, now: Instant) -> ToClient {
-        let max = self.shared.clients.limits().leases_per_client;
+        let max = self.shared.clients.limits.leases_per_client;
         let refused = client.apply_changes(changes, max, now);
         self.shared.schedule.insert(client, now);
         ToClient::Acknowledged {

@@ -88,12 +88,6 @@ async fn a_further_process_of_a_client_may_be_of_another_user() {
     assert!(is_joined, "{reply:?}");
 }
 
-#[tokio::test]
-async fn a_descriptor_of_something_else_is_refused() {
-    let descriptor = OwnedFd::from(tempfile::tempfile().unwrap());
-    assert!(Process::new(descriptor, None).is_err());
-}
-
 /// A new process gets the id of one that has ended.
 #[tokio::test]
 async fn a_reused_process_id_is_of_another_process() {

@@ -8,7 +8,6 @@ use leasehold::store::{Reply, Request};
 use leasehold_core::watchdog::{ActionResult, WatchdogAction};
 use leasehold_core::{Instant, Op, Outcome};
 
-use crate::client::Client;
 use crate::schedule::{PendingAction, Route};
 use crate::shared::Shared;
 use crate::stores::ServedStore;
@@ -91,9 +90,12 @@ impl Batch {
         now: Instant,
     ) {
         let answered = self.actions.len().min(replies.len());
+        if answered == 0 {
+            return;
+        }
         let mut failed = None;
-        let mut clients = BatchClients::default();
-        for (pending, reply) in self.actions.drain(..answered).zip(replies) {
+        let finished = self.actions.drain(..answered).zip(replies);
+        let finished = finished.map(|(pending, reply)| {
             let result = match reply {
                 Reply::Applied { outcome, .. } => result(outcome),
                 Reply::Rejected(error) | Reply::Unknown(error) => {
@@ -102,54 +104,38 @@ impl Batch {
                 }
             };
             count(pending.action, result);
-            clients.finish(pending, result, sent, now);
-        }
-        if answered > 0 {
-            store.log_result(failed);
-        }
-        clients.reschedule(&self.shared, now);
+            (pending, result)
+        });
+        report(&self.shared, finished, sent, now);
+        store.log_result(failed);
     }
 
     /// Reports these actions as failed.
     fn fail(&self, actions: Vec<PendingAction>, now: Instant) {
-        let mut clients = BatchClients::default();
-        for pending in actions {
-            clients.finish(pending, ActionResult::Failed, now, now);
-        }
-        clients.reschedule(&self.shared, now);
+        let failed = actions.into_iter();
+        let failed = failed.map(|pending| (pending, ActionResult::Failed));
+        report(&self.shared, failed, now, now);
     }
 }
 
-/// The clients whose leases were in a batch. The leases of one client are adjacent.
-#[derive(Default)]
-struct BatchClients(Vec<Arc<Client>>);
-
-impl BatchClients {
-    /// Reports the result of an action to its client.
-    fn finish(
-        &mut self,
-        pending: PendingAction,
-        result: ActionResult,
-        sent: Instant,
-        now: Instant,
-    ) {
-        let PendingAction {
-            client,
-            number,
-            action,
-            ..
-        } = pending;
+/// Reports the results of actions to their clients.
+fn report(
+    shared: &Shared,
+    finished: impl Iterator<Item = (PendingAction, ActionResult)>,
+    sent: Instant,
+    now: Instant,
+) {
+    let mut clients = Vec::new();
+    for (pending, result) in finished {
+        let (number, action) = (pending.number, pending.action);
+        let client = pending.client;
         client.handle_result(number, action, result, sent, now);
-        let last = self.0.last();
-        if last.is_none_or(|last| !Arc::ptr_eq(last, &client)) {
-            self.0.push(client);
-        }
+        clients.push(client);
     }
-
-    fn reschedule(self, shared: &Shared, now: Instant) {
-        for client in self.0 {
-            shared.reschedule(&client, now);
-        }
+    // The leases of one client are adjacent.
+    clients.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    for client in clients {
+        shared.reschedule(&client, now);
     }
 }
 

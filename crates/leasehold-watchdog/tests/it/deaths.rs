@@ -57,16 +57,6 @@ async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_killed_while_stopped_frees_its_locks() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let actor = fixture.holder("lock", LONG).await;
-    actor.signal(Signal::STOP);
-    eventually(SOON, || actor.state() == "T");
-    actor.signal(Signal::KILL);
-    fixture.wait_until_free("lock").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_its_main_thread_is_alive() {
     let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", TTL).await;

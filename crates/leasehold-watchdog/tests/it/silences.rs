@@ -81,6 +81,7 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
     fixture
         .assert_held_for(actor.client, "renewed", TTL * 2)
         .await;
+    // It is killed while it is stopped.
     actor.signal(Signal::KILL);
     fixture.wait_until_free("long").await;
 }

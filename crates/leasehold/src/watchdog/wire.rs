@@ -284,10 +284,8 @@ mod tests {
     use super::*;
     use crate::watchdog::frame::encode;
 
-    /// The encoding has the fields in their order and no names. These bytes are what peers of this version send.
-    #[test]
-    fn the_encoding_of_messages_is_stable() {
-        let client_info = ClientInfo {
+    fn client_info() -> ClientInfo {
+        ClientInfo {
             process_nonce: [1; 16],
             store: "store".into(),
             namespace: "ns".into(),
@@ -296,10 +294,35 @@ mod tests {
             pid: 300,
             program: "program".into(),
             label: "label".into(),
-        };
+        }
+    }
+
+    fn status() -> ClientStatus {
+        let info = client_info();
+        ClientStatus {
+            client: [1; 16],
+            host: info.host,
+            pid: info.pid,
+            program: info.program,
+            label: info.label,
+            store: info.store,
+            leases: 2,
+            processes: 1,
+            connected: true,
+            known_ms: 5_000,
+            silent_ms: 900,
+            liveness: Liveness::Silent,
+            reason: "reason".into(),
+            renewed: vec!["lock".into()],
+        }
+    }
+
+    /// The encoding has the fields in their order and no names. These bytes are what peers of this version send.
+    #[test]
+    fn the_encoding_of_messages_is_stable() {
         let hello = ToNode::Hello(Hello {
             token: Some(Secret::new("token")),
-            role: Role::Client(ClientSecret::from_random([7; 32]), client_info.clone()),
+            role: Role::Client(ClientSecret::from_random([7; 32]), client_info()),
         });
         let changes = ToNode::Changes(Changes {
             batch: 4,
@@ -317,22 +340,7 @@ mod tests {
             refused: vec![(2, Refusal::Message)],
         };
         let status = ToClient::Status {
-            clients: vec![ClientStatus {
-                client: [1; 16],
-                host: client_info.host,
-                pid: 300,
-                program: client_info.program,
-                label: client_info.label,
-                store: client_info.store,
-                leases: 2,
-                processes: 1,
-                connected: true,
-                known_ms: 5_000,
-                silent_ms: 900,
-                liveness: Liveness::Silent,
-                reason: "reason".into(),
-                renewed: vec!["lock".into()],
-            }],
+            clients: vec![status()],
             more: false,
         };
         let secret = "07".repeat(32);

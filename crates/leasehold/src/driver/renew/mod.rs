@@ -234,7 +234,7 @@ impl Shared {
     }
 
     /// Schedules a lease anew, if it is scheduled at all. It calls no foreign code: no panic removes a lease
-    /// from the table.
+    /// from the schedule.
     fn reschedule(&self, lease: &ActiveLease, now: Instant) {
         let mut schedule = lock(&self.schedule);
         if let Some(lease) = schedule.remove(lease) {
