@@ -385,10 +385,13 @@ impl Simulation {
             return;
         }
         it.changed_at = Masters::default();
-        let spread = self.rng.f64();
-        it.acquisition
-            .handle_notice(AcquireNotice::Changed, self.now, spread);
-        self.poll(client);
+        let (now, spread) = (self.now, self.rng.f64());
+        if it
+            .acquisition
+            .handle_notice(AcquireNotice::Changed, now, spread)
+        {
+            self.poll(client);
+        }
     }
 
     /// Releases the lease of a client at some masters.

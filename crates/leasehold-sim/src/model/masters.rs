@@ -106,7 +106,10 @@ where
         };
         let mut least = None;
         orders(&keys, attempts, alike, |order| {
-            let mut packed = self.renamed(order).pack();
+            let mut packed = match order.is_sorted() {
+                true => self.pack(),
+                false => self.renamed(order).pack(),
+            };
             packed.masters.sort_unstable();
             least = Some(least.map_or(packed, |least: Packed<N>| least.min(packed)));
         });
