@@ -412,8 +412,8 @@ impl Acquisition {
         let AcquireReply::Applied {
             outcome:
                 Outcome::Refused {
-                    left: time_left,
-                    place: queue_position,
+                    time_left,
+                    queue_position,
                 },
             now: replied,
             shard,

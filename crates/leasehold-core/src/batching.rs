@@ -10,7 +10,7 @@ use std::time::Duration;
 /// overloaded. Then small batches would only multiply the delay, and a large backlog would not be renewed in
 /// time. So a backlog is divided into few batches, whatever the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batching {
+pub(crate) struct Batching {
     size: usize,
 }
 
@@ -22,9 +22,9 @@ impl Default for Batching {
 
 impl Batching {
     /// The smallest batch. Below it the round trip costs more than the renewals.
-    pub const MIN: usize = 32;
+    const MIN: usize = 32;
     /// The largest batch.
-    pub const MAX: usize = 1_024;
+    const MAX: usize = 1_024;
 
     const QUICK: Duration = Duration::from_millis(2);
     const SLOW: Duration = Duration::from_millis(50);
@@ -33,14 +33,13 @@ impl Batching {
     const BACKLOG_BATCHES: usize = 4;
 
     /// How many leases the next batch has at most if so many wait.
-    #[must_use]
-    pub fn size(self, backlog: usize) -> usize {
+    pub(crate) fn size(self, backlog: usize) -> usize {
         let share = backlog.div_ceil(Self::BACKLOG_BATCHES);
         share.clamp(self.size, Self::MAX)
     }
 
     /// A batch of so many leases was answered after this time, or given up.
-    pub fn answered(&mut self, leases: usize, took: Duration) {
+    pub(crate) fn answered(&mut self, leases: usize, took: Duration) {
         if took >= Self::SLOW {
             self.size = (self.size / 2).max(Self::MIN);
         } else if took <= Self::QUICK && leases >= self.size {

@@ -9,16 +9,16 @@
 //! * [`queue`]: the waiters of a lock.
 //! * [`acquisition`]: how a client acquires a lease, and [`release`] how it releases it.
 //! * [`lease`]: the [`state`] of a lease for its holder.
-//! * [`policy`]: when a lease is renewed and when it is given up, and [`batching`] how many at once.
+//! * [`policy`]: when a lease is renewed and when it is given up.
 //! * [`contention`]: retry intervals, and hand-offs inside a process.
 //! * [`holds`]: re-entry, which is several holds on one lease.
-//! * [`schedule`]: leases in the order in which they are due.
+//! * [`schedule`]: leases in the order in which they are due, and [`shard_limiter`]: how many are sent at once.
 //! * [`time`]: all deadline arithmetic and all rounding.
 //! * [`watchdog`]: how a lease is kept alive while its holder cannot.
 //! * [`id`], [`name`] and [`token`]: newtypes that can only hold valid values.
 
 pub mod acquisition;
-pub mod batching;
+mod batching;
 pub mod contention;
 pub mod holds;
 pub mod id;
@@ -30,13 +30,13 @@ pub mod queue;
 pub mod quorum;
 pub mod release;
 pub mod schedule;
+pub mod shard_limiter;
 pub mod state;
 pub mod time;
 pub mod token;
 pub mod watchdog;
 
 pub use acquisition::{Acquisition, LeaseOptions};
-pub use batching::Batching;
 pub use contention::{Chain, Handoff};
 pub use holds::{HoldId, Holds, Term};
 pub use id::{ClientId, LeaseId, OwnerId};
@@ -46,7 +46,8 @@ pub use name::{Name, NameError, ScopeName};
 pub use policy::{Policy, PolicyError};
 pub use queue::{Queue, Waiter};
 pub use release::{AbandonedLease, LateRelease, PendingReleases, ReleaseOrder};
-pub use schedule::Schedule;
+pub use schedule::{DueTime, Schedule, Scheduled};
+pub use shard_limiter::ShardLimiter;
 pub use state::{Cause, State, StateKind};
 pub use time::{Instant, StoreTime, Ttl};
 pub use token::{Token, TokenCount};

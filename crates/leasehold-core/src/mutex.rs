@@ -142,9 +142,9 @@ pub enum Outcome {
     /// Another lease holds the lock.
     Refused {
         /// The time until that lease expires unless it is renewed or released.
-        left: Duration,
+        time_left: Duration,
         /// How many wait before this lease. `None`: it does not wait in the queue.
-        place: Option<u32>,
+        queue_position: Option<u32>,
     },
     /// The hold count is set.
     Entered {
@@ -337,9 +337,11 @@ fn acquire(
     let Waiter { lease, ttl, tokens } = waiter;
     let known = match &record.hold {
         Some(hold) if hold.lease != lease => {
-            let left = now.until(hold.expires_at);
-            let place = wait.then(|| record.queue.join(waiter, now));
-            return Outcome::Refused { left, place };
+            let queue_position = wait.then(|| record.queue.join(waiter, now));
+            return Outcome::Refused {
+                time_left: now.until(hold.expires_at),
+                queue_position,
+            };
         }
         // A repeated request: the counter still ends with the block of this grant, unless it was lost.
         Some(_) => record

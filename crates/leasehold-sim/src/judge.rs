@@ -112,7 +112,13 @@ impl Judge {
                 }
                 self.begin(lease, count, now, ttl);
             }
-            (Op::Acquire { lease, .. }, Outcome::Refused { left, place }) => {
+            (
+                Op::Acquire { lease, .. },
+                Outcome::Refused {
+                    time_left: left,
+                    queue_position: place,
+                },
+            ) => {
                 self.refusal(maybe, lease, left, now)?;
                 self.place(op, place, now)?;
             }

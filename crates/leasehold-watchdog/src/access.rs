@@ -35,12 +35,12 @@ impl Namespaces {
 /// Allows a user or a group of this machine to register locks of some namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
-    subject: Subject,
+    principal: Principal,
     namespaces: Namespaces,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
+enum Principal {
     User(u32),
     Group(u32),
 }
@@ -58,24 +58,24 @@ impl Permission {
                 "the permission {text:?} is neither user:NAME=NAMESPACE,... nor group:NAME=NAMESPACE,..."
             ))
         };
-        let (subject, namespaces) = text.split_once('=').ok_or_else(wrong)?;
+        let (principal, namespaces) = text.split_once('=').ok_or_else(wrong)?;
         let namespaces = Namespaces::parse(namespaces).ok_or_else(wrong)?;
-        let (kind, name) = subject.split_once(':').ok_or_else(wrong)?;
+        let (kind, name) = principal.split_once(':').ok_or_else(wrong)?;
         let number = name.parse().ok();
         let found = match kind {
             "user" => {
                 let known = || Some(User::from_name(name).ok()??.uid.as_raw());
-                number.or_else(known).map(Subject::User)
+                number.or_else(known).map(Principal::User)
             }
             "group" => {
                 let known = || Some(Group::from_name(name).ok()??.gid.as_raw());
-                number.or_else(known).map(Subject::Group)
+                number.or_else(known).map(Principal::Group)
             }
             _ => return Err(wrong()),
         };
         let unknown = || Error::new(format!("this machine knows no {kind} {name:?}"));
         Ok(Self {
-            subject: found.ok_or_else(unknown)?,
+            principal: found.ok_or_else(unknown)?,
             namespaces,
         })
     }
@@ -92,11 +92,11 @@ pub(crate) fn is_allowed(
     if permissions.is_empty() {
         return true;
     }
-    let mut of_groups = permissions.iter().filter_map(|it| match it.subject {
-        Subject::Group(group) if it.namespaces.contains(namespace) => Some(group),
+    let mut of_groups = permissions.iter().filter_map(|it| match it.principal {
+        Principal::Group(group) if it.namespaces.contains(namespace) => Some(group),
         _ => None,
     });
-    let own = |it: &Permission| it.subject == Subject::User(user);
+    let own = |it: &Permission| it.principal == Principal::User(user);
     if permissions
         .iter()
         .any(|it| own(it) && it.namespaces.contains(namespace))

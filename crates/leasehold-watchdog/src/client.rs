@@ -1,26 +1,25 @@
 //! A client that a node monitors.
 
-mod members;
+mod processes;
 mod state;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use leasehold::store::{Key, Keyspace};
-use leasehold::watchdog::wire::{Changes, Introduction, Refusal};
+use leasehold::store::Keyspace;
+use leasehold::watchdog::wire::{Changes, ClientInfo, Refusal};
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, Liveness, WatchdogAction};
-use leasehold_core::{ClientId, Instant, LeaseId, Name, ScopeName};
+use leasehold_core::{ClientId, DueTime, Instant, LeaseId, Scheduled, ScopeName};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
-use self::members::Members;
-pub(crate) use self::state::{Lock, State};
-use crate::handover::Handover;
-use crate::journal::{Entry, Id, Known, Lease};
-use crate::monitors::Tally;
+use self::processes::Processes;
+pub(crate) use self::state::{State, StateGuard};
+use crate::journal::{Change, ClientRecord, Lease};
+use crate::limits::LeaseCount;
 use crate::process::{Identity, Process};
-use crate::stores::Served;
+use crate::service_manager::ServiceManager;
+use crate::stores::ServedStore;
 
 /// The length to which a text for people is cut, in bytes.
 const TEXT_MAX: usize = 128;
@@ -30,16 +29,17 @@ const TEXT_MAX: usize = 128;
 pub(crate) struct Client {
     pub(crate) id: ClientId,
     /// A number that no other client of this node ever had.
-    pub(crate) serial: u64,
+    serial: u64,
     pub(crate) origin: Origin,
-    pub(crate) about: About,
-    pub(crate) space: Keyspace,
-    pub(crate) store: Arc<Served>,
+    /// As in its first hello, with shortened texts and the URL of the store.
+    pub(crate) info: ClientInfo,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) store: Arc<ServedStore>,
     pub(crate) known_since: Instant,
-    memory: Option<Arc<Handover>>,
+    /// It keeps the state for the next node. `None`: the client is not handed over.
+    manager: Option<Arc<ServiceManager>>,
     state: Mutex<State>,
-    /// When the scheduler polls it next, in nanoseconds. 0: never.
-    pub(crate) scheduled: AtomicU64,
+    pub(crate) due_time: DueTime,
 }
 
 /// Where a client connected from first. Connections from elsewhere are refused.
@@ -61,15 +61,13 @@ impl Origin {
             Self::Remote { .. } => Evidence::Connection,
         }
     }
-}
 
-/// The client info that logs and the status show.
-#[derive(Clone, Debug)]
-pub(crate) struct About {
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    pub(crate) program: String,
-    pub(crate) label: String,
+    pub(crate) fn token(&self) -> Option<usize> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote { token, .. } => Some(*token),
+        }
+    }
 }
 
 /// A program that a process executes.
@@ -78,7 +76,7 @@ pub(crate) struct Program {
     /// The random number that the program drew when it started.
     pub(crate) process_nonce: [u8; 16],
     /// A hash of the addresses that the kernel drew for it. `None`: they are not readable.
-    pub(crate) drawn: Option<u64>,
+    pub(crate) address_hash: Option<u64>,
     /// When it sent its hello.
     pub(crate) since: Instant,
 }
@@ -86,83 +84,76 @@ pub(crate) struct Program {
 impl Program {
     /// Whether it replaced another program by exec.
     fn has_replaced(&self, before: &Self) -> bool {
-        let drawn = match (self.drawn, before.drawn) {
-            (Some(drawn), Some(before)) => drawn != before,
+        let other_addresses = match (self.address_hash, before.address_hash) {
+            (Some(hash), Some(before)) => hash != before,
             _ => true,
         };
-        self.process_nonce != before.process_nonce && drawn && self.since > before.since
+        self.process_nonce != before.process_nonce && other_addresses && self.since > before.since
     }
 }
 
-/// The parameters of [`Client::new`].
-pub(crate) struct Making {
+/// A client as its hello or its record in the journal describes it.
+pub(crate) struct ClientParts {
     pub(crate) id: ClientId,
-    pub(crate) serial: u64,
-    pub(crate) introduction: Introduction,
+    pub(crate) info: ClientInfo,
     pub(crate) origin: Origin,
     pub(crate) program: Program,
-    pub(crate) store: Arc<Served>,
-    pub(crate) charge: ClientMonitor<Name>,
-    pub(crate) tallies: Vec<Arc<Tally>>,
-    pub(crate) memory: Option<Arc<Handover>>,
+    pub(crate) store: Arc<ServedStore>,
 }
 
 impl Client {
-    pub(crate) fn new(making: Making) -> Result<Self, Refusal> {
-        let Making {
-            introduction,
+    /// A client whose last sign of life was at `last_received`.
+    pub(crate) fn new(
+        parts: ClientParts,
+        serial: u64,
+        (max_pause, last_received): (Duration, Instant),
+        lease_counts: Vec<Arc<LeaseCount>>,
+        manager: Option<Arc<ServiceManager>>,
+    ) -> Result<Self, Refusal> {
+        let ClientParts {
+            id,
+            mut info,
             origin,
             program,
-            ..
-        } = making;
+            store,
+        } = parts;
         let scope = |text: &str| ScopeName::parse(text).map_err(|_| Refusal::Value);
-        let space = Keyspace::new(
-            scope(&introduction.namespace)?,
-            scope(&introduction.tenant)?,
-        );
+        let keyspace = Keyspace::new(scope(&info.namespace)?, scope(&info.tenant)?);
+        store.redacted_url().clone_into(&mut info.store);
+        for text in [&mut info.host, &mut info.program, &mut info.label] {
+            *text = shortened(text);
+        }
         let client = Self {
-            id: making.id,
-            serial: making.serial,
+            id,
+            serial,
             origin,
-            about: About {
-                host: shortened(&introduction.host),
-                pid: introduction.pid,
-                program: shortened(&introduction.program),
-                label: shortened(&introduction.label),
-            },
-            space,
-            store: making.store,
+            info,
+            keyspace,
+            store,
             known_since: program.since,
             // A remote client is known by its connection only, which the next node does not have.
-            memory: making.memory.filter(|_| matches!(origin, Origin::Local(_))),
+            manager: manager.filter(|_| matches!(origin, Origin::Local(_))),
             state: Mutex::new(State {
-                charge: making.charge,
-                members: Members::default(),
+                monitor: ClientMonitor::new(origin.evidence(), max_pause, last_received),
+                processes: Processes::default(),
                 program,
-                speaker: None,
-                tallies: making.tallies,
-                noted: Liveness::Alive,
+                active_connection: None,
+                lease_counts,
+                logged_liveness: Liveness::Alive,
             }),
-            scheduled: AtomicU64::new(0),
+            due_time: DueTime::default(),
         };
         client.write_all();
         Ok(client)
     }
 
-    pub(crate) fn lock(&self) -> Lock<'_> {
+    pub(crate) fn lock(&self) -> StateGuard<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let leases_before = state.charge.len();
-        Lock {
+        let leases_before = state.monitor.len();
+        StateGuard {
             client: self,
             state,
             leases_before,
-        }
-    }
-
-    pub(crate) fn token(&self) -> Option<usize> {
-        match self.origin {
-            Origin::Remote { token, .. } => Some(token),
-            Origin::Local(_) => None,
         }
     }
 
@@ -174,23 +165,13 @@ impl Client {
         }
     }
 
-    pub(crate) fn key(&self, name: &Name) -> Key {
-        self.space.key(name.clone())
-    }
-
     /// Checks that a hello with the id of this client has its origin, store and keyspace.
-    pub(crate) fn is_again(
-        &self,
-        introduction: &Introduction,
-        origin: &Origin,
-        store: &Arc<Served>,
-    ) -> Result<(), Refusal> {
-        let space = &self.space;
-        let same_space = space.namespace().as_str() == introduction.namespace
-            && space.tenant().as_str() == introduction.tenant;
-        if self.origin != *origin {
+    pub(crate) fn check_hello(&self, hello: &ClientParts) -> Result<(), Refusal> {
+        let same_keyspace =
+            self.info.namespace == hello.info.namespace && self.info.tenant == hello.info.tenant;
+        if self.origin != hello.origin {
             Err(Refusal::Foreign)
-        } else if !same_space || !Arc::ptr_eq(&self.store, store) {
+        } else if !same_keyspace || !Arc::ptr_eq(&self.store, &hello.store) {
             Err(Refusal::Value)
         } else {
             Ok(())
@@ -201,39 +182,34 @@ impl Client {
     /// replaces it. The registrations stay: the client may be paused before it can send them again.
     pub(crate) fn connected(&self, program: Program) -> Arc<Notify> {
         let mut state = self.lock();
-        let speaker = Arc::new(Notify::new());
-        if let Some(before) = state.speaker.replace(Arc::clone(&speaker)) {
+        let connection = Arc::new(Notify::new());
+        if let Some(before) = state.active_connection.replace(Arc::clone(&connection)) {
             before.notify_one();
         }
         state.program = program;
-        state.charge.connected(program.since);
-        state.note(program.since);
-        speaker
+        state.monitor.connected(program.since);
+        state.log_liveness(program.since);
+        connection
     }
 
     /// Handles the end of a connection. It counts only if the connection is still the active one.
-    pub(crate) fn disconnected(&self, speaker: &Arc<Notify>) {
+    pub(crate) fn disconnected(&self, connection: &Arc<Notify>) {
         let mut state = self.lock();
-        if state.speaks(speaker) {
-            state.speaker = None;
-            state.charge.disconnected();
+        if state.is_active(connection) {
+            state.active_connection = None;
+            state.monitor.disconnected();
         }
     }
 
-    /// Handles a heartbeat.
-    pub(crate) fn beat(&self, now: Instant) {
-        self.lock().heard(now);
-    }
-
     /// Applies changes of its leases. Returns the refused ones.
-    pub(crate) fn change(
+    pub(crate) fn apply_changes(
         &self,
         changes: &Changes,
         leases_max: usize,
         now: Instant,
     ) -> Vec<(u64, Refusal)> {
         let mut state = self.lock();
-        state.heard(now);
+        state.message_received(now);
         for number in &changes.unregister {
             state.unregister(*number);
         }
@@ -248,57 +224,49 @@ impl Client {
 
     /// Adds a process that must end before the client is dead. Returns whether it is a new one, which the
     /// caller has to watch.
-    pub(crate) fn join(&self, process: &Arc<Process>) -> Result<bool, Refusal> {
+    pub(crate) fn add_process(&self, process: &Arc<Process>) -> Result<bool, Refusal> {
         let mut state = self.lock();
-        if state.members.has(process.identity()) {
+        if state.processes.has(process.identity()) {
             return Ok(false);
         }
-        for place in state.members.make_room()? {
-            self.forget(place);
+        for descriptor_id in state.processes.make_room()? {
+            self.forget_descriptor(descriptor_id);
         }
-        let memory = self.memory.as_ref();
-        let place = memory.map(|memory| memory.keep(process));
-        state.members.push(Arc::clone(process), place);
-        if let Some(place) = place {
-            self.write(|id| Entry::Process(id, place));
+        let manager = self.manager.as_ref();
+        let descriptor_id = manager.map(|manager| manager.keep_process(process));
+        state.processes.push(Arc::clone(process), descriptor_id);
+        if let Some(descriptor_id) = descriptor_id {
+            self.write(Change::Process(descriptor_id));
         }
         Ok(true)
     }
 
-    /// Whether a process belongs to the client already.
-    pub(crate) fn has_process(&self, identity: Identity) -> bool {
-        self.lock().members.has(identity)
-    }
-
     /// Adds a process whose descriptor the service manager keeps already.
-    pub(crate) fn rejoin(&self, place: u64, process: &Arc<Process>) {
+    pub(crate) fn restore_process(&self, descriptor_id: u64, process: &Arc<Process>) {
         let mut state = self.lock();
-        state.members.push(Arc::clone(process), Some(place));
-        self.write(|id| Entry::Process(id, place));
+        state
+            .processes
+            .push(Arc::clone(process), Some(descriptor_id));
+        self.write(Change::Process(descriptor_id));
     }
 
     /// Adds leases that an earlier node knew.
-    pub(crate) fn restore_leases(&self, leases: BTreeMap<u64, Lease>, heard: Instant) {
+    pub(crate) fn restore_leases(&self, leases: BTreeMap<u64, Lease>, last_received: Instant) {
         let mut state = self.lock();
         for (number, lease) in leases {
-            if let Some((name, terms)) = state::restored(&lease) {
-                self.write(|id| Entry::Lease(id, number, lease));
-                state.charge.register(number, terms, name, heard);
+            if let Some((name, terms)) = state::from_record(&lease) {
+                self.write(Change::Lease(number, lease));
+                state.monitor.register(number, terms, name, last_received);
             }
         }
-        state.charge.disconnected();
-    }
-
-    /// Adds the task that watches one of its processes. It is aborted when the client is forgotten.
-    pub(crate) fn watched_by(&self, identity: Identity, watch: AbortHandle) {
-        self.lock().members.watched_by(identity, watch);
+        state.monitor.disconnected();
     }
 
     /// Handles the end of a process. After the last one the client is dead.
-    pub(crate) fn process_gone(&self, identity: Identity, now: Instant) {
+    pub(crate) fn process_ended(&self, identity: Identity, now: Instant) {
         let mut state = self.lock();
-        if state.members.gone(identity) {
-            state.charge.died(now);
+        if state.processes.ended(identity) {
+            state.monitor.died(now);
         }
     }
 
@@ -306,123 +274,112 @@ impl Client {
     /// program outlives an exec. Never while the client has a connection.
     pub(crate) fn is_replaced_by(&self, other: &Program) -> bool {
         let state = self.lock();
-        state.speaker.is_none() && other.has_replaced(&state.program)
+        state.active_connection.is_none() && other.has_replaced(&state.program)
     }
 
     pub(crate) fn program(&self) -> Program {
         self.lock().program
     }
 
-    /// Whether an action is still wanted.
-    pub(crate) fn is_wanted(&self, number: u64, action: WatchdogAction, now: Instant) -> bool {
-        self.lock().charge.is_wanted(number, action, now)
-    }
-
     /// Handles the result of an action.
-    pub(crate) fn done(
+    pub(crate) fn handle_result(
         &self,
         number: u64,
         action: WatchdogAction,
-        end: ActionResult,
+        result: ActionResult,
         sent: Instant,
         now: Instant,
     ) {
         let mut state = self.lock();
-        if end == ActionResult::Over {
+        if result == ActionResult::NotHeld {
             state.unregister(number);
         }
-        state.charge.done(number, action, end, sent, now);
+        state
+            .monitor
+            .handle_result(number, action, result, sent, now);
     }
 
     /// Ends it if nothing is left to do for it. Returns whether it has ended.
-    pub(crate) fn end_if_over(&self, now: Instant) -> bool {
-        let over = self.lock().charge.is_over(now);
-        if over {
+    pub(crate) fn end_if_finished(&self, now: Instant) -> bool {
+        let finished = self.lock().monitor.is_finished(now);
+        if finished {
             self.end();
         }
-        over
+        finished
     }
 
     /// Removes its leases and processes, and writes to the journal that it has ended.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
-        self.write(Entry::Over);
-        for place in state.members.places() {
-            self.forget(place);
+        self.write(Change::Ended);
+        for descriptor_id in state.processes.descriptor_ids() {
+            self.forget_descriptor(descriptor_id);
         }
-        state.members = Members::default();
-        let numbers: Vec<_> = state.charge.leases().map(|(number, ..)| number).collect();
+        state.processes = Processes::default();
+        let numbers: Vec<_> = state.monitor.leases().map(|(number, ..)| number).collect();
         for number in numbers {
-            state.charge.unregister(number);
+            state.monitor.unregister(number);
         }
-    }
-
-    /// Whether it is in the scheduler.
-    pub(crate) fn is_scheduled(&self) -> bool {
-        self.scheduled.load(Ordering::Relaxed) != 0
     }
 
     /// Writes its whole state to the journal.
     pub(crate) fn write_all(&self) {
-        if self.memory.is_none() {
+        if self.manager.is_none() {
             return;
         }
         let state = self.lock();
-        self.write(|id| Entry::Client(id, Box::new(self.known(&state))));
-        for place in state.members.places() {
-            self.write(|id| Entry::Process(id, place));
-        }
-        for (number, name, terms) in state.charge.leases() {
-            self.write(|id| Entry::Lease(id, number, state::saved(name, terms)));
-        }
-        if let Liveness::Silent { since } = state.noted {
-            self.write(|id| Entry::Silent(id, since.as_nanos()));
-        }
-    }
-
-    fn known(&self, state: &State) -> Known {
-        let About {
-            host,
-            pid,
-            program,
-            label,
-        } = self.about.clone();
-        Known {
+        let info = ClientInfo {
             process_nonce: state.program.process_nonce,
-            drawn: state.program.drawn,
-            store: self.store.redacted_url().to_owned(),
-            namespace: self.space.namespace().to_string(),
-            tenant: self.space.tenant().to_string(),
-            host,
-            pid,
-            program,
-            label,
+            ..self.info.clone()
+        };
+        let record = ClientRecord {
+            info,
+            address_hash: state.program.address_hash,
             since: self.known_since.as_nanos(),
+        };
+        self.write(Change::Client(Box::new(record)));
+        for descriptor_id in state.processes.descriptor_ids() {
+            self.write(Change::Process(descriptor_id));
+        }
+        for (number, name, terms) in state.monitor.leases() {
+            self.write(Change::Lease(number, state::to_record(name, terms)));
+        }
+        if let Liveness::Silent { since } = state.logged_liveness {
+            self.write(Change::Silent(since.as_nanos()));
         }
     }
 
     /// Writes an entry to the journal, if the node has one.
-    fn write(&self, entry: impl FnOnce(Id) -> Entry) {
-        if let Some(memory) = &self.memory {
-            memory.write(&entry(self.id.to_bytes()));
+    fn write(&self, change: Change) {
+        if let Some(manager) = &self.manager {
+            manager.journal.write(self.id.to_bytes(), &change);
         }
     }
 
-    fn forget(&self, place: u64) {
-        if let Some(memory) = &self.memory {
-            memory.forget(place);
+    fn forget_descriptor(&self, descriptor_id: u64) {
+        if let Some(manager) = &self.manager {
+            manager.forget_process(descriptor_id);
         }
+    }
+}
+
+impl Scheduled for Client {
+    fn number(&self) -> u64 {
+        self.serial
+    }
+
+    fn due_time(&self) -> &DueTime {
+        &self.due_time
     }
 }
 
 /// The beginning of a text, without control characters, which would disturb a terminal.
 fn shortened(text: &str) -> String {
-    let mut short = String::new();
-    for c in text.chars().filter(|c| !c.is_control()) {
-        if short.len() + c.len_utf8() > TEXT_MAX {
-            break;
-        }
-        short.push(c);
-    }
-    short
+    let printable = text.chars().filter(|c| !c.is_control());
+    let lengths = printable.clone().scan(0, |length, c| {
+        *length += c.len_utf8();
+        Some(*length)
+    });
+    let count = lengths.take_while(|length| *length <= TEXT_MAX).count();
+    printable.take(count).collect()
 }

@@ -15,51 +15,62 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold::watchdog::frame::{Decoder, FrameError, encode};
 use leasehold::watchdog::wire::{Refusal, ToClient, ToNode};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::permits::ConnectionPermit;
 use crate::session::{Peer, Session, Step};
-use crate::shared::{ConnectionPermit, Shared};
+use crate::shared::Shared;
 use crate::status::Pages;
 
 /// The size of the read buffer, in bytes.
 const READ_MAX: usize = 16 * 1024;
 
 /// The length of the send buffer from which on no further message is read, in bytes.
-const OUT_MAX: usize = 128 * 1024;
+const SEND_BUFFER_MAX: usize = 128 * 1024;
 
 /// The time in which a peer must send its hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a peer may read nothing while the send buffer is full.
-const READ_WITHIN: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in which a peer must read the last message.
-const END_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stream of bytes that also carries descriptors.
-pub(crate) trait Link: AsyncRead + AsyncWrite + Send + Unpin {
+pub(crate) trait Transport {
+    type Writer: AsyncWrite + Unpin;
+
+    fn writer(&mut self) -> &mut Self::Writer;
+
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>>;
+
     /// The next descriptor that was received.
     fn take_descriptor(&mut self) -> Option<OwnedFd>;
 }
 
 /// A connection.
-pub(crate) struct Connection<L> {
-    link: L,
+pub(crate) struct Connection<T> {
+    transport: T,
     decoder: Decoder,
     session: Session,
-    out: Out,
+    send_buffer: SendBuffer,
     pages: Option<Pages>,
     /// Why it ends, once the peer has read the last message.
-    ending: Option<Ending>,
+    close_reason: Option<CloseReason>,
     /// The deadline for the hello, for a read, or for the end.
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 /// The send buffer.
 #[derive(Default)]
-struct Out {
+struct SendBuffer {
     bytes: Vec<u8>,
     sent: usize,
     flushed: bool,
@@ -68,13 +79,13 @@ struct Out {
 }
 
 /// Why a connection ends.
-enum Ending {
+enum CloseReason {
     /// The peer has closed it.
     Closed,
     /// It broke.
     Broken(io::Error),
     /// The peer sent an invalid frame.
-    Nonsense(FrameError),
+    InvalidFrame(FrameError),
     /// The node refused a message.
     Refused(Refusal),
     /// The client has a newer connection.
@@ -87,200 +98,191 @@ enum Ending {
     Closing,
 }
 
-impl<L: Link> Connection<L> {
-    pub(crate) fn new(shared: &Arc<Shared>, peer: Peer, link: L) -> Self {
+impl<T: Transport> Connection<T> {
+    pub(crate) fn new(shared: &Arc<Shared>, peer: Peer, transport: T) -> Self {
         Self {
-            link,
+            transport,
             decoder: Decoder::default(),
             session: Session::new(shared, peer),
-            out: Out::default(),
+            send_buffer: SendBuffer::default(),
             pages: None,
-            ending: None,
-            until: Some(Instant::now() + HELLO_WITHIN),
+            close_reason: None,
+            deadline: Some(Instant::now() + HELLO_TIMEOUT),
         }
     }
 
     /// Handles messages until the connection ends.
-    pub(crate) async fn run(mut self, shared: Arc<Shared>, seat: ConnectionPermit) {
+    pub(crate) async fn run(mut self, shared: Arc<Shared>, permit: ConnectionPermit) {
         let mut closing = shared.closing.subscribe();
-        let nobody = Arc::new(Notify::new());
-        let mut is_guest = true;
-        while !self.is_over() {
-            if is_guest && self.session.client().is_some() {
-                seat.is_of_client();
-                is_guest = false;
+        let never_replaced = Arc::new(Notify::new());
+        let mut has_client = false;
+        while !self.has_ended() {
+            if !has_client && self.session.client().is_some() {
+                permit.set_has_client();
+                has_client = true;
             }
             let replaced = self.session.replaced();
-            let replaced = replaced.as_ref().unwrap_or(&nobody);
-            let until = self.until;
-            let late = async move {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
+            let replaced = replaced.as_ref().unwrap_or(&never_replaced);
+            let deadline = self.deadline;
+            let timed_out = async move {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
+            let is_open = self.close_reason.is_none();
             tokio::select! {
-                read = poll_fn(|context| self.poll_exchange(context)) => match read {
-                    Ok(Exchanged::Closed) => {
-                        self.end(Ending::Closed);
-                        break;
-                    }
-                    Ok(Exchanged::Some) => self.hear(),
-                    Err(error) => {
-                        self.end(Ending::Broken(error));
-                        break;
-                    }
+                exchanged = poll_fn(|context| self.poll_exchange(context)) => match exchanged {
+                    Ok(()) => self.handle_input(),
+                    Err(reason) => self.end(reason),
                 },
-                () = seat.ended(), if is_guest && self.ending.is_none() => self.end(Ending::Displaced),
-                () = replaced.notified(), if self.ending.is_none() => self.end(Ending::Replaced),
-                _ = closing.wait_for(|closing| *closing), if self.ending.is_none() => {
-                    self.say(&ToClient::Closing);
-                    self.end(Ending::Closing);
+                () = permit.displaced(), if is_open && !has_client => self.end(CloseReason::Displaced),
+                () = replaced.notified(), if is_open => self.end(CloseReason::Replaced),
+                _ = closing.wait_for(|closing| *closing), if is_open => {
+                    self.send(&ToClient::Closing);
+                    self.end(CloseReason::Closing);
                 }
-                () = late => match self.ending {
-                    Some(_) => break,
-                    None if self.session.is_introduced() => self.refuse(Refusal::Slow),
-                    None => self.refuse(Refusal::Word),
+                () = timed_out => match self.session.has_hello() {
+                    _ if !is_open => break,
+                    true => self.refuse(Refusal::SlowReader),
+                    false => self.refuse(Refusal::Message),
                 },
             }
         }
-        self.tell();
+        self.log_end();
     }
 
-    /// Whether the connection can be dropped.
-    fn is_over(&self) -> bool {
-        match &self.ending {
-            // The peer closes it after the last message, or the deadline passes.
-            Some(Ending::Refused(_) | Ending::Nonsense(_) | Ending::Closing) => false,
-            Some(_) => true,
-            None => false,
-        }
+    /// Whether the connection can be dropped. After a last message, the peer closes it, or the deadline passes.
+    fn has_ended(&self) -> bool {
+        use CloseReason::{Closing, InvalidFrame, Refused};
+        let reason = self.close_reason.as_ref();
+        reason.is_some_and(|it| !matches!(it, Closing | InvalidFrame(_) | Refused(_)))
     }
 
-    /// Sends what the peer takes, and reads if there is room for the replies.
-    fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
-        let sent = self
-            .out
-            .poll_send(&mut self.link, context, self.ending.is_some());
+    /// Sends what the peer takes, and reads if there is room for the replies. Ready after any progress.
+    fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
+        let is_last = self.close_reason.is_some();
+        let writer = self.transport.writer();
+        let sent = self.send_buffer.poll_send(writer, context, is_last);
         let mut exchanged = sent;
-        let wanted = self.ending.is_some() || self.out.len() < OUT_MAX && self.pages.is_none();
-        if wanted {
+        if is_last || !self.is_full() {
             let mut buffer = [0; READ_MAX];
             let mut buffer = ReadBuf::new(&mut buffer);
-            match Pin::new(&mut self.link).poll_read(context, &mut buffer) {
+            match self.transport.poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                    return Poll::Ready(Ok(Exchanged::Closed));
+                    return Poll::Ready(Err(CloseReason::Closed));
                 }
                 Poll::Ready(Ok(())) => {
                     // After the last message, input is read and ignored: closing a socket with unread input
                     // would discard that message.
-                    if self.ending.is_none() {
+                    if self.close_reason.is_none() {
                         self.decoder.push(buffer.filled());
                     }
                     exchanged = true;
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(CloseReason::Broken(error))),
                 Poll::Pending => {}
             }
         }
-        if sent && self.ending.is_none() && self.session.is_introduced() {
-            self.until = None;
+        if sent && self.close_reason.is_none() && self.session.has_hello() {
+            self.deadline = None;
         }
         match exchanged {
-            true => Poll::Ready(Ok(Exchanged::Some)),
+            true => Poll::Ready(Ok(())),
             false => Poll::Pending,
         }
     }
 
     /// Handles the messages that were read, as long as there is room for the replies.
-    fn hear(&mut self) {
-        while self.ending.is_none() && self.out.len() < OUT_MAX {
+    fn handle_input(&mut self) {
+        while self.close_reason.is_none() && self.send_buffer.len() < SEND_BUFFER_MAX {
             if let Some(pages) = &mut self.pages {
                 // The next page follows when the one before was sent.
-                if self.out.len() > 0 {
+                if self.send_buffer.len() > 0 {
                     break;
                 }
                 match pages.next() {
-                    Some(page) => self.say(&page),
+                    Some(page) => self.send(&page),
                     None => self.pages = None,
                 }
                 continue;
             }
-            match self.decoder.word::<ToNode>() {
-                Ok(Some(word)) => self.take_in(word),
+            match self.decoder.message::<ToNode>() {
+                Ok(Some(message)) => self.handle_message(message),
                 Ok(None) => break,
                 Err(error) => {
-                    self.say(&ToClient::Refused(Refusal::Word));
-                    self.end(Ending::Nonsense(error));
+                    self.send(&ToClient::Refused(Refusal::Message));
+                    self.end(CloseReason::InvalidFrame(error));
                 }
             }
         }
-        let owed = self.out.len() >= OUT_MAX || self.pages.is_some();
-        if owed && self.until.is_none() {
-            self.until = Some(Instant::now() + READ_WITHIN);
+        if self.is_full() && self.deadline.is_none() {
+            self.deadline = Some(Instant::now() + READ_TIMEOUT);
         }
     }
 
-    fn take_in(&mut self, word: ToNode) {
-        let link = &mut self.link;
-        let descriptor = || link.take_descriptor();
-        match self.session.hear(word, descriptor, BootClock.now()) {
-            Step::Silence => {}
-            Step::Say(word) => self.say(&word),
-            Step::Show(pages) => self.pages = Some(pages),
+    /// Whether no further message is read until the peer has read.
+    fn is_full(&self) -> bool {
+        self.send_buffer.len() >= SEND_BUFFER_MAX || self.pages.is_some()
+    }
+
+    fn handle_message(&mut self, message: ToNode) {
+        let transport = &mut self.transport;
+        let descriptor = || transport.take_descriptor();
+        match self
+            .session
+            .handle_message(message, descriptor, BootClock.now())
+        {
+            Step::NoReply => {}
+            Step::Reply(message) => self.send(&message),
+            Step::ReplyPages(pages) => self.pages = Some(pages),
             Step::Refuse(refusal) => self.refuse(refusal),
-            Step::End => self.end(Ending::Disconnect),
+            Step::End => self.end(CloseReason::Disconnect),
         }
-        if self.ending.is_none() && self.session.is_introduced() {
-            self.until = None;
+        if self.close_reason.is_none() && self.session.has_hello() {
+            self.deadline = None;
         }
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.say(&ToClient::Refused(refusal));
-        self.end(Ending::Refused(refusal));
+        self.send(&ToClient::Refused(refusal));
+        self.end(CloseReason::Refused(refusal));
     }
 
-    fn end(&mut self, ending: Ending) {
-        self.ending = Some(ending);
-        self.until = Some(Instant::now() + END_WITHIN);
+    fn end(&mut self, close_reason: CloseReason) {
+        self.close_reason = Some(close_reason);
+        self.deadline = Some(Instant::now() + CLOSE_TIMEOUT);
     }
 
-    fn say(&mut self, word: &ToClient) {
-        match encode(word) {
-            Ok(frame) => self.out.push(&frame),
+    fn send(&mut self, message: &ToClient) {
+        match encode(message) {
+            Ok(frame) => self.send_buffer.push(&frame),
             // Cannot happen: long replies are cut into pages.
             Err(error) => tracing::error!(%error, "a reply does not fit into a frame"),
         }
     }
 
     /// Logs why it has ended.
-    fn tell(&self) {
-        let Some(ending) = &self.ending else {
+    fn log_end(&self) {
+        let Some(close_reason) = &self.close_reason else {
             return;
         };
         let peer = self.session.peer();
         let client = self.session.client().map(|client| client.to_string());
         let client = client.as_deref();
-        match ending {
-            Ending::Refused(_) | Ending::Nonsense(_) => {
+        match close_reason {
+            CloseReason::Refused(_) | CloseReason::InvalidFrame(_) => {
                 metrics::counter!("leasehold_watchdog_refused_total").increment(1);
-                tracing::warn!(peer, client, why = %ending, "refused a connection");
+                tracing::warn!(peer, client, why = %close_reason, "refused a connection");
             }
-            ending => tracing::debug!(peer, client, why = %ending, "a connection has ended"),
+            close_reason => {
+                tracing::debug!(peer, client, why = %close_reason, "a connection has ended");
+            }
         }
     }
 }
 
-/// The result of sending and reading.
-enum Exchanged {
-    /// Something was sent or read.
-    Some,
-    /// The peer has closed its side.
-    Closed,
-}
-
-impl Out {
+impl SendBuffer {
     fn len(&self) -> usize {
         self.bytes.len() - self.sent
     }
@@ -301,13 +303,13 @@ impl Out {
     /// just before.
     fn poll_send(
         &mut self,
-        link: &mut (impl Link + ?Sized),
+        writer: &mut (impl AsyncWrite + Unpin),
         context: &mut Context<'_>,
         last: bool,
     ) -> bool {
         let mut progress = false;
         while self.len() > 0 && !self.broken {
-            match Pin::new(&mut *link).poll_write(context, &self.bytes[self.sent..]) {
+            match Pin::new(&mut *writer).poll_write(context, &self.bytes[self.sent..]) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
                     self.sent += sent;
                     progress = true;
@@ -319,13 +321,13 @@ impl Out {
         self.bytes = Vec::new();
         self.sent = 0;
         if !self.flushed && !self.broken {
-            match Pin::new(&mut *link).poll_flush(context) {
+            match Pin::new(&mut *writer).poll_flush(context) {
                 Poll::Ready(Ok(())) => self.flushed = true,
                 Poll::Ready(Err(_)) => self.end(),
                 Poll::Pending => return progress,
             }
         }
-        if last && !self.broken && Pin::new(&mut *link).poll_shutdown(context).is_ready() {
+        if last && !self.broken && Pin::new(&mut *writer).poll_shutdown(context).is_ready() {
             // Now the peer reads the rest and closes.
             self.end();
         }
@@ -339,12 +341,12 @@ impl Out {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the peer has closed it"),
             Self::Broken(error) => error.fmt(f),
-            Self::Nonsense(error) => error.fmt(f),
+            Self::InvalidFrame(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Replaced => f.write_str("the client has a newer connection"),
             Self::Displaced => f.write_str("another connection needs its permit"),

@@ -29,30 +29,30 @@ const LEASES_MAX: usize = 8;
 ///
 /// If a limit is exceeded, a lease is left behind, or a reply does not fit into a frame.
 pub fn node(data: &[u8]) {
-    listen(data);
+    run(data);
 }
 
 /// Returns the largest number of leases.
-fn listen(data: &[u8]) -> usize {
+fn run(data: &[u8]) -> usize {
     let mut most = 0;
     let shared = shared();
-    let mut connections: Vec<_> = (0..4).map(|_| Some(Heard::new(&shared))).collect();
+    let mut connections: Vec<_> = (0..4).map(|_| Some(FuzzConnection::new(&shared))).collect();
     let mut rest = data;
     let mut now = 0_u64;
-    while let [which, length, after @ ..] = rest {
+    while let [index, length, after @ ..] = rest {
         let (part, after) = after.split_at(after.len().min(usize::from(*length)));
         rest = after;
         now += 1_000_000;
-        let connection = &mut connections[usize::from(*which % 4)];
+        let connection = &mut connections[usize::from(*index % 4)];
         // A refused connection may be opened again.
-        let heard = connection.get_or_insert_with(|| Heard::new(&shared));
-        if !heard.hear(part, Instant::from_nanos(now)) {
+        let open = connection.get_or_insert_with(|| FuzzConnection::new(&shared));
+        if !open.feed(part, Instant::from_nanos(now)) {
             *connection = None;
         }
         let clients = shared.clients.all();
         let leases: usize = clients
             .iter()
-            .map(|client| client.lock().charge.len())
+            .map(|client| client.lock().monitor.len())
             .sum();
         assert!(clients.len() <= CLIENTS_MAX);
         assert!(leases <= LEASES_MAX);
@@ -66,12 +66,12 @@ fn listen(data: &[u8]) -> usize {
     most
 }
 
-struct Heard {
+struct FuzzConnection {
     decoder: Decoder,
     session: Session,
 }
 
-impl Heard {
+impl FuzzConnection {
     fn new(shared: &Arc<Shared>) -> Self {
         let peer = Peer::Remote(([127, 0, 0, 1], 1).into());
         Self {
@@ -81,32 +81,33 @@ impl Heard {
     }
 
     /// Returns whether the connection stays open.
-    fn hear(&mut self, bytes: &[u8], now: Instant) -> bool {
+    fn feed(&mut self, bytes: &[u8], now: Instant) -> bool {
         self.decoder.push(bytes);
         loop {
-            let word = match self.decoder.word::<ToNode>() {
-                Ok(Some(word)) => word,
+            let message = match self.decoder.message::<ToNode>() {
+                Ok(Some(message)) => message,
                 Ok(None) => return true,
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
                     return false;
                 }
             };
-            match self.session.hear(word, || None, now) {
-                Step::Silence => {}
-                Step::Say(word) => fits(&word),
-                Step::Show(pages) => pages.for_each(|page| fits(&page)),
+            match self.session.handle_message(message, || None, now) {
+                Step::NoReply => {}
+                Step::Reply(message) => assert_fits(&message),
+                Step::ReplyPages(pages) => pages.for_each(|page| assert_fits(&page)),
                 Step::Refuse(_) | Step::End => return false,
             }
         }
     }
 }
 
-fn fits(word: &ToClient) {
-    assert!(encode(word).is_ok(), "{word:?}");
+fn assert_fits(message: &ToClient) {
+    assert!(encode(message).is_ok(), "{message:?}");
 }
 
-fn shared() -> Arc<Shared> {
+/// The state of a node with low limits, and one store that it never opens.
+pub(crate) fn shared() -> Arc<Shared> {
     let settings = Settings {
         stores: vec![StoreSettings {
             name: Some(STORE.to_owned()),
@@ -134,4 +135,4 @@ fn shared() -> Arc<Shared> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

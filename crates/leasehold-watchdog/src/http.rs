@@ -1,64 +1,70 @@
 //! The HTTP endpoints of a node: `/metrics`, `/healthz` and `/readyz`.
+//!
+//! The clients of a node and its stores need the file descriptors. So the connections here take only a few of
+//! them, and idle connections keep no request out: one connection too many ends the oldest.
 
-mod limited;
-
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, timeout};
 
-use self::limited::Limited;
 use crate::Error;
+use crate::listen::{ACCEPT_BACKOFF, bind_error};
 use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 
+/// How many connections may be open at once.
+const CONNECTIONS_MAX: usize = 32;
+
+/// The longest time that a connection stays open. Each carries one request.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long the result of a readiness check is reused, so that frequent checks do not load the stores.
-const FRESH: Duration = Duration::from_secs(1);
+const READINESS_TTL: Duration = Duration::from_secs(1);
 
 /// The time in which a store must reply to a readiness check.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The HTTP listener.
 pub(crate) struct Http {
-    listener: tokio::net::TcpListener,
+    listener: TcpListener,
     address: SocketAddr,
-    figures: MetricsRecorder,
+    recorder: MetricsRecorder,
 }
 
-struct Told {
+struct HttpState {
     shared: Arc<Shared>,
-    figures: MetricsRecorder,
+    recorder: MetricsRecorder,
     /// The last readiness check: its time, and whether a store was reachable.
     reachable: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Http {
     pub(crate) async fn bind(address: SocketAddr) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| {
-            let why = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "the port is taken",
-                std::io::ErrorKind::PermissionDenied => "this user may not listen at the port",
-                _ => "the socket cannot be opened",
-            };
-            let message = format!("cannot tell figures at {address}: {why}");
+        let failed = |error: io::Error| {
+            let reason = bind_error(&error);
+            let message = format!("cannot serve metrics at {address}: {reason}");
             Error::new(message).with_source(error)
         };
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(failed)?;
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
             listener,
             address,
-            figures: MetricsRecorder::begin()?,
+            recorder: MetricsRecorder::install()?,
         })
     }
 
@@ -68,63 +74,93 @@ impl Http {
 
     /// Serves requests as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
-        let told = Arc::new(Told {
+        let state = Arc::new(HttpState {
             shared,
-            figures: self.figures,
+            recorder: self.recorder,
             reachable: Mutex::new(None),
         });
-        let router = Router::new()
-            .route("/metrics", get(metrics))
-            .route("/healthz", get(async || "alive\n"))
-            .route("/readyz", get(readiness))
-            .layer(map_response(last))
-            .with_state(told);
-        if let Err(error) = axum::serve(Limited::new(self.listener), router).await {
-            tracing::error!(%error, "the HTTP server has stopped");
+        let mut tasks = JoinSet::new();
+        let mut oldest_first = VecDeque::new();
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    while tasks.len() >= CONNECTIONS_MAX {
+                        oldest_first.pop_front().as_ref().map(AbortHandle::abort);
+                        tasks.join_next().await;
+                    }
+                    oldest_first.retain(|connection| !connection.is_finished());
+                    oldest_first.push_back(tasks.spawn(serve(stream, Arc::clone(&state))));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                }
+            }
         }
     }
 }
 
-/// A connection carries one request, so that its time is bounded.
-async fn last(mut response: Response) -> Response {
-    let close = HeaderValue::from_static("close");
-    response.headers_mut().insert(header::CONNECTION, close);
-    response
+/// Serves one request.
+async fn serve(stream: TcpStream, state: Arc<HttpState>) {
+    let service = service_fn(|request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(state.response(&request).await) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // The peer may have sent anything.
+    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
 }
 
-async fn metrics(State(told): State<Arc<Told>>) -> impl IntoResponse {
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, told.figures.render(&told.shared))
-}
-
-/// Whether the node is not about to stop and reaches at least one store.
-async fn readiness(State(told): State<Arc<Told>>) -> (StatusCode, &'static str) {
-    if *told.shared.closing.borrow() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "about to stop\n");
+impl HttpState {
+    async fn response(&self, request: &Request<Incoming>) -> Response<String> {
+        let (status, text) = match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, "/metrics") => {
+                (StatusCode::OK, self.recorder.render(&self.shared))
+            }
+            (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "alive\n".to_owned()),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.readiness().await,
+            (_, "/metrics" | "/healthz" | "/readyz") => {
+                (StatusCode::METHOD_NOT_ALLOWED, String::new())
+            }
+            _ => (StatusCode::NOT_FOUND, String::new()),
+        };
+        let mut response = Response::new(text);
+        *response.status_mut() = status;
+        let content_type = HeaderValue::from_static("text/plain; version=0.0.4");
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
     }
-    match told.is_reachable().await {
-        true => (StatusCode::OK, "ready\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "no store is reachable\n"),
-    }
-}
 
-impl Told {
+    /// Whether the node is not about to stop and reaches at least one store.
+    async fn readiness(&self) -> (StatusCode, String) {
+        let text = if *self.shared.closing.borrow() {
+            "about to stop\n"
+        } else if !self.is_reachable().await {
+            "no store is reachable\n"
+        } else {
+            return (StatusCode::OK, "ready\n".to_owned());
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
+    }
+
     async fn is_reachable(&self) -> bool {
-        let mut known = self.reachable.lock().await;
-        if let Some((when, reachable)) = *known
-            && when.elapsed() < FRESH
+        let mut last = self.reachable.lock().await;
+        if let Some((when, reachable)) = *last
+            && when.elapsed() < READINESS_TTL
         {
             return reachable;
         }
         let mut reachable = false;
         for store in &self.shared.stores {
-            let asked = tokio::time::timeout(ANSWER_WITHIN, store.is_reachable());
-            if asked.await.unwrap_or(false) {
+            let check = timeout(REPLY_TIMEOUT, store.is_reachable());
+            if check.await.unwrap_or(false) {
                 reachable = true;
                 break;
             }
         }
-        *known = Some((Instant::now(), reachable));
+        *last = Some((Instant::now(), reachable));
         reachable
     }
 }

@@ -31,11 +31,10 @@
 //! ```
 
 mod access;
-mod batch;
 mod client;
+mod clients;
 mod connection;
 mod error;
-mod files;
 #[cfg(any(test, feature = "__fuzz"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -45,14 +44,14 @@ mod journal;
 mod limits;
 mod listen;
 mod metrics;
-mod monitors;
 mod node;
+mod permits;
 mod process;
+mod schedule;
 mod scheduler;
 mod service_manager;
 mod session;
 mod settings;
-mod shard_limiter;
 mod shared;
 mod status;
 mod stores;

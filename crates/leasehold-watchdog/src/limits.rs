@@ -1,5 +1,7 @@
 //! Limits on clients, leases and open files.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Limits of a node. A client or lease beyond them is refused; its process still renews its leases itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -23,37 +25,48 @@ impl Default for Limits {
 
 impl Limits {
     /// The maximum number of connections without a client.
-    const GUESTS: usize = 128;
+    const WITHOUT_CLIENT: usize = 128;
 
     /// The number of files that are reserved for the stores, for HTTP and for the node itself.
-    const FILES_RESERVED: usize = 128;
-
-    /// The number of files of a connection: its socket, the pidfd of its peer, and a received descriptor that is
-    /// not handled yet.
-    pub(crate) const FILES_PER_CONNECTION: usize = 3;
+    pub(crate) const FILES_RESERVED: u64 = 128;
 
     /// The maximum number of connections.
     pub(crate) fn connections(&self) -> usize {
-        self.clients.saturating_add(Self::GUESTS)
-    }
-
-    /// The maximum number of files of connections and watched processes. `open_max` is the limit of this process.
-    pub(crate) fn files(open_max: Option<u64>) -> usize {
-        let open_max = open_max.and_then(|open_max| usize::try_from(open_max).ok());
-        let files = open_max.map(|open_max| open_max.saturating_sub(Self::FILES_RESERVED));
-        files.map_or(usize::MAX, |files| files.max(Self::FILES_PER_CONNECTION))
+        self.clients.saturating_add(Self::WITHOUT_CLIENT)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A number of leases, and its maximum.
+#[derive(Debug)]
+pub(crate) struct LeaseCount {
+    count: AtomicUsize,
+    max: usize,
+}
 
-    #[test]
-    fn peers_leave_files_for_the_stores() {
-        assert_eq!(Limits::files(None), usize::MAX);
-        assert_eq!(Limits::files(Some(1_024)), 896);
-        // One can connect at least.
-        assert_eq!(Limits::files(Some(64)), 3);
+impl LeaseCount {
+    pub(crate) const fn new(max: usize) -> Self {
+        Self {
+            count: AtomicUsize::new(0),
+            max,
+        }
+    }
+
+    /// Whether there is room for one more lease of a client that has `now` leases, of which `before` are counted
+    /// here. Two concurrent callers may both get the last one.
+    pub(crate) fn has_room(&self, before: usize, now: usize) -> bool {
+        self.count().saturating_sub(before).saturating_add(now) < self.max
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Changes the count by the difference of two counts.
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        if after >= before {
+            self.count.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.count.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 }

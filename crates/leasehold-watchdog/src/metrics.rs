@@ -20,16 +20,16 @@ impl MetricsRecorder {
     /// # Errors
     ///
     /// If this process has another recorder.
-    pub(crate) fn begin() -> Result<Self, Error> {
-        static BEGUN: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
-        let begun = BEGUN.get_or_init(|| {
+    pub(crate) fn install() -> Result<Self, Error> {
+        static INSTALLED: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+        let installed = INSTALLED.get_or_init(|| {
             let recorder = PrometheusBuilder::new().build_recorder();
             let handle = recorder.handle();
             metrics::set_global_recorder(recorder).ok()?;
             describe();
             Some(handle)
         });
-        match begun {
+        match installed {
             Some(handle) => Ok(Self(handle.clone())),
             None => Err(Error::new(
                 "cannot serve metrics: this process has another metrics recorder",
@@ -50,21 +50,21 @@ fn measure(shared: &Shared) {
     let now = BootClock.now();
     let mut counts = [0_u32; 5];
     for client in shared.clients.all() {
-        let place = match client.lock().charge.condition(now) {
+        let index = match client.lock().monitor.liveness(now) {
             Liveness::Alive => 0,
             Liveness::Silent { .. } => 1,
             Liveness::Abandoned => 2,
             Liveness::Unknown => 3,
             Liveness::Dead => 4,
         };
-        counts[place] += 1;
+        counts[index] += 1;
     }
-    let conditions = ["alive", "silent", "abandoned", "unknown", "dead"];
-    for (condition, count) in conditions.into_iter().zip(counts) {
-        gauge!("leasehold_watchdog_clients", "condition" => condition).set(f64::from(count));
+    let names = ["alive", "silent", "abandoned", "unknown", "dead"];
+    for (liveness, count) in names.into_iter().zip(counts) {
+        gauge!("leasehold_watchdog_clients", "condition" => liveness).set(f64::from(count));
     }
     gauge!("leasehold_watchdog_leases").set(shared.clients.leases() as f64);
-    gauge!("leasehold_watchdog_connections").set(shared.connections() as f64);
+    gauge!("leasehold_watchdog_connections").set(shared.permits.connections() as f64);
 }
 
 fn describe() {

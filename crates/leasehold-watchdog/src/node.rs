@@ -10,23 +10,20 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::Error;
-use crate::handover::Handover;
+use crate::handover::{rewrite_journal, take_over};
 use crate::http::Http;
 use crate::listen::{Listener, Tls};
-use crate::scheduler::Scheduler;
-use crate::service_manager::{Given, ServiceManager};
+use crate::scheduler;
+use crate::service_manager::{InheritedDescriptors, ServiceManager};
 use crate::settings::{Listen, Settings};
 use crate::shared::Shared;
 use crate::stores;
 
 /// How long a planned stop waits for the last renewals.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a planned stop waits for the clients to read the last message.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
-
-/// The interval between two checks of the journal's length.
-const TIDY_EVERY: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running node. When it is dropped, it stops at once, without notifying its clients.
 #[derive(Debug)]
@@ -60,20 +57,20 @@ impl Node {
         }
         raise_file_limit();
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
-        let mut given = match settings.service_manager {
-            true => Given::here().map_err(|error| {
-                Error::new("cannot take the descriptors from the service manager")
-                    .with_source(error)
-            })?,
-            false => Given::default(),
-        };
-        let manager = ServiceManager::here().filter(|_| settings.service_manager);
-        let (manager, telling) = manager.unzip();
-        let manager = manager.map(Arc::new);
-        let memory = manager.as_ref().map(|manager| remember(manager, &given));
-        let memory = memory.transpose()?;
+        let mut inherited = InheritedDescriptors::default();
+        let mut manager = None;
+        if settings.service_manager {
+            inherited = InheritedDescriptors::from_environment().map_err(|error| {
+                let message = "cannot take the descriptors from the service manager";
+                Error::new(message).with_source(error)
+            })?;
+            manager = ServiceManager::from_environment(&inherited).map_err(|error| {
+                Error::new("cannot begin a journal for the next node").with_source(error)
+            })?;
+        }
+        let (manager, notifications) = manager.unzip();
         let mut node = Self {
-            shared: Shared::new(&settings, memory.clone())?,
+            shared: Shared::new(&settings, manager.clone())?,
             addresses: Vec::new(),
             metrics: None,
             manager,
@@ -82,7 +79,7 @@ impl Node {
         };
         let mut listeners = Vec::new();
         for listen in &settings.listen {
-            let bound = Listener::bind(listen, &settings, tls.as_ref(), &mut given.sockets);
+            let bound = Listener::bind(listen, &settings, tls.as_ref(), &mut inherited.sockets);
             listeners.extend(bound.await?);
         }
         node.addresses = listeners.iter().map(Listener::address).collect();
@@ -92,25 +89,24 @@ impl Node {
             node.metrics = Some(http.address());
             shared.tasks.spawn(http.run(Arc::clone(shared)));
         }
-        if let Some(telling) = telling {
-            shared.tasks.spawn(telling);
+        if let Some(notifications) = notifications {
+            shared.tasks.spawn(notifications);
         }
         node.open_stores().await;
-        if let Some(memory) = memory {
-            memory.take_over(shared, given, BootClock.now());
-            shared.tasks.spawn(keep_tidy(memory, Arc::clone(shared)));
+        if let Some(manager) = &node.manager {
+            take_over(shared, manager, inherited, BootClock.now());
+            let rewritten = rewrite_journal(Arc::clone(shared), Arc::clone(manager));
+            shared.tasks.spawn(rewritten);
         }
-        shared.tasks.spawn(Scheduler::run(Arc::clone(shared)));
+        shared.tasks.spawn(scheduler::run(Arc::clone(shared)));
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
             let listening = shared.tasks.spawn(listener.run(Arc::clone(shared)));
             node.listening.extend(listening);
         }
-        node.tell("READY=1");
-        if let Some(manager) = &node.manager
-            && let Some(pause) = manager.alive_every
-        {
-            shared.tasks.spawn(say_alive(Arc::clone(manager), pause));
+        if let Some(manager) = &node.manager {
+            manager.notify("READY=1");
+            shared.tasks.spawn(Arc::clone(manager).send_keepalives());
         }
         Ok(node)
     }
@@ -135,26 +131,28 @@ impl Node {
     /// Not cancel safe: if the future is dropped, the node may be running, stopped or half stopped. Call it again,
     /// or drop the node.
     pub async fn stop(&self) {
-        self.tell("STOPPING=1");
+        if let Some(manager) = &self.manager {
+            manager.notify("STOPPING=1");
+        }
         // New connections are for the next node.
         for listening in &self.listening {
             listening.abort();
         }
-        let handed_over = Scheduler::hand_over(&self.shared);
-        if tokio::time::timeout(HAND_OVER_WITHIN, handed_over)
+        let handed_over = scheduler::hand_over(&self.shared);
+        if tokio::time::timeout(HANDOVER_TIMEOUT, handed_over)
             .await
             .is_err()
         {
             tracing::warn!("some leases were not renewed before the node stopped");
         }
         self.shared.closing.send_replace(true);
-        let left = async {
-            while self.shared.connections() > 0 {
+        let disconnected = async {
+            while self.shared.permits.connections() > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         // A paused client reads nothing.
-        let _ = tokio::time::timeout(CLOSE_WITHIN, left).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, disconnected).await;
         if let Some(manager) = &self.manager {
             manager.flush().await;
         }
@@ -173,25 +171,18 @@ impl Node {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-    /// Notifies the service manager, if there is one.
-    fn tell(&self, facts: &str) {
-        if let Some(manager) = &self.manager {
-            manager.tell(facts);
-        }
-    }
-
     async fn open_stores(&self) {
         let stores = &self.shared.stores;
         for store in stores {
             self.shared.tasks.spawn(Arc::clone(store).open());
         }
-        let tried = async {
+        let attempted = async {
             for store in stores {
-                store.tried().await;
+                store.attempted().await;
             }
         };
         // The node listens in any case: its clients may start before the store does.
-        let _ = tokio::time::timeout(stores::OPEN_WITHIN, tried).await;
+        let _ = tokio::time::timeout(stores::OPEN_TIMEOUT, attempted).await;
     }
 }
 
@@ -206,35 +197,9 @@ fn raise_file_limit() {
     }
 }
 
-fn remember(manager: &Arc<ServiceManager>, given: &Given) -> Result<Arc<Handover>, Error> {
-    let memory = Handover::new(manager, given);
-    let failed = |error| Error::new("cannot begin a journal for the next node").with_source(error);
-    memory.map(Arc::new).map_err(failed)
-}
-
-/// Rewrites the journal whenever it has grown too long.
-async fn keep_tidy(memory: Arc<Handover>, shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(TIDY_EVERY).await;
-        memory.tidy_up(&shared);
-    }
-}
-
-/// Sends keepalive pings to the service manager.
-async fn say_alive(manager: Arc<ServiceManager>, pause: Duration) {
-    loop {
-        manager.tell("WATCHDOG=1");
-        tokio::time::sleep(pause).await;
-    }
-}
-
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.tasks.stop();
-        for store in &self.shared.stores {
-            // Breaks a cycle: a queued action refers to its client, and that to its store.
-            store.limiters.clear();
-        }
         self.stopped.send_replace(true);
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::files::Counted;
+use crate::permits::FilePermit;
 
 /// The file system of pidfds, in which each process has its own inode number.
 const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
@@ -24,7 +24,7 @@ pub(crate) struct Process {
     identity: Identity,
     /// Its process id in the namespace of the node. 0 if it is not visible there.
     pid: u32,
-    _file: Counted,
+    _file: Option<FilePermit>,
 }
 
 /// The identity of a process: equal for two descriptors of one process, and different for two processes.
@@ -46,11 +46,11 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
-        let about = rustix::net::sockopt::socket_peercred(socket)?;
-        let pid = about.pid.as_raw_nonzero().get();
+        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+        let pid = credentials.pid.as_raw_nonzero().get();
         Ok(Self {
-            uid: about.uid.as_raw(),
-            gid: about.gid.as_raw(),
+            uid: credentials.uid.as_raw(),
+            gid: credentials.gid.as_raw(),
             pid: u32::try_from(pid).unwrap_or(0),
         })
     }
@@ -58,7 +58,11 @@ impl Owner {
 
 impl Process {
     /// The process that has connected to a unix socket.
-    pub(crate) fn of_peer(socket: impl AsFd, owner: Owner, file: Counted) -> io::Result<Self> {
+    pub(crate) fn of_peer(
+        socket: impl AsFd,
+        owner: Owner,
+        file: Option<FilePermit>,
+    ) -> io::Result<Self> {
         match getsockopt(&socket.as_fd(), PeerPidfd) {
             Ok(pidfd) => Self::new(pidfd, file),
             // A kernel before 6.5.
@@ -68,7 +72,7 @@ impl Process {
     }
 
     /// The process with the id of the peer, if it runs as the peer's user and has not been replaced meanwhile.
-    fn by_pid(owner: Owner, file: Counted) -> io::Result<Self> {
+    fn by_pid(owner: Owner, file: Option<FilePermit>) -> io::Result<Self> {
         let other = || io::Error::other("the process has ended, and another has its id");
         let before = proc::started(owner.pid)?;
         let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
@@ -81,14 +85,14 @@ impl Process {
     }
 
     /// The process of a descriptor.
-    pub(crate) fn new(pidfd: OwnedFd, file: Counted) -> io::Result<Self> {
+    pub(crate) fn new(pidfd: OwnedFd, file: Option<FilePermit>) -> io::Result<Self> {
         let pid = proc::pid_of(&pidfd)?;
         let identity = match inode(&pidfd)? {
             Some(inode) => Identity::Inode(inode),
             None => started(&pidfd, pid)?,
         };
         Ok(Self {
-            pidfd: observed(pidfd)?,
+            pidfd: register(pidfd)?,
             identity,
             pid,
             _file: file,
@@ -103,21 +107,17 @@ impl Process {
         self.pid
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.get_ref().as_fd()
-    }
-
     /// A hash of the addresses that the kernel drew for its program; it changes with each exec. `None`: they are not
     /// readable.
-    pub(crate) fn drawn(&self) -> Option<u64> {
-        let drawn = proc::drawn(self.pid);
-        drawn.filter(|_| !self.is_gone())
+    pub(crate) fn address_hash(&self) -> Option<u64> {
+        let hash = proc::address_hash(self.pid);
+        hash.filter(|_| !self.has_ended())
     }
 
     /// The group of the peer when it connected, and the present supplementary groups of the process.
     pub(crate) fn groups(&self, owner: Owner) -> Vec<u32> {
         let mut groups = proc::groups(self.pid);
-        if self.is_gone() {
+        if self.has_ended() {
             // They may belong to another process that has its id now.
             groups.clear();
         }
@@ -126,18 +126,18 @@ impl Process {
     }
 
     /// Whether it has ended.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         is_readable(self.pidfd.get_ref())
     }
 
     /// Waits until it has ended.
-    pub(crate) async fn gone(&self) {
+    pub(crate) async fn ended(&self) {
         loop {
             let Ok(mut ready) = self.pidfd.readable().await else {
                 // The runtime ends, which proves nothing about the process.
                 return std::future::pending().await;
             };
-            if self.is_gone() {
+            if self.has_ended() {
                 return;
             }
             ready.clear_ready();
@@ -145,11 +145,17 @@ impl Process {
     }
 
     /// The likely reason for its silence, for people.
-    pub(crate) fn why(&self) -> String {
-        if self.is_gone() {
+    pub(crate) fn silence_reason(&self) -> String {
+        if self.has_ended() {
             return "it has ended".into();
         }
-        proc::why(self.pid)
+        proc::silence_reason(self.pid)
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.get_ref().as_fd()
     }
 }
 
@@ -169,8 +175,8 @@ fn is_readable(pidfd: &OwnedFd) -> bool {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    let looked = poll(&mut fds, Some(&at_once));
-    looked.is_ok() && fds[0].revents().contains(PollFlags::IN)
+    let polled = poll(&mut fds, Some(&at_once));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
 /// The identity of a process by its id and start time. Fails for a process that is not visible here.
@@ -188,10 +194,10 @@ fn started(pidfd: &OwnedFd, pid: u32) -> io::Result<Identity> {
     unsafe_code,
     reason = "the runtime wants to be sure that the descriptor stays the same"
 )]
-fn observed(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn register(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor is the same and stays open as long as it lives.
-    let observed = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
-    Ok(observed?)
+    let registered = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+    Ok(registered?)
 }
 
 /// The inode number of a pidfd. `None`: the kernel is older than 6.9.

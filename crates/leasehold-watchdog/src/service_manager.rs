@@ -7,92 +7,110 @@
 //! [`Journal`]: crate::journal::Journal
 
 mod activation;
-mod notify;
+mod notifications;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::activation::Given;
-use self::notify::{News, Telling};
+pub(crate) use self::activation::InheritedDescriptors;
+use self::activation::{journal_name, process_name};
+use self::notifications::{Descriptor, Notification, NotifySocket};
+use crate::journal::Journal;
 use crate::process::Process;
 
 /// How many notifications may be queued. Each client causes a few when it connects and when it ends.
-const NEWS_MAX: usize = 16_384;
+const NOTIFICATIONS_MAX: usize = 16_384;
 
 /// The service manager.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
-    news: mpsc::Sender<News>,
+    notifications: mpsc::Sender<Notification>,
     /// The number of the next process that it is to keep.
-    places: AtomicU64,
-    /// The interval of the keepalive pings. `None`: it expects none.
-    pub(crate) alive_every: Option<Duration>,
+    next_process: AtomicU64,
+    pub(crate) journal: Journal,
 }
 
 impl ServiceManager {
-    /// The service manager that the environment names, and the task that notifies it.
-    pub(crate) fn here() -> Option<(Self, impl Future<Output = ()> + Send + use<>)> {
-        let telling = Telling::here()?;
-        let (news, to_tell) = mpsc::channel(NEWS_MAX);
-        let manager = Self {
-            news,
-            places: AtomicU64::new(0),
-            alive_every: notify::alive_every(),
+    /// The service manager that the environment names, and the task that notifies it. It keeps an empty journal of the
+    /// generation after the inherited ones.
+    pub(crate) fn from_environment(
+        inherited: &InheritedDescriptors,
+    ) -> io::Result<Option<(Arc<Self>, impl Future<Output = ()> + Send + use<>)>> {
+        let Some(socket) = NotifySocket::from_environment() else {
+            return Ok(None);
         };
-        Some((manager, telling.run(to_tell)))
+        let last_process = inherited.processes.last_key_value();
+        let last_journal = inherited.journals.last_key_value();
+        let (notifications, receiver) = mpsc::channel(NOTIFICATIONS_MAX);
+        let manager = Self {
+            notifications,
+            next_process: AtomicU64::new(last_process.map_or(0, |(last, _)| last + 1)),
+            journal: Journal::new(last_journal.map_or(0, |(last, _)| last.saturating_add(1)))?,
+        };
+        Ok(Some((Arc::new(manager), socket.run(receiver))))
     }
 
     /// Sends assignments such as `READY=1`, one per line.
-    pub(crate) fn tell(&self, facts: &str) {
-        self.send(News::Facts(facts.to_owned()));
+    pub(crate) fn notify(&self, assignments: &str) {
+        self.send(Notification::Assignments(assignments.to_owned(), None));
+    }
+
+    /// Sends keepalive pings as long as it is polled, if the service manager expects any.
+    pub(crate) async fn send_keepalives(self: Arc<Self>) {
+        let Some(interval) = notifications::keepalive_interval() else {
+            return;
+        };
+        loop {
+            self.notify("WATCHDOG=1");
+            tokio::time::sleep(interval).await;
+        }
     }
 
     /// Waits until all earlier notifications were sent, for one second at most.
     pub(crate) async fn flush(&self) {
-        let (told, is_told) = tokio::sync::oneshot::channel();
-        self.send(News::Flush(told));
-        let _ = tokio::time::timeout(Duration::from_secs(1), is_told).await;
+        let (sent, is_sent) = oneshot::channel();
+        self.send(Notification::Flush(sent));
+        let _ = tokio::time::timeout(Duration::from_secs(1), is_sent).await;
     }
 
-    /// Has it keep the pidfd of a process. Returns the number for the name of the descriptor.
+    /// Has it keep the pidfd of a process. Returns the number in the name of the descriptor.
     pub(crate) fn keep_process(&self, process: &Arc<Process>) -> u64 {
-        let place = self.places.fetch_add(1, Ordering::Relaxed);
-        self.send(News::Process(place, Arc::clone(process)));
-        place
-    }
-
-    /// Marks a number as used by a process that an earlier node had it keep.
-    pub(crate) fn keeps_process(&self, place: u64) {
-        self.places.fetch_max(place + 1, Ordering::Relaxed);
+        let number = self.next_process.fetch_add(1, Ordering::Relaxed);
+        self.keep(&process_name(number), Arc::clone(process) as Descriptor);
+        number
     }
 
     /// Has it drop the pidfd of a process.
-    pub(crate) fn forget_process(&self, place: u64) {
-        self.forget(&activation::process_name(place));
+    pub(crate) fn forget_process(&self, number: u64) {
+        self.forget(&process_name(number));
     }
 
-    /// Has it keep a journal and drop the previous one.
-    pub(crate) fn keep_journal(
-        &self,
-        generation: u64,
-        file: std::os::fd::OwnedFd,
-        before: Option<u64>,
-    ) {
-        self.send(News::Journal(activation::journal_name(generation), file));
-        if let Some(before) = before {
-            self.forget(&activation::journal_name(before));
+    /// Has it keep the journal, which now has the whole state, and drop the previous one.
+    pub(crate) fn keep_journal(&self) -> io::Result<()> {
+        let (generation, file) = self.journal.finish_rewrite()?;
+        self.keep(&journal_name(generation), Arc::new(file));
+        if let Some(before) = generation.checked_sub(1) {
+            self.forget(&journal_name(before));
         }
+        Ok(())
     }
 
-    pub(crate) fn forget(&self, name: &str) {
-        self.send(News::Facts(format!("FDSTOREREMOVE=1\nFDNAME={name}")));
+    /// Has it keep a descriptor also when it becomes readable: the next node has to see that a process has ended.
+    fn keep(&self, name: &str, descriptor: Descriptor) {
+        let assignments = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
+        self.send(Notification::Assignments(assignments, Some(descriptor)));
     }
 
-    fn send(&self, news: News) {
-        if self.news.try_send(news).is_err() {
+    fn forget(&self, name: &str) {
+        self.notify(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    }
+
+    fn send(&self, notification: Notification) {
+        if self.notifications.try_send(notification).is_err() {
             tracing::warn!("the service manager does not read its notifications, dropping one");
         }
     }

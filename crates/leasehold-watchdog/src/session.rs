@@ -11,12 +11,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use leasehold::watchdog::wire::{Changes, Hello, Introduction, Refusal, Role, ToClient, ToNode};
+use leasehold::clock::{BootClock, Clock as _};
+use leasehold::watchdog::wire::{Changes, ClientInfo, Hello, Refusal, Role, ToClient, ToNode};
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
 use crate::access::is_allowed;
-use crate::client::{Client, Origin, Program};
+use crate::client::{Client, ClientParts, Origin, Program};
 use crate::process::{Owner, Process, has_ended};
 use crate::shared::Shared;
 use crate::status::Pages;
@@ -35,31 +36,34 @@ pub(crate) enum Peer {
 pub(crate) struct Session {
     shared: Arc<Shared>,
     peer: Peer,
-    stage: Stage,
+    phase: Phase,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum Phase {
     New,
     Observer,
-    Client {
-        client: Arc<Client>,
-        /// Notified when another connection replaces this one.
-        speaker: Arc<Notify>,
-        /// The number of the last batch of changes.
-        batch: Option<u64>,
-    },
+    Client(ConnectedClient),
+}
+
+#[derive(Debug)]
+struct ConnectedClient {
+    client: Arc<Client>,
+    /// Notified when another connection replaces this one.
+    replaced: Arc<Notify>,
+    /// The number of the last batch of changes.
+    batch: Option<u64>,
 }
 
 /// The reaction to a message.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Sends nothing.
-    Silence,
+    NoReply,
     /// Sends a reply.
-    Say(ToClient),
+    Reply(ToClient),
     /// Sends these pages, each after the one before was sent.
-    Show(Pages),
+    ReplyPages(Pages),
     /// Sends a refusal and ends the connection.
     Refuse(Refusal),
     /// Ends the connection.
@@ -71,52 +75,49 @@ impl Session {
         Self {
             shared: Arc::clone(shared),
             peer,
-            stage: Stage::New,
+            phase: Phase::New,
         }
     }
 
     /// Handles a message. `descriptor` returns the next descriptor that was received with it.
-    pub(crate) fn hear(
+    pub(crate) fn handle_message(
         &mut self,
-        word: ToNode,
+        message: ToNode,
         descriptor: impl FnOnce() -> Option<OwnedFd>,
         now: Instant,
     ) -> Step {
-        match (&mut self.stage, word) {
-            (Stage::New, ToNode::Hello(hello)) => match self.hello(hello, now) {
-                Ok(said) => Step::Say(said),
+        match (&mut self.phase, message) {
+            (Phase::New, ToNode::Hello(hello)) => match self.hello(hello, now) {
+                Ok(welcome) => Step::Reply(welcome),
                 Err(refusal) => Step::Refuse(refusal),
             },
-            (Stage::New, _) => Step::Refuse(Refusal::Word),
-            (_, ToNode::Status) => Step::Show(Pages::new(&self.shared)),
-            (_, ToNode::LeaseQuery { client, number }) => Step::Say(self.kept(client, number)),
-            (
-                Stage::Client {
-                    client,
-                    speaker,
-                    batch,
-                },
-                word,
-            ) => {
+            (Phase::New, _) => Step::Refuse(Refusal::Message),
+            (_, ToNode::Status) => Step::ReplyPages(Pages::new(&self.shared)),
+            (_, ToNode::LeaseQuery { client, number }) => {
+                Step::Reply(self.lease_status(client, number))
+            }
+            (Phase::Observer, _) => Step::Refuse(Refusal::Message),
+            (Phase::Client(connected), message) => {
                 // Another connection has replaced this one.
-                if !client.lock().speaks(speaker) {
+                if !connected.client.lock().is_active(&connected.replaced) {
                     return Step::Refuse(Refusal::Foreign);
                 }
-                let client = Arc::clone(client);
-                match word {
-                    ToNode::Changes(changes) if batch.is_none_or(|last| changes.batch > last) => {
-                        *batch = Some(changes.batch);
-                        Step::Say(self.changes(&client, &changes, now))
+                let client = Arc::clone(&connected.client);
+                let last_batch = &mut connected.batch;
+                match message {
+                    ToNode::Changes(changes) if last_batch.is_none_or(|it| changes.batch > it) => {
+                        *last_batch = Some(changes.batch);
+                        Step::Reply(self.changes(&client, &changes, now))
                     }
                     ToNode::Heartbeat => {
-                        client.beat(now);
-                        if !client.is_scheduled() {
-                            self.shared.scheduler.look_at(&client, now);
+                        client.lock().message_received(now);
+                        if client.due_time.get().is_none() {
+                            self.shared.schedule.insert(&client, now);
                         }
-                        Step::Silence
+                        Step::NoReply
                     }
-                    ToNode::Process => match self.join(&client, descriptor()) {
-                        Ok(()) => Step::Say(ToClient::Joined),
+                    ToNode::Process => match self.add_process(&client, descriptor()) {
+                        Ok(()) => Step::Reply(ToClient::Joined),
                         Err(refusal) => {
                             // It may be the last living process. Without it, the client would be taken for dead too
                             // early.
@@ -128,32 +129,32 @@ impl Session {
                         self.shared.clients.forget(&client);
                         Step::End
                     }
-                    _ => Step::Refuse(Refusal::Word),
+                    _ => Step::Refuse(Refusal::Message),
                 }
             }
-            (Stage::Observer, _) => Step::Refuse(Refusal::Word),
+        }
+    }
+
+    fn connected(&self) -> Option<&ConnectedClient> {
+        match &self.phase {
+            Phase::Client(connected) => Some(connected),
+            Phase::New | Phase::Observer => None,
         }
     }
 
     /// Notified when another connection replaces this one. `None`: there is no client.
     pub(crate) fn replaced(&self) -> Option<Arc<Notify>> {
-        match &self.stage {
-            Stage::Client { speaker, .. } => Some(Arc::clone(speaker)),
-            Stage::New | Stage::Observer => None,
-        }
+        self.connected().map(|it| Arc::clone(&it.replaced))
     }
 
     /// Whether the peer has sent its hello.
-    pub(crate) fn is_introduced(&self) -> bool {
-        !matches!(self.stage, Stage::New)
+    pub(crate) fn has_hello(&self) -> bool {
+        !matches!(self.phase, Phase::New)
     }
 
-    /// The id of the client, for the log.
+    /// The id of the client.
     pub(crate) fn client(&self) -> Option<ClientId> {
-        match &self.stage {
-            Stage::Client { client, .. } => Some(client.id),
-            Stage::New | Stage::Observer => None,
-        }
+        self.connected().map(|it| it.client.id)
     }
 
     /// The peer, for the log.
@@ -169,13 +170,13 @@ impl Session {
             Peer::Local(..) => None,
             Peer::Remote(_) => Some(self.token(&hello)?),
         };
-        self.stage = match hello.role {
-            Role::Observer => Stage::Observer,
-            Role::Client(secret, introduction) => {
-                self.enter(secret.client_id(), introduction, token, now)?
+        self.phase = match hello.role {
+            Role::Observer => Phase::Observer,
+            Role::Client(secret, info) => {
+                Phase::Client(self.connect(secret.client_id(), info, token, now)?)
             }
         };
-        let max_pause = self.shared.clients.max_pause().as_millis();
+        let max_pause = self.shared.clients.max_pause.as_millis();
         Ok(ToClient::Welcome {
             node: self.shared.name.clone(),
             max_pause_ms: u64::try_from(max_pause).unwrap_or(u64::MAX),
@@ -184,11 +185,11 @@ impl Session {
 
     /// The index of the token in a hello. All tokens are compared, so that the time reveals nothing.
     fn token(&self, hello: &Hello) -> Result<usize, Refusal> {
-        let given = hello.token.as_ref().ok_or(Refusal::Token)?;
+        let secret = hello.token.as_ref().ok_or(Refusal::Token)?;
         let mut found = None;
-        for (place, token) in self.shared.clients.tokens().enumerate() {
-            if token.secret.is(given) {
-                found = Some(place);
+        for (index, token) in self.shared.clients.tokens().enumerate() {
+            if token.secret.is(secret) {
+                found = Some(index);
             }
         }
         found.ok_or(Refusal::Token)
@@ -209,57 +210,63 @@ impl Session {
         }
     }
 
-    fn enter(
+    fn connect(
         &self,
         id: ClientId,
-        mut introduction: Introduction,
+        mut info: ClientInfo,
         token: Option<usize>,
         now: Instant,
-    ) -> Result<Stage, Refusal> {
-        if !self.may_register(&introduction.namespace, token) {
+    ) -> Result<ConnectedClient, Refusal> {
+        if !self.may_register(&info.namespace, token) {
             return Err(Refusal::Namespace);
         }
-        let store = self.shared.store(&introduction.store);
+        let store = self.shared.store(&info.store);
         let store = Arc::clone(store.ok_or(Refusal::Store)?);
+        let process_nonce = info.process_nonce;
         let mut program = Program {
-            process_nonce: introduction.process_nonce,
-            drawn: None,
+            process_nonce,
+            address_hash: None,
             since: now,
         };
         let origin = match &self.peer {
             Peer::Local(process, _) => {
-                program.drawn = process.drawn();
+                program.address_hash = process.address_hash();
                 if process.pid() != 0 {
                     // The client may have another id for itself, in its own pid namespace.
-                    introduction.pid = process.pid();
+                    info.pid = process.pid();
                 }
                 Origin::Local(process.identity())
             }
             Peer::Remote(_) => Origin::Remote {
                 token: token.ok_or(Refusal::Token)?,
-                process_nonce: introduction.process_nonce,
+                process_nonce,
             },
         };
-        let clients = &self.shared.clients;
-        let (client, speaker) = clients.enter(id, introduction, origin, program, store)?;
+        let (client, replaced) = self.shared.clients.connect(ClientParts {
+            id,
+            info,
+            origin,
+            program,
+            store,
+        })?;
         if let Peer::Local(process, _) = &self.peer {
-            if let Ok(true) = client.join(process) {
-                self.shared.watch(&client, process);
+            if let Ok(true) = client.add_process(process) {
+                self.shared.watch_process(&client, process);
             }
-            self.shared.tell_replaced(&client, now);
+            self.shared.handle_exec(&client, now);
         }
-        self.shared.scheduler.look_at(&client, now);
-        Ok(Stage::Client {
+        self.shared.schedule.insert(&client, now);
+        Ok(ConnectedClient {
             client,
-            speaker,
+            replaced,
             batch: None,
         })
     }
 
     fn changes(&self, client: &Arc<Client>, changes: &Changes, now: Instant) -> ToClient {
-        let max = self.shared.clients.limits().leases_per_client;
-        let refused = client.change(changes, max, now);
-        self.shared.scheduler.look_at(client, now);
+        let max = self.shared.clients.limits.leases_per_client;
+        let refused = client.apply_changes(changes, max, now);
+        self.shared.schedule.insert(client, now);
         ToClient::Acknowledged {
             batch: changes.batch,
             refused,
@@ -268,7 +275,11 @@ impl Session {
 
     /// Adds a further process of a client. It may belong to any user, as a command may run under sudo: all it does is
     /// keep the client from being taken for dead.
-    fn join(&self, client: &Arc<Client>, descriptor: Option<OwnedFd>) -> Result<(), Refusal> {
+    fn add_process(
+        &self,
+        client: &Arc<Client>,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Refusal> {
         let Peer::Local(..) = &self.peer else {
             return Err(Refusal::Process);
         };
@@ -276,39 +287,41 @@ impl Session {
         if has_ended(&descriptor).map_err(|_| Refusal::Process)? {
             return Ok(());
         }
-        let process = Process::new(descriptor, self.shared.count_file());
+        let permits = &self.shared.permits;
+        let file = permits.file();
+        let has_room = file.is_some() && permits.has_room();
+        let process = Process::new(descriptor, file);
         let process = Arc::new(process.map_err(|_| Refusal::Process)?);
-        if !client.has_process(process.identity()) && !self.shared.has_room() {
+        if !has_room && !client.lock().processes.has(process.identity()) {
             return Err(Refusal::Processes);
         }
-        if client.join(&process)? {
-            self.shared.watch(client, &process);
+        if client.add_process(&process)? {
+            self.shared.watch_process(client, &process);
         }
         Ok(())
     }
 
     /// Until when the node has renewed a lease. Local peers only, as the instant is on the clock of this machine.
-    fn kept(&self, client: [u8; 16], number: u64) -> ToClient {
-        let here = matches!(self.peer, Peer::Local(..));
+    fn lease_status(&self, client: [u8; 16], number: u64) -> ToClient {
+        let is_local = matches!(self.peer, Peer::Local(..));
         let client = self.shared.clients.find(ClientId::from_random(client));
-        let kept = client
-            .filter(|_| here)
-            .and_then(|client| client.lock().charge.kept_until(number));
-        ToClient::LeaseStatus(kept.map(Instant::as_nanos))
+        let renewed_until = client
+            .filter(|_| is_local)
+            .and_then(|client| client.lock().monitor.kept_until(number));
+        ToClient::LeaseStatus(renewed_until.map(Instant::as_nanos))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let Stage::Client {
-            client, speaker, ..
-        } = &self.stage
-        else {
-            return;
-        };
-        client.disconnected(speaker);
-        let now = leasehold::clock::Clock::now(&leasehold::clock::BootClock);
-        self.shared.tell_replaced(client, now);
-        self.shared.look_again(client, now);
+        if let Some(ConnectedClient {
+            client, replaced, ..
+        }) = self.connected()
+        {
+            client.disconnected(replaced);
+            let now = BootClock.now();
+            self.shared.handle_exec(client, now);
+            self.shared.reschedule(client, now);
+        }
     }
 }

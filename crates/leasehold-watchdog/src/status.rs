@@ -22,10 +22,10 @@ const PAGE_MAX: usize = FRAME_MAX / 2;
 #[derive(Debug)]
 pub(crate) struct Pages {
     shared: Arc<Shared>,
-    left: std::vec::IntoIter<ClientId>,
+    remaining: std::vec::IntoIter<ClientId>,
     /// A client that did not fit into the previous page.
     next: Option<ClientStatus>,
-    over: bool,
+    done: bool,
 }
 
 impl Pages {
@@ -38,9 +38,9 @@ impl Pages {
             .collect();
         Self {
             shared: Arc::clone(shared),
-            left: clients.into_iter(),
+            remaining: clients.into_iter(),
             next: None,
-            over: false,
+            done: false,
         }
     }
 }
@@ -49,13 +49,13 @@ impl Iterator for Pages {
     type Item = ToClient;
 
     fn next(&mut self) -> Option<ToClient> {
-        if self.over {
+        if self.done {
             return None;
         }
         let now = BootClock.now();
         let mut clients: Vec<_> = self.next.take().into_iter().collect();
         let mut length: usize = clients.iter().map(length).sum();
-        for id in self.left.by_ref() {
+        for id in self.remaining.by_ref() {
             let Some(client) = self.shared.clients.find(id) else {
                 continue;
             };
@@ -68,7 +68,7 @@ impl Iterator for Pages {
             clients.push(status);
         }
         let more = self.next.is_some();
-        self.over = !more;
+        self.done = !more;
         Some(ToClient::Status { clients, more })
     }
 }
@@ -79,46 +79,46 @@ fn length(status: &ClientStatus) -> usize {
 
 fn of(client: &Client, now: Instant) -> ClientStatus {
     let state = client.lock();
-    let charge = &state.charge;
-    let condition = charge.condition(now);
-    let is_kept = |number: u64| charge.kept_until(number).is_some_and(|until| until > now);
-    let kept = match condition {
+    let monitor = &state.monitor;
+    let liveness = monitor.liveness(now);
+    let is_renewed = |number: u64| monitor.kept_until(number).is_some_and(|until| until > now);
+    let renewed = match liveness {
         Liveness::Silent { .. } => {
-            let kept = charge.leases().filter(|(number, ..)| is_kept(*number));
-            let names = kept.map(|(_, name, _)| name.to_string());
+            let renewed = monitor.leases().filter(|(number, ..)| is_renewed(*number));
+            let names = renewed.map(|(_, name, _)| name.to_string());
             names.take(NAMES_MAX).collect()
         }
         _ => Vec::new(),
     };
-    let why = match condition {
+    let reason = match liveness {
         Liveness::Alive => String::new(),
-        _ => state.why(),
+        _ => state.processes.silence_reason(),
     };
-    let about = client.about.clone();
+    let info = client.info.clone();
     ClientStatus {
         client: client.id.to_bytes(),
-        host: about.host,
-        pid: about.pid,
-        program: about.program,
-        label: about.label,
-        store: client.store.redacted_url().to_owned(),
-        leases: u32::try_from(charge.len()).unwrap_or(u32::MAX),
-        processes: u32::try_from(state.processes()).unwrap_or(u32::MAX),
-        connected: charge.is_connected(),
+        host: info.host,
+        pid: info.pid,
+        program: info.program,
+        label: info.label,
+        store: info.store,
+        leases: u32::try_from(monitor.len()).unwrap_or(u32::MAX),
+        processes: u32::try_from(state.processes.alive()).unwrap_or(u32::MAX),
+        connected: monitor.is_connected(),
         known_ms: millis(now.since(client.known_since)),
-        silent_ms: millis(now.since(charge.last_heard())),
-        condition: match condition {
+        silent_ms: millis(now.since(monitor.last_received())),
+        liveness: match liveness {
             Liveness::Alive => wire::Liveness::Alive,
             Liveness::Silent { .. } => wire::Liveness::Silent,
             Liveness::Abandoned => wire::Liveness::Abandoned,
             Liveness::Unknown => wire::Liveness::Unknown,
             Liveness::Dead => wire::Liveness::Dead,
         },
-        why,
-        kept,
+        reason,
+        renewed,
     }
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

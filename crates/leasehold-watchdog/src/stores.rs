@@ -10,20 +10,21 @@ use tokio::sync::Notify;
 
 use crate::Error;
 use crate::settings::StoreSettings;
-use crate::shard_limiter::ShardLimiters;
 
 /// The retry interval of opening a store.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The shortest interval between two log lines about the errors of a store.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long the start of a node waits for its stores. Opening them goes on afterwards.
-pub(crate) const OPEN_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store that the node serves.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServedStore {
+    /// Its index in the settings.
+    pub(crate) index: usize,
     name: Option<String>,
     /// Its URL without a password.
     redacted_url: String,
@@ -31,16 +32,15 @@ pub(crate) struct Served {
     options: OpenOptions,
     opened: OnceLock<Arc<dyn Store>>,
     /// Notified after each attempt to open it.
-    tried: Notify,
-    pub(crate) limiters: ShardLimiters,
-    trouble: Mutex<Trouble>,
+    attempted: Notify,
+    logged: Mutex<LoggedError>,
 }
 
 /// The last logged error of a store, and the time of that log line.
 #[derive(Debug, Default)]
-struct Trouble {
+struct LoggedError {
     kind: Option<ErrorKind>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 /// A URL that may contain a password.
@@ -52,11 +52,11 @@ impl std::fmt::Debug for Url {
     }
 }
 
-impl Served {
+impl ServedStore {
     /// # Errors
     ///
     /// If the URL names no store.
-    pub(crate) fn new(settings: &StoreSettings) -> Result<Self, Error> {
+    pub(crate) fn new(index: usize, settings: &StoreSettings) -> Result<Self, Error> {
         let redacted_url = store::redacted_url(&settings.url).map_err(|error| {
             let which = settings.name.as_deref().unwrap_or("without a name");
             Error::new(format!("the store {which} has no valid URL")).with_source(error)
@@ -70,21 +70,21 @@ impl Served {
         options.password = settings.password.clone().map(Secret::from);
         options.sentinel_password = settings.sentinel_password.clone().map(Secret::from);
         Ok(Self {
+            index,
             name: settings.name.clone(),
             redacted_url,
             url: Url(settings.url.clone()),
             options,
             opened: OnceLock::new(),
-            tried: Notify::new(),
-            limiters: ShardLimiters::default(),
-            trouble: Mutex::default(),
+            attempted: Notify::new(),
+            logged: Mutex::default(),
         })
     }
 
     /// Whether this is the store's name, or its URL regardless of the user.
-    pub(crate) fn is_called(&self, called: &str) -> bool {
-        self.name.as_deref() == Some(called)
-            || without_user(&self.redacted_url) == without_user(called)
+    pub(crate) fn matches(&self, name_or_url: &str) -> bool {
+        self.name.as_deref() == Some(name_or_url)
+            || without_user(&self.redacted_url) == without_user(name_or_url)
     }
 
     /// Its URL without a password.
@@ -98,31 +98,26 @@ impl Served {
 
     /// Opens it, with retries until that succeeds.
     pub(crate) async fn open(self: Arc<Self>) {
-        let mut told = None;
+        let mut logged = None;
         loop {
-            match store::open(&self.url.0, &self.options).await {
-                Ok(store) => {
-                    tracing::info!(store = self.redacted_url, "serving a store");
-                    let _ = self.opened.set(store);
-                    self.tried.notify_one();
-                    return;
-                }
-                Err(error) => {
-                    if told != Some(error.kind()) {
-                        tracing::warn!(store = self.redacted_url, %error, "cannot open a store, trying again");
-                        told = Some(error.kind());
-                    }
-                    self.tried.notify_one();
-                }
+            let opened = store::open(&self.url.0, &self.options).await;
+            let result = opened.map(|store| self.opened.set(store));
+            self.attempted.notify_one();
+            let Err(error) = result else {
+                tracing::info!(store = self.redacted_url, "serving a store");
+                return;
+            };
+            if logged.replace(error.kind()) != Some(error.kind()) {
+                tracing::warn!(store = self.redacted_url, %error, "cannot open a store, trying again");
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Waits for the first attempt to open it.
-    pub(crate) async fn tried(&self) {
+    pub(crate) async fn attempted(&self) {
         if self.store().is_none() {
-            self.tried.notified().await;
+            self.attempted.notified().await;
         }
     }
 
@@ -145,20 +140,20 @@ impl Served {
 
     /// Logs when a store begins to fail and when it works again. Rate limited, because one shard may fail while the
     /// others work.
-    pub(crate) fn answered(&self, error: Option<&leasehold::Error>) {
+    pub(crate) fn log_result(&self, error: Option<&leasehold::Error>) {
         let kind = error.map(leasehold::Error::kind);
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = trouble.told.is_some_and(|told| told.elapsed() < TELL_EVERY);
-        if trouble.kind == kind || told {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: Instant| at.elapsed() < LOG_INTERVAL;
+        if logged.kind == kind || logged.logged_at.is_some_and(is_recent) {
             return;
         }
         match error {
             Some(error) => tracing::warn!(store = self.redacted_url, %error, "a store fails"),
             None => tracing::info!(store = self.redacted_url, "a store answers again"),
         }
-        *trouble = Trouble {
+        *logged = LoggedError {
             kind,
-            told: Some(Instant::now()),
+            logged_at: Some(Instant::now()),
         };
     }
 }
@@ -184,22 +179,22 @@ fn without_user(url: &str) -> String {
 mod tests {
     use super::*;
 
-    fn served(name: Option<&str>, url: &str) -> Served {
+    fn served(name: Option<&str>, url: &str) -> ServedStore {
         let settings = StoreSettings {
             name: name.map(str::to_owned),
             url: url.to_owned(),
             ..StoreSettings::default()
         };
-        Served::new(&settings).unwrap()
+        ServedStore::new(0, &settings).unwrap()
     }
 
     #[test]
-    fn a_store_is_known_by_its_name_and_its_url_whoever_comes() {
+    fn a_store_is_found_by_its_name_or_its_url_with_any_user() {
         let store = served(Some("main"), "redis://watchdog:secret@db/3");
         assert_eq!(store.redacted_url(), "redis://watchdog@db:6379/3");
-        assert!(store.is_called("main"));
-        assert!(store.is_called("redis://db:6379/3"));
-        assert!(store.is_called("redis://app@db:6379/3"));
+        assert!(store.matches("main"));
+        assert!(store.matches("redis://db:6379/3"));
+        assert!(store.matches("redis://app@db:6379/3"));
         for other in [
             "",
             "Main",
@@ -207,29 +202,29 @@ mod tests {
             "rediss://db:6379/3",
             "redis://db2:6379/3",
         ] {
-            assert!(!store.is_called(other), "{other}");
+            assert!(!store.matches(other), "{other}");
         }
         let socket = served(None, "redis+unix:/run/redis.sock?db=1&user=watchdog");
-        assert!(socket.is_called("redis+unix:/run/redis.sock?db=1&user=app"));
-        assert!(socket.is_called("redis+unix:/run/redis.sock?db=1"));
-        assert!(!socket.is_called("redis+unix:/run/redis.sock"));
-        assert!(!socket.is_called("main"));
+        assert!(socket.matches("redis+unix:/run/redis.sock?db=1&user=app"));
+        assert!(socket.matches("redis+unix:/run/redis.sock?db=1"));
+        assert!(!socket.matches("redis+unix:/run/redis.sock"));
+        assert!(!socket.matches("main"));
     }
 
     #[test]
-    fn no_password_is_told() {
+    fn no_password_is_in_debug_output_or_errors() {
         let store = served(None, "redis://user:open-sesame@db");
         assert!(!format!("{store:?}").contains("sesame"));
         let settings = StoreSettings {
             url: "http://user:open-sesame@db".into(),
             ..StoreSettings::default()
         };
-        let error = Served::new(&settings).unwrap_err();
+        let error = ServedStore::new(0, &settings).unwrap_err();
         assert!(!format!("{error:?}").contains("sesame"));
         let memory = StoreSettings {
             url: "memory:".into(),
             ..StoreSettings::default()
         };
-        assert!(Served::new(&memory).is_err());
+        assert!(ServedStore::new(0, &memory).is_err());
     }
 }

@@ -21,7 +21,6 @@ pub(super) const KNOTS: [Knot; 5] = [
     ("crates/leasehold-cli", "", 6),
     ("crates/leasehold-sim", "", 3),
     ("crates/leasehold-testkit", "", 2),
-    ("crates/leasehold-watchdog", "", 8),
 ];
 
 /// The cycles in these source files, named by their paths from the root of the workspace, that no known cycle contains.

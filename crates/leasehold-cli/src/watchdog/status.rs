@@ -64,9 +64,9 @@ fn as_json(client: &ClientStatus) -> serde_json::Value {
         "connected": client.connected,
         "known_ms": client.known_ms,
         "silent_ms": client.silent_ms,
-        "condition": name(client.condition),
-        "why": client.why,
-        "kept": client.kept,
+        "condition": name(client.liveness),
+        "why": client.reason,
+        "kept": client.renewed,
     })
 }
 
@@ -85,11 +85,11 @@ fn table(clients: &[ClientStatus]) -> String {
         ]);
     for client in clients {
         table.add_row([
-            output::printable(&who(client)),
+            output::printable(&description(client)),
             client.leases.to_string(),
             ago(client.known_ms),
             ago(client.silent_ms),
-            output::printable(&condition(client)),
+            output::printable(&liveness(client)),
             output::printable(&client.store),
         ]);
     }
@@ -102,7 +102,7 @@ fn table(clients: &[ClientStatus]) -> String {
     table.trim_fmt()
 }
 
-fn who(client: &ClientStatus) -> String {
+fn description(client: &ClientStatus) -> String {
     let mut text = format!("{} pid {} {}", client.host, client.pid, client.program);
     if !client.label.is_empty() {
         text.push_str(&format!(" ({})", client.label));
@@ -111,17 +111,17 @@ fn who(client: &ClientStatus) -> String {
 }
 
 /// The liveness of a client, the reason, and the locks that are renewed for it.
-fn condition(client: &ClientStatus) -> String {
-    let mut text = name(client.condition).to_owned();
-    if !client.why.is_empty() {
+fn liveness(client: &ClientStatus) -> String {
+    let mut text = name(client.liveness).to_owned();
+    if !client.reason.is_empty() {
         text.push_str(": ");
-        text.push_str(&client.why);
+        text.push_str(&client.reason);
     }
-    if !client.kept.is_empty() {
+    if !client.renewed.is_empty() {
         text.push_str("; keeps ");
-        text.push_str(&client.kept.join(", "));
+        text.push_str(&client.renewed.join(", "));
         let more = usize::try_from(client.leases).unwrap_or(usize::MAX);
-        let more = more.saturating_sub(client.kept.len());
+        let more = more.saturating_sub(client.renewed.len());
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
         }
@@ -129,8 +129,8 @@ fn condition(client: &ClientStatus) -> String {
     text
 }
 
-fn name(condition: Liveness) -> &'static str {
-    match condition {
+fn name(liveness: Liveness) -> &'static str {
+    match liveness {
         Liveness::Alive => "alive",
         Liveness::Silent => "silent",
         Liveness::Abandoned => "abandoned",

@@ -57,10 +57,10 @@ fn granted(first: u64) -> Outcome {
     }
 }
 
-fn refused(left: u64, place: Option<u32>) -> Outcome {
+fn refused(time_left: u64, queue_position: Option<u32>) -> Outcome {
     Outcome::Refused {
-        left: ms(left),
-        place,
+        time_left: ms(time_left),
+        queue_position,
     }
 }
 

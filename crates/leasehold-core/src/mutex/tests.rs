@@ -86,8 +86,8 @@ fn a_free_lock_is_granted_and_a_held_one_refused_with_the_time_left() {
     assert_eq!(
         apply(&mut record, &acquire(2, 1), at(400)),
         Outcome::Refused {
-            left: Duration::from_millis(600),
-            place: None,
+            time_left: Duration::from_millis(600),
+            queue_position: None,
         }
     );
 }
@@ -266,11 +266,13 @@ fn queued(record: &Record) -> Vec<u64> {
 fn contended() -> Record {
     let mut record = Record::default();
     apply(&mut record, &acquire(1, 1), at(0));
-    for (place, number) in [2, 3, 4].into_iter().enumerate() {
-        let place = u32::try_from(place).ok();
+    for (position, number) in [2, 3, 4].into_iter().enumerate() {
         let refused = apply(&mut record, &wait(number), at(1));
-        let left = Duration::from_millis(999);
-        assert_eq!(refused, Outcome::Refused { left, place });
+        let expected = Outcome::Refused {
+            time_left: Duration::from_millis(999),
+            queue_position: u32::try_from(position).ok(),
+        };
+        assert_eq!(refused, expected);
     }
     record
 }
@@ -279,7 +281,13 @@ fn contended() -> Record {
 fn who_is_refused_waits_once_and_in_order() {
     let mut record = contended();
     let again = apply(&mut record, &wait(3), at(500));
-    assert!(matches!(again, Outcome::Refused { place: Some(1), .. }));
+    assert!(matches!(
+        again,
+        Outcome::Refused {
+            queue_position: Some(1),
+            ..
+        }
+    ));
     assert_eq!(queued(&record), [2, 3, 4]);
 }
 

@@ -109,7 +109,9 @@ impl Round {
                 self.granted.insert(master);
                 self.last = self.last.max(Some(last));
             }
-            Some(Outcome::Refused { left, .. }) => self.refused.push((master, left)),
+            Some(Outcome::Refused {
+                time_left: left, ..
+            }) => self.refused.push((master, left)),
             Some(Outcome::Exhausted) => return self.lose(Defeat::Exhausted),
             _ => self.failed.insert(master),
         }
@@ -218,7 +220,10 @@ mod tests {
 
     fn refused(millis: u64) -> Option<Outcome> {
         let left = Duration::from_millis(millis);
-        Some(Outcome::Refused { left, place: None })
+        Some(Outcome::Refused {
+            time_left: left,
+            queue_position: None,
+        })
     }
 
     fn held(millis: u64, split: bool) -> Step {

@@ -57,7 +57,7 @@ pub enum ActionResult {
     /// The store has renewed the lease.
     Renewed,
     /// The lease does not hold its lock any more, by this action or before.
-    Over,
+    NotHeld,
     /// The store did not apply it, or its effect is unknown.
     Failed,
 }
@@ -96,7 +96,7 @@ impl<T> Watched<T> {
         let last = self
             .renewed
             .map_or(received, |renewed| renewed.max(received));
-        let due = last.after(self.terms.patience).max(self.retry_at);
+        let due = last.after(self.terms.silence_timeout).max(self.retry_at);
         (due < self.terms.keep_until).then_some(due)
     }
 }
@@ -118,14 +118,14 @@ impl<T> ClientMonitor<T> {
     }
 
     /// A message was received.
-    pub fn heard(&mut self, now: Instant) {
+    pub fn message_received(&mut self, now: Instant) {
         self.last_received = self.last_received.max(now);
     }
 
     /// It has connected again, and registers its leases anew.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
-        self.heard(now);
+        self.message_received(now);
     }
 
     /// Its connection ended. That proves nothing of a process, and is the end of the evidence otherwise.
@@ -142,7 +142,7 @@ impl<T> ClientMonitor<T> {
 
     /// It has registered a lease, or changed the terms of one.
     pub fn register(&mut self, number: u64, terms: Terms, subject: T, now: Instant) {
-        self.heard(now);
+        self.message_received(now);
         let before = self.leases.get(&number);
         let watched = Watched {
             subject,
@@ -152,7 +152,7 @@ impl<T> ClientMonitor<T> {
             in_flight: before.and_then(|before| before.in_flight),
         };
         self.leases.insert(number, watched);
-        self.silence_timeout = self.silence_timeout.min(terms.patience);
+        self.silence_timeout = self.silence_timeout.min(terms.silence_timeout);
         self.idle_until = now;
     }
 
@@ -202,13 +202,13 @@ impl<T> ClientMonitor<T> {
 
     /// When its last message was received.
     #[must_use]
-    pub const fn last_heard(&self) -> Instant {
+    pub const fn last_received(&self) -> Instant {
         self.last_received
     }
 
     /// The liveness of the client.
     #[must_use]
-    pub fn condition(&self, now: Instant) -> Liveness {
+    pub fn liveness(&self, now: Instant) -> Liveness {
         let silent = now.since(self.last_received);
         if self.died.is_some() {
             Liveness::Dead
@@ -232,8 +232,8 @@ impl<T> ClientMonitor<T> {
 
     /// Whether there will be no more actions. Its remaining leases expire by themselves.
     #[must_use]
-    pub fn is_over(&self, now: Instant) -> bool {
-        match self.condition(now) {
+    pub fn is_finished(&self, now: Instant) -> bool {
+        match self.liveness(now) {
             Liveness::Dead => self.leases.is_empty(),
             Liveness::Unknown => true,
             Liveness::Abandoned => !self.connected,
@@ -242,9 +242,9 @@ impl<T> ClientMonitor<T> {
         }
     }
 
-    /// The actions that are due. The result of each must be passed to [`ClientMonitor::done`].
+    /// The actions that are due. The result of each must be passed to [`ClientMonitor::handle_result`].
     pub fn poll(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
-        match self.condition(now) {
+        match self.liveness(now) {
             Liveness::Dead => self.releases(now),
             Liveness::Silent { .. } if now >= self.idle_until => self.renewals(now),
             _ => Vec::new(),
@@ -273,7 +273,7 @@ impl<T> ClientMonitor<T> {
         let mut next = Instant::from_nanos(u64::MAX);
         let mut silence_timeout = Duration::MAX;
         for (number, watched) in &mut self.leases {
-            silence_timeout = silence_timeout.min(watched.terms.patience);
+            silence_timeout = silence_timeout.min(watched.terms.silence_timeout);
             let Some(due) = watched.due(self.last_received) else {
                 continue;
             };
@@ -295,9 +295,9 @@ impl<T> ClientMonitor<T> {
     }
 
     /// The actions before the node stops: the leases that it keeps alive are renewed once more, so that other nodes
-    /// have as much time as possible to take over. The result of each must be passed to [`ClientMonitor::done`].
+    /// have as much time as possible to take over. The result of each must be passed to [`ClientMonitor::handle_result`].
     pub fn hand_over(&mut self, now: Instant) -> Vec<(u64, WatchdogAction)> {
-        if !matches!(self.condition(now), Liveness::Silent { .. }) {
+        if !matches!(self.liveness(now), Liveness::Silent { .. }) {
             return Vec::new();
         }
         let mut actions = Vec::new();
@@ -318,7 +318,7 @@ impl<T> ClientMonitor<T> {
             return false;
         };
         let alive = matches!(
-            self.condition(now),
+            self.liveness(now),
             Liveness::Alive | Liveness::Silent { .. }
         );
         match action {
@@ -328,15 +328,15 @@ impl<T> ClientMonitor<T> {
     }
 
     /// The result of an action that was sent at `sent`.
-    pub fn done(
+    pub fn handle_result(
         &mut self,
         number: u64,
         action: WatchdogAction,
-        end: ActionResult,
+        result: ActionResult,
         sent: Instant,
         now: Instant,
     ) {
-        if end == ActionResult::Over {
+        if result == ActionResult::NotHeld {
             self.leases.remove(&number);
             return;
         }
@@ -346,9 +346,9 @@ impl<T> ClientMonitor<T> {
         if watched.in_flight == Some(action) {
             watched.in_flight = None;
         }
-        match end {
+        match result {
             ActionResult::Renewed => watched.renewed = watched.renewed.max(Some(sent)),
-            ActionResult::Failed | ActionResult::Over => {
+            ActionResult::Failed | ActionResult::NotHeld => {
                 watched.retry_at = now.after(watched.terms.retry());
             }
         }
@@ -359,7 +359,7 @@ impl<T> ClientMonitor<T> {
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let given_up = self.last_received.after(self.max_pause);
-        match self.condition(now) {
+        match self.liveness(now) {
             Liveness::Dead => {
                 let idle = self.leases.values().filter(|watched| {
                     watched.in_flight != Some(WatchdogAction::Release(watched.terms.ttl))

@@ -10,14 +10,14 @@ pub struct Terms {
     /// The ttl of a renewal, and the longest time that the lease lasts without one.
     pub ttl: Ttl,
     /// The silence timeout: the node renews the lease if the client is silent for this long.
-    pub patience: Duration,
+    pub silence_timeout: Duration,
     /// Until when it may be renewed, by the local clock. A fixed lease is never renewed.
     pub keep_until: Instant,
 }
 
 impl Terms {
     /// The shortest silence timeout: below it, a client would do little else than send heartbeats.
-    pub const PATIENCE_MIN: Duration = Duration::from_millis(10);
+    pub const SILENCE_TIMEOUT_MIN: Duration = Duration::from_millis(10);
 
     /// The end of a lease that may be renewed for ever.
     pub const NO_END: Instant = Instant::from_nanos(u64::MAX);
@@ -32,7 +32,7 @@ impl Terms {
         let left = span.saturating_sub(interval + retry);
         Self {
             ttl,
-            patience: (left / 2).min(span / 3).max(Self::PATIENCE_MIN),
+            silence_timeout: (left / 2).min(span / 3).max(Self::SILENCE_TIMEOUT_MIN),
             keep_until,
         }
     }
@@ -40,7 +40,7 @@ impl Terms {
     /// The interval between two heartbeats of a client: two fit into the silence timeout.
     #[must_use]
     pub fn heartbeat(&self) -> Duration {
-        self.patience / 2
+        self.silence_timeout / 2
     }
 
     /// The interval between a failed action and its retry.

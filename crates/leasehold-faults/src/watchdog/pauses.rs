@@ -109,7 +109,7 @@ pub(super) fn killed_while_stopped(runs: usize, _: bool) -> Outcome {
             let clients = node.clients();
             let silent = clients
                 .iter()
-                .filter(|client| client.condition == Liveness::Silent);
+                .filter(|client| client.liveness == Liveness::Silent);
             silent.count() == locks.len()
         });
         for lock in &mut locks {

@@ -58,7 +58,11 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Happened, Violation> {
                 happened.passed_over += u64::from(granted && !reached);
                 reached
             });
-            if let Outcome::Refused { place, .. } = outcome {
+            if let Outcome::Refused {
+                queue_position: place,
+                ..
+            } = outcome
+            {
                 happened.behind += u64::from(place > Some(0));
             }
             let seen = Seen {
@@ -224,8 +228,8 @@ fn a_refusal_of_a_free_lock_is_seen() {
         let expired = record.hold.is_some() && record.holder(now).is_none();
         match op {
             Op::Acquire { .. } if expired => Outcome::Refused {
-                left: Duration::ZERO,
-                place: None,
+                time_left: Duration::ZERO,
+                queue_position: None,
             },
             _ => apply(record, op, now, tell),
         }
@@ -236,9 +240,12 @@ fn a_refusal_of_a_free_lock_is_seen() {
 #[test]
 fn a_wrong_time_left_is_seen() {
     let broken = convict(|record, op, now, tell| match apply(record, op, now, tell) {
-        Outcome::Refused { left, place } => Outcome::Refused {
-            left: left + Duration::from_millis(5),
-            place,
+        Outcome::Refused {
+            time_left: left,
+            queue_position: place,
+        } => Outcome::Refused {
+            time_left: left + Duration::from_millis(5),
+            queue_position: place,
         },
         outcome => outcome,
     });

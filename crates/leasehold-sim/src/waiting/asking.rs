@@ -181,7 +181,10 @@ impl Asking {
                 }
                 Step::Granted(Box::new(machine), first)
             }
-            Outcome::Refused { left, place } => {
+            Outcome::Refused {
+                time_left: left,
+                queue_position: place,
+            } => {
                 self.queued = place.map(|_| (call.sent, at));
                 let span =
                     contention::retry_in_queue_after(left, place.unwrap_or_default(), call.ttl);

@@ -87,7 +87,13 @@ impl World {
             let taken = told.iter().any(is_told) || holder == asker;
             watch.idle_since = (holder.is_some() && taken).then_some(self.time);
         }
-        if let (Outcome::Refused { place: Some(_), .. }, Some(lease)) = (outcome, asker)
+        if let (
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            },
+            Some(lease),
+        ) = (outcome, asker)
             && !watch.came.contains(&lease)
         {
             watch.came.push(lease);

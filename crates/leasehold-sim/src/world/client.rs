@@ -161,7 +161,9 @@ impl Client {
                     _ if asking.unknown_since.is_some() => {
                         self.drop_lease(asking.lease, asking.ttl, true, now, rng);
                     }
-                    Outcome::Refused { left, .. } if rng.bool() => {
+                    Outcome::Refused {
+                        time_left: left, ..
+                    } if rng.bool() => {
                         // As real clients do: ask again when the lock may be free.
                         self.phase = Phase::Idle {
                             until: now.after(left),

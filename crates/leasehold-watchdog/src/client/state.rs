@@ -4,38 +4,38 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use leasehold::watchdog::wire::{Refusal, Registration};
+use leasehold::watchdog::wire::{ClientInfo, Refusal, Registration};
 use leasehold_core::watchdog::{ClientMonitor, Liveness, Terms};
 use leasehold_core::{Instant, Name, Ttl};
 use tokio::sync::Notify;
 
-use super::members::Members;
-use super::{About, Client, Program};
-use crate::journal::{Entry, Lease};
-use crate::monitors::Tally;
+use super::processes::Processes;
+use super::{Client, Program};
+use crate::journal::{Change, Lease};
+use crate::limits::LeaseCount;
 
 /// The mutable state of a client.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) charge: ClientMonitor<Name>,
-    pub(super) members: Members,
+    pub(crate) monitor: ClientMonitor<Name>,
+    pub(crate) processes: Processes,
     /// The program that sent the last hello.
     pub(super) program: Program,
     /// The active connection, which is notified when another replaces it.
-    pub(super) speaker: Option<Arc<Notify>>,
-    pub(super) tallies: Vec<Arc<Tally>>,
+    pub(super) active_connection: Option<Arc<Notify>>,
+    pub(super) lease_counts: Vec<Arc<LeaseCount>>,
     /// The liveness that was logged last.
-    pub(super) noted: Liveness,
+    pub(super) logged_liveness: Liveness,
 }
 
 /// The locked state of a client. Updates the lease counts when it is dropped.
-pub(crate) struct Lock<'a> {
+pub(crate) struct StateGuard<'a> {
     pub(super) client: &'a Client,
     pub(super) state: MutexGuard<'a, State>,
     pub(super) leases_before: usize,
 }
 
-impl Deref for Lock<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -43,69 +43,60 @@ impl Deref for Lock<'_> {
     }
 }
 
-impl DerefMut for Lock<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
-impl Drop for Lock<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let leases = self.state.charge.len();
-        for tally in &self.state.tallies {
-            tally.change(self.leases_before, leases);
+        let leases = self.state.monitor.len();
+        for count in &self.state.lease_counts {
+            count.change(self.leases_before, leases);
         }
     }
 }
 
 impl State {
     /// Whether this connection is the active one.
-    pub(crate) fn speaks(&self, connection: &Arc<Notify>) -> bool {
-        let speaker = self.speaker.as_ref();
-        speaker.is_some_and(|speaker| Arc::ptr_eq(speaker, connection))
-    }
-
-    /// The number of processes that must end before it is dead.
-    pub(crate) fn processes(&self) -> usize {
-        self.members.alive()
-    }
-
-    /// The likely reason for its silence, for people.
-    pub(crate) fn why(&self) -> String {
-        self.members.why()
+    pub(crate) fn is_active(&self, connection: &Arc<Notify>) -> bool {
+        let active = self.active_connection.as_ref();
+        active.is_some_and(|active| Arc::ptr_eq(active, connection))
     }
 }
 
-impl Lock<'_> {
-    /// Handles a sign of life.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.charge.heard(now);
-        self.note(now);
+impl StateGuard<'_> {
+    /// Handles a message of the client, which proves that it is alive.
+    pub(crate) fn message_received(&mut self, now: Instant) {
+        self.monitor.message_received(now);
+        self.log_liveness(now);
     }
 
     /// Logs a change of its liveness.
-    pub(crate) fn note(&mut self, now: Instant) {
-        let condition = self.charge.condition(now);
-        let before = std::mem::replace(&mut self.noted, condition);
-        if std::mem::discriminant(&before) == std::mem::discriminant(&condition) {
+    pub(crate) fn log_liveness(&mut self, now: Instant) {
+        let liveness = self.monitor.liveness(now);
+        let before = std::mem::replace(&mut self.logged_liveness, liveness);
+        if std::mem::discriminant(&before) == std::mem::discriminant(&liveness) {
             return;
         }
-        let (client, leases) = (self.client, self.charge.len());
-        let About {
+        let (client, leases) = (self.client, self.monitor.len());
+        let ClientInfo {
             host,
             pid,
             program,
             label,
-        } = &client.about;
+            ..
+        } = &client.info;
         let id = client.id;
-        match condition {
+        match liveness {
             Liveness::Alive => {
-                client.write(Entry::Heard);
+                client.write(Change::Alive);
                 tracing::info!(client = %id, host, pid, program, label, "a client renews its leases itself again");
             }
             Liveness::Silent { since } => {
-                client.write(|id| Entry::Silent(id, since.as_nanos()));
-                let why = self.why();
+                client.write(Change::Silent(since.as_nanos()));
+                let why = self.processes.silence_reason();
                 tracing::warn!(client = %id, host, pid, program, label, leases, why, "a client is silent, renewing its leases");
             }
             Liveness::Abandoned => {
@@ -130,48 +121,50 @@ impl Lock<'_> {
         let number = registration.number;
         let name = Name::parse(&registration.name).map_err(|_| Refusal::Value)?;
         let terms = terms(registration, now).ok_or(Refusal::Value)?;
-        match self.charge.lease(number) {
+        match self.monitor.lease(number) {
             // A lease holds one lock.
-            Some((known, _)) if *known != name => return Err(Refusal::Value),
+            Some((registered, _)) if *registered != name => return Err(Refusal::Value),
             Some(_) => {}
             None => {
-                let leases = self.charge.len();
+                let leases = self.monitor.len();
                 // The registrations of this batch are not counted yet.
-                let full = |tally: &Arc<Tally>| !tally.has_room(self.leases_before, leases);
-                if leases >= leases_max || self.tallies.iter().any(full) {
+                let has_room = |count: &Arc<LeaseCount>| count.has_room(self.leases_before, leases);
+                if leases >= leases_max || !self.lease_counts.iter().all(has_room) {
                     return Err(Refusal::Leases);
                 }
             }
         }
         self.client
-            .write(|id| Entry::Lease(id, number, saved(&name, terms)));
-        self.charge.register(number, terms, name, now);
+            .write(Change::Lease(number, to_record(&name, terms)));
+        self.monitor.register(number, terms, name, now);
         Ok(())
     }
 
     pub(super) fn unregister(&mut self, number: u64) {
-        if self.charge.lease(number).is_some() {
-            self.client.write(|id| Entry::Left(id, number));
-            self.charge.unregister(number);
+        if self.monitor.lease(number).is_some() {
+            self.client.write(Change::Unregistered(number));
+            self.monitor.unregister(number);
         }
     }
 }
 
 /// A lease as a record of the journal.
-pub(super) fn saved(name: &Name, terms: Terms) -> Lease {
+pub(super) fn to_record(name: &Name, terms: Terms) -> Lease {
+    let silence_timeout_ms = terms.silence_timeout.as_millis();
     Lease {
         name: name.to_string(),
         ttl_ms: terms.ttl.as_millis(),
-        patience_ms: u64::try_from(terms.patience.as_millis()).unwrap_or(u64::MAX),
+        silence_timeout_ms: u64::try_from(silence_timeout_ms).unwrap_or(u64::MAX),
         keep_until: terms.keep_until.as_nanos(),
     }
 }
 
 /// A lease from a record of the journal. `None`: the record is invalid.
-pub(super) fn restored(lease: &Lease) -> Option<(Name, Terms)> {
+pub(super) fn from_record(lease: &Lease) -> Option<(Name, Terms)> {
+    let silence_timeout = Duration::from_millis(lease.silence_timeout_ms);
     let terms = Terms {
         ttl: Ttl::from_millis(lease.ttl_ms)?,
-        patience: Duration::from_millis(lease.patience_ms).max(Terms::PATIENCE_MIN),
+        silence_timeout: silence_timeout.max(Terms::SILENCE_TIMEOUT_MIN),
         keep_until: Instant::from_nanos(lease.keep_until),
     };
     Some((Name::parse(&lease.name).ok()?, terms))
@@ -180,15 +173,12 @@ pub(super) fn restored(lease: &Lease) -> Option<(Name, Terms)> {
 /// The terms of a registration. `None`: a value is out of range.
 fn terms(registration: &Registration, now: Instant) -> Option<Terms> {
     let ttl = Ttl::checked(Duration::from_millis(registration.ttl_ms.into()))?;
-    let patience = Duration::from_millis(registration.patience_ms.into());
-    let can_be = Terms::PATIENCE_MIN <= patience && patience <= ttl.as_duration();
-    let keep_until = match registration.keep_ms {
-        Some(span) => now.after(Duration::from_millis(span)),
-        None => Terms::NO_END,
-    };
-    can_be.then_some(Terms {
+    let silence_timeout = Duration::from_millis(registration.silence_timeout_ms.into());
+    let keep = registration.keep_ms.map(Duration::from_millis);
+    let is_valid = (Terms::SILENCE_TIMEOUT_MIN..=ttl.as_duration()).contains(&silence_timeout);
+    is_valid.then_some(Terms {
         ttl,
-        patience,
-        keep_until,
+        silence_timeout,
+        keep_until: keep.map_or(Terms::NO_END, |keep| now.after(keep)),
     })
 }

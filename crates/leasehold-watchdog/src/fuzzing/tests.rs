@@ -1,37 +1,42 @@
-use leasehold::watchdog::wire::{Changes, ClientSecret, Hello, Introduction, Registration, Role};
+use leasehold::watchdog::wire::{Changes, ClientInfo, ClientSecret, Hello, Registration, Role};
 
 use super::*;
+
+pub(crate) fn client_info() -> ClientInfo {
+    ClientInfo {
+        process_nonce: [0; 16],
+        store: STORE.into(),
+        namespace: "test".into(),
+        tenant: "default".into(),
+        host: "host".into(),
+        pid: 1,
+        program: "program".into(),
+        label: String::new(),
+    }
+}
 
 fn hello(random: &mut fastrand::Rng) -> ToNode {
     let role = match random.u8(0..4) {
         0 => Role::Observer,
         _ => {
             let secret = ClientSecret::from_random([random.u8(0..6); 32]);
-            Role::Client(
-                secret,
-                Introduction {
-                    process_nonce: [random.u8(0..2); 16],
-                    store: STORE.into(),
-                    namespace: "test".into(),
-                    tenant: "default".into(),
-                    host: "host".into(),
-                    pid: 1,
-                    program: "program".into(),
-                    label: String::new(),
-                },
-            )
+            let client_info = ClientInfo {
+                process_nonce: [random.u8(0..2); 16],
+                ..client_info()
+            };
+            Role::Client(secret, client_info)
         }
     };
     let token = Some(Secret::new(TOKEN));
     ToNode::Hello(Hello { token, role })
 }
 
-fn word(random: &mut fastrand::Rng) -> ToNode {
+fn message(random: &mut fastrand::Rng) -> ToNode {
     let registration = |number| Registration {
         number,
         name: "lock".into(),
         ttl_ms: 30_000,
-        patience_ms: 9_000,
+        silence_timeout_ms: 9_000,
         keep_ms: None,
     };
     match random.u8(0..12) {
@@ -48,38 +53,38 @@ fn word(random: &mut fastrand::Rng) -> ToNode {
     }
 }
 
-/// What several connections say in turn.
-fn story(random: &mut fastrand::Rng) -> Vec<u8> {
-    let mut story = Vec::new();
+/// The input of several connections in turn.
+fn input(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut input = Vec::new();
     for _ in 0..random.usize(1..40) {
-        let mut said = encode(&match random.bool() {
+        let mut frame = encode(&match random.bool() {
             true => hello(random),
-            false => word(random),
+            false => message(random),
         })
         .unwrap();
         if random.u8(0..8) == 0 {
-            let place = random.usize(0..said.len());
-            said[place] = random.u8(..);
+            let damaged = random.usize(0..frame.len());
+            frame[damaged] = random.u8(..);
         }
-        let which = random.u8(..);
-        for part in said.chunks(200) {
-            story.extend([which, u8::try_from(part.len()).unwrap()]);
-            story.extend(part);
+        let connection = random.u8(..);
+        for part in frame.chunks(200) {
+            input.extend([connection, u8::try_from(part.len()).unwrap()]);
+            input.extend(part);
         }
     }
-    story
+    input
 }
 
 #[test]
-fn whatever_is_said_in_turn_the_books_are_right() {
+fn the_limits_hold_under_any_messages() {
     let mut random = fastrand::Rng::with_seed(6);
-    let stories = (0..3_000).map(|_| listen(&story(&mut random)));
-    // Some of them make sense.
-    assert_eq!(stories.max(), Some(LEASES_MAX));
+    let leases = (0..3_000).map(|_| run(&input(&mut random)));
+    // Some inputs are valid.
+    assert_eq!(leases.max(), Some(LEASES_MAX));
 }
 
 #[test]
-fn bytes_are_survived() {
+fn the_limits_hold_under_any_bytes() {
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..3_000 {
         let length = random.usize(0..400);

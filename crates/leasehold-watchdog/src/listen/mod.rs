@@ -3,6 +3,7 @@
 mod tcp;
 mod unix;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,11 @@ use crate::shared::Shared;
 pub(crate) use self::tcp::{TcpListener, Tls};
 pub(crate) use self::unix::UnixListener;
 
+/// How many connections may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4_096;
+
 /// The backoff after an error of accepting a connection, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// A listener of a node.
 pub(crate) enum Listener {
@@ -31,7 +35,7 @@ impl Listener {
         listen: &Listen,
         settings: &Settings,
         tls: Option<&Tls>,
-        given: &mut Vec<OwnedFd>,
+        inherited: &mut Vec<OwnedFd>,
     ) -> Result<Vec<Self>, Error> {
         match listen {
             Listen::Unix(path) => {
@@ -43,32 +47,33 @@ impl Listener {
                 let listener = TcpListener::bind(host, *port, tls).await?;
                 Ok(vec![Self::Tcp(listener)])
             }
-            Listen::Systemd if given.is_empty() => Err(Error::new(
+            Listen::Systemd if inherited.is_empty() => Err(Error::new(
                 "cannot listen at systemd: the service manager has given no socket to this process",
             )),
             Listen::Systemd => {
-                let sockets = given.drain(..);
-                sockets.map(|socket| Self::given(socket, tls)).collect()
+                let sockets = inherited.drain(..).map(Socket::from);
+                sockets.map(|it| Self::from_inherited(it, tls)).collect()
             }
         }
     }
 
     /// Listens at a socket that the service manager has opened.
-    fn given(socket: OwnedFd, tls: Option<&Tls>) -> Result<Self, Error> {
-        let socket = Socket::from(socket);
+    fn from_inherited(socket: Socket, tls: Option<&Tls>) -> Result<Self, Error> {
         let failed = |what: &str| Error::new(format!("cannot listen at a given socket: {what}"));
+        let unusable = |error: io::Error| failed("it cannot be used").with_source(error);
         let address = socket.local_addr();
         let address = address.map_err(|error| failed("it is not a socket").with_source(error))?;
         if !socket.is_listener().unwrap_or(false) {
             return Err(failed("it is not a listening socket"));
         }
-        let nonblocking = socket.set_nonblocking(true);
-        nonblocking.map_err(|error| failed("it cannot be used").with_source(error))?;
+        socket.set_nonblocking(true).map_err(unusable)?;
         if address.is_unix() {
-            Ok(Self::Unix(UnixListener::given(socket)?))
+            let listener = UnixListener::from_inherited(socket);
+            Ok(Self::Unix(listener.map_err(unusable)?))
         } else {
             let tls = tls.ok_or_else(|| needs_tls(&Listen::Systemd))?;
-            Ok(Self::Tcp(TcpListener::given(socket, tls)?))
+            let listener = TcpListener::from_inherited(socket, tls);
+            Ok(Self::Tcp(listener.map_err(unusable)?))
         }
     }
 
@@ -82,9 +87,15 @@ impl Listener {
 
     /// Accepts connections as long as it is polled.
     pub(crate) async fn run(self, shared: Arc<Shared>) {
-        match self {
-            Self::Unix(listener) => listener.run(shared).await,
-            Self::Tcp(listener) => listener.run(shared).await,
+        loop {
+            let accepted = match &self {
+                Self::Unix(listener) => listener.accept(&shared).await,
+                Self::Tcp(listener) => listener.accept(&shared).await,
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(address = %self.address(), %error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
         }
     }
 }
@@ -95,8 +106,12 @@ fn needs_tls(listen: &Listen) -> Error {
     ))
 }
 
-/// Waits after an error of accepting a connection.
-async fn pause(address: &Listen, error: &std::io::Error) {
-    tracing::warn!(%address, %error, "cannot accept a connection");
-    tokio::time::sleep(PAUSE).await;
+/// Why a port could not be bound, for people.
+pub(crate) fn bind_error(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is taken",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have the address",
+        io::ErrorKind::PermissionDenied => "this user may not listen at the port",
+        _ => "the socket cannot be opened",
+    }
 }

@@ -12,34 +12,33 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::pause;
+use super::{BACKLOG, bind_error};
 use crate::Error;
-use crate::connection::{Connection, Link};
+use crate::connection::{Connection, Transport};
+use crate::permits::ConnectionPermit;
 use crate::session::Peer;
 use crate::settings::{Listen, TlsFiles};
-use crate::shared::{ConnectionPermit, Shared};
-
-const BACKLOG: i32 = 4_096;
+use crate::shared::Shared;
 
 /// The idle time of a connection before the first keepalive probe.
-const IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 
 /// The interval between two keepalive probes.
-const ASK_EVERY: Duration = Duration::from_secs(2);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The number of unanswered probes that end a connection. The kernel of a paused process answers them.
-const ASK_TIMES: u32 = 3;
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// How long sent data may stay unacknowledged.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(11);
+const ACK_TIMEOUT: Duration = Duration::from_secs(11);
 
 /// The time limit of the TLS handshake.
-const TLS_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The certificate of a node.
 #[derive(Clone)]
@@ -55,7 +54,8 @@ impl Tls {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| failed(&files.cert, "a certificate").with_source(error))?;
         if certs.is_empty() {
-            return Err(failed(&files.cert, "a certificate: there is none in it"));
+            let what = "a certificate: the file contains none";
+            return Err(failed(&files.cert, what));
         }
         let key = PrivateKeyDer::from_pem_file(&files.key)
             .map_err(|error| failed(&files.key, "a private key").with_source(error))?;
@@ -75,7 +75,8 @@ impl Tls {
 pub(crate) struct TcpListener {
     socket: tokio::net::TcpListener,
     tls: Tls,
-    address: Listen,
+    host: String,
+    port: u16,
 }
 
 impl TcpListener {
@@ -86,63 +87,50 @@ impl TcpListener {
             port,
         };
         let failed = |what: &str| Error::new(format!("cannot listen at {listen}: {what}"));
+        let unknown = || failed("its name has no address");
         let addresses = tokio::net::lookup_host((host, port)).await;
-        let addresses =
-            addresses.map_err(|error| failed("its name has no address").with_source(error))?;
-        let mut error = failed("its name has no address");
+        let addresses = addresses.map_err(|error| unknown().with_source(error))?;
+        let mut error = unknown();
         for address in addresses {
-            match open(address) {
-                Ok(socket) => {
-                    let bound = socket.local_addr().map_or(port, |bound| bound.port());
-                    let address = Listen::Tcp {
-                        host: host.to_owned(),
-                        port: bound,
-                    };
-                    let tls = tls.clone();
-                    return Ok(Self {
-                        socket,
-                        tls,
-                        address,
-                    });
-                }
-                Err(cause) => error = failed(reason(&cause)).with_source(cause),
+            let listener = open(address).and_then(|socket| Self::new(socket, host, tls));
+            match listener {
+                Ok(listener) => return Ok(listener),
+                Err(cause) => error = failed(bind_error(&cause)).with_source(cause),
             }
         }
         Err(error)
     }
 
     /// Listens at a socket that the service manager has opened.
-    pub(super) fn given(socket: Socket, tls: &Tls) -> Result<Self, Error> {
-        let failed = |error: io::Error| {
-            Error::new("cannot listen at a given socket: it cannot be used").with_source(error)
-        };
-        let socket = tokio::net::TcpListener::from_std(socket.into()).map_err(failed)?;
-        let bound = socket.local_addr().map_err(failed)?;
+    pub(super) fn from_inherited(socket: Socket, tls: &Tls) -> io::Result<Self> {
+        let address = socket.local_addr()?.as_socket();
+        let host = address.map_or_else(String::new, |address| address.ip().to_string());
+        Self::new(socket, &host, tls)
+    }
+
+    fn new(socket: Socket, host: &str, tls: &Tls) -> io::Result<Self> {
+        let socket = tokio::net::TcpListener::from_std(socket.into())?;
         Ok(Self {
+            port: socket.local_addr()?.port(),
             socket,
             tls: tls.clone(),
-            address: Listen::Tcp {
-                host: bound.ip().to_string(),
-                port: bound.port(),
-            },
+            host: host.to_owned(),
         })
     }
 
-    pub(crate) fn address(&self) -> Listen {
-        self.address.clone()
+    pub(super) fn address(&self) -> Listen {
+        Listen::Tcp {
+            host: self.host.clone(),
+            port: self.port,
+        }
     }
 
-    pub(crate) async fn run(self, shared: Arc<Shared>) {
-        loop {
-            match self.socket.accept().await {
-                Ok((stream, from)) => {
-                    let (tls, seat) = (self.tls.clone(), shared.seat());
-                    let served = serve(stream, from, tls, seat, Arc::clone(&shared));
-                    shared.tasks.spawn(served);
-                }
-                Err(error) => pause(&self.address, &error).await,
-            }
-        }
+    pub(super) async fn accept(&self, shared: &Arc<Shared>) -> io::Result<()> {
+        let (stream, from) = self.socket.accept().await?;
+        let (tls, permit) = (self.tls.clone(), shared.permits.connection());
+        let served = serve(stream, from, tls, permit, Arc::clone(shared));
+        shared.tasks.spawn(served);
+        Ok(())
     }
 }
 
@@ -150,27 +138,25 @@ async fn serve(
     stream: TcpStream,
     from: SocketAddr,
     tls: Tls,
-    seat: Option<ConnectionPermit>,
+    permit: Option<ConnectionPermit>,
     shared: Arc<Shared>,
 ) {
-    let Some(seat) = seat else {
+    let Some(permit) = permit else {
         tracing::warn!(%from, "too many connections, refused a connection");
         return;
     };
-    if let Err(error) = watch(&stream) {
+    if let Err(error) = set_keepalive(&stream) {
         tracing::warn!(%from, %error, "cannot set the keepalive of a connection");
         return;
     }
     let accepted = tokio::select! {
-        accepted = tokio::time::timeout(TLS_WITHIN, tls.0.accept(stream)) => accepted,
-        // Another connection needs the permit.
-        () = seat.ended() => return,
+        accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.0.accept(stream)) => accepted,
+        () = permit.displaced() => return,
     };
     match accepted {
         Ok(Ok(stream)) => {
-            let link = TlsLink(Box::new(stream));
-            let peer = Peer::Remote(from);
-            Connection::new(&shared, peer, link).run(shared, seat).await;
+            let connection = Connection::new(&shared, Peer::Remote(from), Box::new(stream));
+            connection.run(shared, permit).await;
         }
         Ok(Err(error)) => tracing::warn!(%from, %error, "a TLS handshake failed"),
         Err(_) => tracing::warn!(%from, "a TLS handshake timed out"),
@@ -178,68 +164,43 @@ async fn serve(
 }
 
 /// Has the kernel notice a peer whose machine is unreachable.
-fn watch(stream: &TcpStream) -> io::Result<()> {
+fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
-        .with_time(IDLE)
-        .with_interval(ASK_EVERY)
-        .with_retries(ASK_TIMES);
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(ARRIVES_WITHIN))?;
+    socket.set_tcp_user_timeout(Some(ACK_TIMEOUT))?;
     stream.set_nodelay(true)
 }
 
-fn open(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    tokio::net::TcpListener::from_std(socket.into())
+    Ok(socket)
 }
 
-fn reason(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "the port is taken",
-        io::ErrorKind::AddrNotAvailable => "this machine does not have the address",
-        io::ErrorKind::PermissionDenied => "this user may not listen at the port",
-        _ => "the socket cannot be opened",
+/// A connection over TLS carries no descriptors.
+impl Transport for Box<TlsStream<TcpStream>> {
+    type Writer = TlsStream<TcpStream>;
+
+    fn writer(&mut self) -> &mut Self::Writer {
+        self
     }
-}
 
-/// A connection over TLS.
-struct TlsLink(Box<TlsStream<TcpStream>>);
-
-impl Link for TlsLink {
-    fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        None
-    }
-}
-
-impl AsyncRead for TlsLink {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for TlsLink {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
+        Pin::new(&mut **self).poll_read(context, buffer)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        None
     }
 }

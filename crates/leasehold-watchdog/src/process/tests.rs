@@ -2,15 +2,13 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::watchdog::wire::{ClientSecret, Hello, Introduction, Role, ToClient, ToNode};
+use leasehold::watchdog::wire::{ClientSecret, Hello, Role, ToClient, ToNode};
 use leasehold_core::Instant;
 use rustix::process::{Signal, getuid, kill_process};
 
 use super::*;
-use crate::files::Files;
+use crate::fuzzing;
 use crate::session::{Peer, Session, Step};
-use crate::settings::{Settings, StoreSettings};
-use crate::shared::Shared;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -34,10 +32,6 @@ impl Sleeper {
     }
 }
 
-fn file() -> Counted {
-    Arc::<Files>::default().count(1)
-}
-
 impl Drop for Sleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -48,13 +42,13 @@ impl Drop for Sleeper {
 #[tokio::test]
 async fn a_process_by_its_id_is_the_same_as_by_its_descriptor() {
     let sleeper = Sleeper::start();
-    let by_pid = Process::by_pid(sleeper.owner(), file()).unwrap();
+    let by_pid = Process::by_pid(sleeper.owner(), None).unwrap();
     let by_fd = pidfd_open(sleeper.pid(), PidfdFlags::empty()).unwrap();
-    let by_fd = Process::new(by_fd, file()).unwrap();
+    let by_fd = Process::new(by_fd, None).unwrap();
     assert_eq!(by_pid.identity(), by_fd.identity());
     assert_eq!(by_pid.pid(), sleeper.0.id());
     let other = Sleeper::start();
-    let other = Process::by_pid(other.owner(), file()).unwrap();
+    let other = Process::by_pid(other.owner(), None).unwrap();
     assert_ne!(by_pid.identity(), other.identity());
 }
 
@@ -65,72 +59,54 @@ async fn an_id_of_another_user_is_refused() {
         uid: sleeper.owner().uid + 1,
         ..sleeper.owner()
     };
-    assert!(Process::by_pid(owner, file()).is_err());
+    assert!(Process::by_pid(owner, None).is_err());
 }
 
 /// As the command of a run by sudo: the client must not be taken for dead before it has ended.
 #[tokio::test]
 async fn a_further_process_of_a_client_may_be_of_another_user() {
-    let store = StoreSettings {
-        name: Some("main".to_owned()),
-        url: "redis://nowhere".to_owned(),
-        ..StoreSettings::default()
-    };
-    let settings = Settings {
-        stores: vec![store],
-        ..Settings::default()
-    };
-    let shared = Shared::new(&settings, None).unwrap();
+    let shared = fuzzing::shared();
     let (client, command) = (Sleeper::start(), Sleeper::start());
-    let process = Arc::new(Process::by_pid(client.owner(), file()).unwrap());
+    let process = Arc::new(Process::by_pid(client.owner(), None).unwrap());
     let owner = Owner {
         uid: client.owner().uid + 1,
         ..client.owner()
     };
     let mut session = Session::new(&shared, Peer::Local(process, owner));
-    let introduction = Introduction {
-        process_nonce: [0; 16],
-        store: "main".to_owned(),
-        namespace: "leasehold".to_owned(),
-        tenant: "default".to_owned(),
-        host: String::new(),
-        pid: 1,
-        program: String::new(),
-        label: String::new(),
-    };
+    let secret = ClientSecret::from_random([0; 32]);
     let hello = ToNode::Hello(Hello {
         token: None,
-        role: Role::Client(ClientSecret::from_random([0; 32]), introduction),
+        role: Role::Client(secret, fuzzing::tests::client_info()),
     });
     let now = Instant::from_nanos(1);
-    let answer = session.hear(hello, || None, now);
-    let welcomed = matches!(answer, Step::Say(ToClient::Welcome { .. }));
-    assert!(welcomed, "{answer:?}");
+    let reply = session.handle_message(hello, || None, now);
+    let is_welcome = matches!(reply, Step::Reply(ToClient::Welcome { .. }));
+    assert!(is_welcome, "{reply:?}");
     let pidfd = pidfd_open(command.pid(), PidfdFlags::NONBLOCK).unwrap();
-    let answer = session.hear(ToNode::Process, || Some(pidfd), now);
-    let joined = matches!(answer, Step::Say(ToClient::Joined));
-    assert!(joined, "{answer:?}");
+    let reply = session.handle_message(ToNode::Process, || Some(pidfd), now);
+    let is_joined = matches!(reply, Step::Reply(ToClient::Joined));
+    assert!(is_joined, "{reply:?}");
 }
 
 #[tokio::test]
 async fn a_descriptor_of_something_else_is_refused() {
     let descriptor = OwnedFd::from(tempfile::tempfile().unwrap());
-    assert!(Process::new(descriptor, file()).is_err());
+    assert!(Process::new(descriptor, None).is_err());
 }
 
-/// A new process gets the id of one that has ended: it is another, and does not bring the first one back.
+/// A new process gets the id of one that has ended.
 #[tokio::test]
-async fn an_id_that_is_given_away_again_is_of_another_process() {
+async fn a_reused_process_id_is_of_another_process() {
     const LAST: &str = "/proc/sys/kernel/ns_last_pid";
     let mut first = Sleeper::start();
-    let gone = Process::by_pid(first.owner(), file()).unwrap();
+    let ended = Process::by_pid(first.owner(), None).unwrap();
     let pid = first.0.id();
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    assert!(gone.is_gone());
-    assert!(Process::by_pid(first.owner(), file()).is_err());
+    assert!(ended.has_ended());
+    assert!(Process::by_pid(first.owner(), None).is_err());
     if std::fs::write(LAST, pid.to_string()).is_err() {
-        // Only root may choose who gets which id.
+        // Only root may choose process ids.
         return;
     }
     // Others start processes at the same time.
@@ -138,26 +114,28 @@ async fn an_id_that_is_given_away_again_is_of_another_process() {
         std::fs::write(LAST, (pid - 1).to_string()).unwrap();
         let second = Sleeper::start();
         if second.0.id() == pid {
-            let other = Process::by_pid(second.owner(), file()).unwrap();
+            let other = Process::by_pid(second.owner(), None).unwrap();
             assert_eq!(other.pid(), pid);
-            assert_ne!(other.identity(), gone.identity());
-            assert!(gone.is_gone() && !other.is_gone());
+            assert_ne!(other.identity(), ended.identity());
+            assert!(ended.has_ended() && !other.has_ended());
             return;
         }
     }
-    panic!("nobody got the id {pid} again");
+    panic!("no process got the id {pid} again");
 }
 
 #[tokio::test]
-async fn stopped_is_not_gone_and_a_zombie_is() {
+async fn a_zombie_has_ended_and_a_stopped_process_has_not() {
     let sleeper = Sleeper::start();
-    let process = Process::by_pid(sleeper.owner(), file()).unwrap();
+    let process = Process::by_pid(sleeper.owner(), None).unwrap();
     kill_process(sleeper.pid(), Signal::STOP).unwrap();
-    leasehold_testkit::eventually(SOON, || process.why() == "it is stopped by a signal");
-    assert!(!process.is_gone());
+    leasehold_testkit::eventually(SOON, || {
+        process.silence_reason() == "it is stopped by a signal"
+    });
+    assert!(!process.has_ended());
     kill_process(sleeper.pid(), Signal::KILL).unwrap();
     // Nobody waits for it: it stays a zombie.
-    tokio::time::timeout(SOON, process.gone()).await.unwrap();
-    assert!(process.is_gone());
-    assert_eq!(process.why(), "it has ended");
+    tokio::time::timeout(SOON, process.ended()).await.unwrap();
+    assert!(process.has_ended());
+    assert_eq!(process.silence_reason(), "it has ended");
 }

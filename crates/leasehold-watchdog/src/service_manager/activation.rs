@@ -17,7 +17,7 @@ const MAX: i32 = 1 << 20;
 
 /// Descriptors that this process has inherited.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct InheritedDescriptors {
     /// Listening sockets.
     pub(crate) sockets: Vec<OwnedFd>,
     /// Pidfds, by the numbers in their names.
@@ -26,31 +26,32 @@ pub(crate) struct Given {
     pub(crate) journals: BTreeMap<u64, OwnedFd>,
 }
 
-pub(super) fn process_name(place: u64) -> String {
-    format!("{PROCESS}{place}")
+pub(super) fn process_name(number: u64) -> String {
+    format!("{PROCESS}{number}")
 }
 
 pub(super) fn journal_name(generation: u64) -> String {
     format!("{JOURNAL}{generation}")
 }
 
-impl Given {
+impl InheritedDescriptors {
     /// The descriptors that the environment announces, duplicated.
-    pub(crate) fn here() -> std::io::Result<Self> {
+    pub(crate) fn from_environment() -> std::io::Result<Self> {
         let number = |name| env::var(name).ok()?.parse::<i32>().ok();
-        let mut given = Self::default();
+        let mut inherited = Self::default();
         if number("LISTEN_PID") != Some(getpid().as_raw_nonzero().get()) {
-            return Ok(given);
+            return Ok(inherited);
         }
         let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MAX);
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         // The environment only has their numbers. Duplicating them by way of this process's own pidfd is safe even if
         // a number is wrong.
-        let here = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let this_process = pidfd_open(getpid(), PidfdFlags::empty())?;
         for number in FIRST..FIRST + count {
             let name = names.next().unwrap_or_default();
-            let Ok(descriptor) = pidfd_getfd(&here, number, PidfdGetfdFlags::empty()) else {
+            let Ok(descriptor) = pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())
+            else {
                 tracing::warn!(
                     number,
                     name,
@@ -58,15 +59,15 @@ impl Given {
                 );
                 continue;
             };
-            let place = |prefix| name.strip_prefix(prefix)?.parse::<u64>().ok();
-            if let Some(place) = place(PROCESS) {
-                given.processes.insert(place, descriptor);
-            } else if let Some(generation) = place(JOURNAL) {
-                given.journals.insert(generation, descriptor);
+            let number_after = |prefix| name.strip_prefix(prefix)?.parse::<u64>().ok();
+            if let Some(number) = number_after(PROCESS) {
+                inherited.processes.insert(number, descriptor);
+            } else if let Some(generation) = number_after(JOURNAL) {
+                inherited.journals.insert(generation, descriptor);
             } else {
-                given.sockets.push(descriptor);
+                inherited.sockets.push(descriptor);
             }
         }
-        Ok(given)
+        Ok(inherited)
     }
 }

@@ -30,7 +30,7 @@ fn addresses_are_parsed_and_shown() {
 
 #[test]
 fn tokens_stand_one_in_a_line() {
-    let text = "\n# who may come in\n0123456789abcdef clients=2 leases=30 name=team-a namespaces=ci,web\n fedcba9876543210 \n";
+    let text = "\n# the clients of team A\n0123456789abcdef clients=2 leases=30 name=team-a namespaces=ci,web\n fedcba9876543210 \n";
     let tokens = Token::parse_file(text).unwrap();
     assert_eq!(tokens.len(), 2);
     assert!(tokens[0].secret.is(&Secret::new("0123456789abcdef")));

@@ -1,63 +1,34 @@
-//! A client that dies frees its locks at once, however it dies; one that does not, does not.
+//! The locks of a client that dies are free at once, and those of a living client stay.
 
-use std::fs;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::eventually;
-use rustix::process::Signal;
+use leasehold_testkit::helper::process_state;
+use leasehold_testkit::{RedisServer, eventually};
+use leasehold_watchdog::{Node, StoreSettings};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::actor::Actor;
-use crate::fixture::{Fixture, SOON};
-use crate::raw::Raw;
+use crate::actor::{Actor, Sleeper};
+use crate::fixture::{Fixture, LONG, SOON};
+use crate::peer::Peer;
 
-/// So long that nothing in these tests ends by itself.
-const LONG: Duration = Duration::from_secs(600);
+const TTL: Duration = Duration::from_millis(1_200);
 
-/// A process that a test ends.
-pub(crate) struct Sleeper(Child);
-
-impl Sleeper {
-    pub(crate) fn start() -> Self {
-        Self(Command::new("sleep").arg("1000").spawn().unwrap())
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Waits until the node sees so many processes of a client.
-fn sees(fixture: &Fixture, client: u128, processes: u32) {
-    let mut observer = Raw::observer(fixture);
+/// Waits until the node sees so many living processes of a client.
+fn wait_for_processes(fixture: &Fixture, client: u128, processes: u32) {
+    let mut observer = Peer::observer(fixture);
     eventually(SOON, || {
         observer.status_of(client).unwrap().processes == processes
     });
 }
 
-/// The state of a process's main thread.
-fn state(pid: rustix::process::Pid) -> String {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    let (_, rest) = stat.rsplit_once(") ").unwrap();
-    rest.chars().take(1).collect()
+fn wait_until_disconnected(fixture: &Fixture, client: u128) {
+    let mut observer = Peer::observer(fixture);
+    eventually(SOON, || !observer.status_of(client).unwrap().connected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_it_frees_its_locks_at_once() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn a_killed_client_frees_its_locks_at_once() {
+    let (fixture, _node) = Fixture::with_node().await;
     let mut times = Vec::new();
     for round in 0..20 {
         let name = format!("lock/{round}");
@@ -65,9 +36,9 @@ async fn killed_it_frees_its_locks_at_once() {
         let actor = fixture.holder(&name, LONG).await;
         let start = Instant::now();
         actor.signal(Signal::KILL);
-        fixture.is_free(&name).await;
+        fixture.wait_until_free(&name).await;
         times.push(start.elapsed());
-        assert_eq!(state(actor.pid()), "Z");
+        assert_eq!(actor.state(), Some('Z'));
     }
     times.sort();
     let (median, worst) = (times[10], times[19]);
@@ -75,188 +46,151 @@ async fn killed_it_frees_its_locks_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_just_after_it_has_registered_it_frees_its_locks() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
+    let (fixture, _node) = Fixture::with_node().await;
     for round in 0..20 {
         let name = format!("lock/{round}");
-        let actor = Actor::introduced(&fixture);
+        let actor = Actor::client(&fixture);
         fixture.acquire(actor.client, 1, &name, LONG).await;
-        actor.tell(&format!("register-and-die 1 {name} 600000 200000"));
-        fixture.is_free(&name).await;
+        actor.send(&format!("register-and-die 1 {name} 600000 200000"));
+        fixture.wait_until_free(&name).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_while_it_is_stopped_it_frees_its_locks() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn a_client_that_is_killed_while_stopped_frees_its_locks() {
+    let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", LONG).await;
     actor.signal(Signal::STOP);
-    eventually(SOON, || state(actor.pid()) == "T");
+    eventually(SOON, || actor.state() == Some('T'));
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_main_thread_it_lives() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let ttl = Duration::from_millis(1_200);
-    let actor = fixture.holder("lock", ttl).await;
-    actor.asks("end-main");
-    eventually(SOON, || state(actor.pid()) == "Z");
-    // Nobody says that it lives, and nobody renews its lease but the node.
-    let start = Instant::now();
-    while start.elapsed() < ttl * 4 {
-        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
-        tokio::time::sleep(ttl / 20).await;
-    }
-    let why = Raw::observer(&fixture).status_of(actor.client).unwrap().why;
-    assert_eq!(why, "its main thread has ended, others go on");
+async fn a_client_without_its_main_thread_is_alive() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let actor = fixture.holder("lock", TTL).await;
+    actor.request("end-main");
+    eventually(SOON, || actor.state() == Some('Z'));
+    // It sends no heartbeats, and only the node renews its lease.
+    fixture.assert_held_for(actor.client, "lock", TTL * 4).await;
+    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
+    assert_eq!(status.reason, "its main thread has ended, others go on");
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replaced_by_another_program_it_is_dead() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn a_client_that_is_replaced_by_another_program_is_dead() {
+    let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", LONG).await;
     let before = actor.client;
-    actor.tell("exec");
-    sees_disconnected(&fixture, before);
-    // The process lives, and nobody has said yet that it runs another program.
+    assert_eq!(actor.request("exec"), "executed");
+    wait_until_disconnected(&fixture, before);
+    // The process lives, and has not yet proven that it executes another program.
     assert!(fixture.held(before, 1, "lock").await.is_some());
     actor.client = fastrand::u128(..);
     fixture.acquire(actor.client, 1, "another", LONG).await;
-    actor.says_hello(&fixture, 2);
-    actor.registers(1, "another", LONG);
-    fixture.is_free("lock").await;
+    actor.connect(&fixture, 2);
+    actor.register(1, "another", LONG);
+    fixture.wait_until_free("lock").await;
     assert!(fixture.held(actor.client, 1, "another").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_program_with_another_nonce_is_not_another_program() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let mut actor = fixture.holder("lock", Duration::from_secs(2)).await;
+    let (fixture, _node) = Fixture::with_node().await;
+    let mut actor = fixture.holder("lock", TTL).await;
     let before = actor.client;
-    actor.tell("close");
-    sees_disconnected(&fixture, before);
+    actor.send("close");
+    wait_until_disconnected(&fixture, before);
     // As two copies of the library in one process would.
     actor.client = fastrand::u128(..);
-    actor.says_hello(&fixture, 2);
-    let client = Raw::observer(&fixture).status_of(before).unwrap();
+    actor.connect(&fixture, 2);
+    let client = Peer::observer(&fixture).status_of(before).unwrap();
     assert_eq!(client.processes, 1);
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
-}
-
-fn sees_disconnected(fixture: &Fixture, client: u128) {
-    let mut observer = Raw::observer(fixture);
-    eventually(SOON, || !observer.status_of(client).unwrap().connected);
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_with_its_connection_does_not_hide_its_death() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn a_child_that_inherits_the_connection_does_not_hide_the_death() {
+    let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", LONG).await;
-    let child = actor.asks("inherit");
-    let child = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
+    let child = actor.request("fork");
+    let child = Pid::from_raw(child.parse().unwrap()).unwrap();
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
-    assert_ne!(state(child), "Z");
-    rustix::process::kill_process(child, Signal::KILL).unwrap();
+    fixture.wait_until_free("lock").await;
+    assert_ne!(process_state(child), Some('Z'));
+    kill_process(child, Signal::KILL).unwrap();
 }
 
-/// The process that is not watched may be the last that lives.
+/// The process that is not watched may be the last living one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_a_process_that_is_not_watched_is_forgotten() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+    let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", LONG).await;
     let mut sleepers: Vec<_> = (0..64).map(|_| Sleeper::start()).collect();
-    let mut refused = None;
-    for (nth, sleeper) in sleepers.iter().enumerate() {
-        let said = actor.joins(sleeper.pid());
-        if said != "Joined" {
-            refused = Some((nth, said));
-        }
-    }
+    let replies = sleepers.iter().map(|it| actor.add_process(it.pid()));
+    let refused = replies.enumerate().find(|(_, reply)| reply != "Joined");
     actor.signal(Signal::KILL);
     for sleeper in &mut sleepers[..63] {
-        sleeper.end();
+        sleeper.kill();
     }
-    // As soon as a later death has freed a lock, this one would have.
+    // By the time that a later death has freed a lock, this one would have.
     let later = fixture.holder("later", LONG).await;
     later.signal(Signal::KILL);
-    fixture.is_free("later").await;
+    fixture.wait_until_free("later").await;
     assert!(fixture.held(actor.client, 1, "lock").await.is_some());
     assert_eq!(refused, Some((63, "Refused(Processes)".to_owned())));
-    assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
+    assert_eq!(Peer::observer(&fixture).status_of(actor.client), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_dead_when_all_its_processes_are() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let ttl = Duration::from_millis(1_200);
-    let actor = fixture.holder("lock", ttl).await;
+async fn a_client_is_dead_when_all_its_processes_have_ended() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let actor = fixture.holder("lock", TTL).await;
     let mut sleepers = [Sleeper::start(), Sleeper::start()];
     for sleeper in &sleepers {
-        assert_eq!(actor.joins(sleeper.pid()), "Joined");
+        assert_eq!(actor.add_process(sleeper.pid()), "Joined");
     }
-    sees(&fixture, actor.client, 3);
+    wait_for_processes(&fixture, actor.client, 3);
     actor.signal(Signal::KILL);
-    sees(&fixture, actor.client, 2);
-    sleepers[1].end();
-    sees(&fixture, actor.client, 1);
-    let start = Instant::now();
-    while start.elapsed() < ttl * 3 {
-        assert!(fixture.held(actor.client, 1, "lock").await.is_some());
-        tokio::time::sleep(ttl / 20).await;
-    }
-    let left = fixture.held(actor.client, 1, "lock").await.unwrap();
-    sleepers[0].end();
-    let freed = Instant::now();
-    fixture.is_free("lock").await;
-    println!("freed after {:?}, {left:?} before its end", freed.elapsed());
+    wait_for_processes(&fixture, actor.client, 2);
+    sleepers[1].kill();
+    wait_for_processes(&fixture, actor.client, 1);
+    fixture.assert_held_for(actor.client, "lock", TTL * 3).await;
+    sleepers[0].kill();
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_has_released_itself_is_left_alone() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let actor = fixture.holder("lock", LONG).await;
+async fn leases_that_are_not_registered_any_more_are_not_released() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let disconnected = fixture.holder("disconnected", LONG).await;
+    disconnected.send("disconnect");
+    assert_eq!(disconnected.request("hear"), "closed");
+    let mut observer = Peer::observer(&fixture);
+    assert_eq!(observer.status_of(disconnected.client), None);
+    let actor = fixture.holder("unregistered", LONG).await;
     fixture.acquire(actor.client, 2, "registered", LONG).await;
-    actor.registers(2, "registered", LONG);
-    actor.asks("unregister 1");
+    actor.register(2, "registered", LONG);
+    actor.request("unregister 1");
+    disconnected.signal(Signal::KILL);
     actor.signal(Signal::KILL);
-    fixture.is_free("registered").await;
-    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
+    fixture.wait_until_free("registered").await;
+    for (client, name) in [
+        (actor.client, "unregistered"),
+        (disconnected.client, "disconnected"),
+    ] {
+        assert!(fixture.held(client, 1, name).await.is_some(), "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_farewell_nothing_is_done() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let actor = fixture.holder("lock", LONG).await;
-    let witness = fixture.holder("witness", LONG).await;
-    actor.tell("disconnect");
-    assert_eq!(actor.asks("hear"), "closed");
-    assert_eq!(Raw::observer(&fixture).status_of(actor.client), None);
-    actor.signal(Signal::KILL);
-    witness.signal(Signal::KILL);
-    fixture.is_free("witness").await;
-    assert!(fixture.held(actor.client, 1, "lock").await.is_some());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn its_lock_goes_to_the_next_who_waits() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn the_lock_of_a_dead_client_is_granted_to_the_next_waiter() {
+    let (fixture, _node) = Fixture::with_node().await;
     let waiter = leasehold::Client::builder()
         .namespace("test")
         .connect(&fixture.redis.url())
@@ -267,46 +201,39 @@ async fn its_lock_goes_to_the_next_who_waits() {
         let name = format!("lock/{round}");
         let actor = fixture.holder(&name, LONG).await;
         let mutex = waiter.mutex(&name).unwrap();
-        let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        let acquired = tokio::spawn(async move { mutex.lock().await.unwrap() });
         let queued = format!("test:{{default:{name}}}:queue");
         eventually(SOON, || fixture.redis.cli(&["EXISTS", &queued]) == "1");
         let start = Instant::now();
         actor.signal(Signal::KILL);
-        drop(waits.await.unwrap());
+        drop(acquired.await.unwrap());
         times.push(start.elapsed());
     }
     times.sort();
-    println!(
-        "kill -9 to the next holder: median {:?}, worst {:?}",
-        times[5], times[9]
-    );
+    let (median, worst) = (times[5], times[9]);
+    println!("kill -9 to the next holder: median {median:?}, worst {worst:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_stuck_delays_no_other() {
-    let fixture = Fixture::make().await;
-    let other = leasehold_testkit::RedisServer::start();
+async fn a_stuck_store_does_not_delay_another() {
+    let fixture = Fixture::new().await;
+    let other = RedisServer::start();
     let mut settings = fixture.settings();
-    settings.stores.push(leasehold_watchdog::StoreSettings {
+    settings.stores.push(StoreSettings {
         url: other.url(),
-        ..Default::default()
+        ..StoreSettings::default()
     });
-    let _node = leasehold_watchdog::Node::start(settings).await.unwrap();
-    let stuck = Actor::start();
-    let said = stuck.hello(&fixture, stuck.client, 1, &other.url());
-    assert!(said.starts_with("Welcome"), "{said}");
-    stuck.registers(1, "lock", LONG);
+    let _node = Node::start(settings).await.unwrap();
+    let stuck = Actor::client_with(&fixture, 5, &other.url());
+    stuck.register(1, "lock", LONG);
     let actor = fixture.holder("lock", LONG).await;
     other.stop();
     stuck.signal(Signal::KILL);
-    sees(&fixture, stuck.client, 0);
+    wait_for_processes(&fixture, stuck.client, 0);
     let start = Instant::now();
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
-    assert!(
-        start.elapsed() < Duration::from_millis(1_800),
-        "{:?}",
-        start.elapsed()
-    );
+    fixture.wait_until_free("lock").await;
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(1_800), "{took:?}");
     other.cont();
 }

@@ -1,4 +1,4 @@
-//! What a test stands on: a Redis server, a node that serves it, and a look into the store.
+//! A Redis server, a directory for the socket of a node, and requests to the store.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,32 +12,41 @@ use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
 
 use crate::actor::Actor;
-use crate::raw::client_id;
+use crate::peer::client_id;
 
-/// Within which time anything happens, also on a slow machine under load.
+/// The time limit of anything that a test waits for, also on a slow machine under load.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// A ttl that does not end during a test.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 pub(crate) struct Fixture {
     pub(crate) redis: RedisServer,
     pub(crate) url: String,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) socket: PathBuf,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl Fixture {
-    /// A server, and a place for a node.
-    pub(crate) async fn make() -> Self {
+    pub(crate) async fn new() -> Self {
         let redis = RedisServer::start();
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let store = open(&redis.url(), &OpenOptions::default()).await.unwrap();
         Self {
             url: store.to_string(),
             store,
-            socket: folder.path().join("run/watchdog.sock"),
+            socket: directory.path().join("run/watchdog.sock"),
             redis,
-            folder,
+            directory,
         }
+    }
+
+    /// A fixture and a node in this process.
+    pub(crate) async fn with_node() -> (Self, Node) {
+        let fixture = Self::new().await;
+        let node = fixture.node().await;
+        (fixture, node)
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -56,38 +65,32 @@ impl Fixture {
         Node::start(self.settings()).await.unwrap()
     }
 
-    /// Gives a lease to a client that has said hello, and has it registered.
+    /// A client with a registered lease.
     pub(crate) async fn holder(&self, name: &str, ttl: Duration) -> Actor {
-        let actor = Actor::introduced(self);
+        let actor = Actor::client(self);
         self.acquire(actor.client, 1, name, ttl).await;
-        actor.registers(1, name, ttl);
+        actor.register(1, name, ttl);
         actor
     }
 
     /// Gives a lease to a client.
     pub(crate) async fn acquire(&self, client: u128, number: u64, name: &str, ttl: Duration) {
-        let outcome = self.try_acquire(client, number, name, ttl).await;
-        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+        self.acquire_all([(client, number, name.to_owned())], ttl)
+            .await;
     }
 
-    pub(crate) async fn try_acquire(
+    pub(crate) async fn acquire_all(
         &self,
-        client: u128,
-        number: u64,
-        name: &str,
+        leases: impl IntoIterator<Item = (u128, u64, String)>,
         ttl: Duration,
-    ) -> Outcome {
-        let op = Op::Acquire {
-            lease: lease(client, number),
-            count: NonZeroU32::MIN,
-            ttl: Ttl::checked(ttl).unwrap(),
-            tokens: TokenCount::MIN,
-            wait: false,
-        };
-        let request = Request::new(key(name), op);
-        match self.store.apply(vec![request]).await.remove(0) {
-            Reply::Applied { outcome, .. } => outcome,
-            other => panic!("{other:?}"),
+    ) {
+        let leases = leases.into_iter();
+        let requests = leases.map(|(client, number, name)| acquire(client, number, &name, ttl));
+        for reply in self.store.apply(requests.collect()).await {
+            let Reply::Applied { outcome, .. } = reply else {
+                panic!("{reply:?}");
+            };
+            assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
         }
     }
 
@@ -97,19 +100,29 @@ impl Fixture {
         (entry.lease == lease(client, number)).then_some(entry.time_left)
     }
 
-    /// Whether a client holds a lock, asked over a connection that may have to be opened again.
-    pub(crate) async fn is_held(&self, client: u128, number: u64, name: &str) -> bool {
+    /// Whether a client holds a lock, over a connection that may have to be opened again.
+    async fn is_held(&self, client: u128, name: &str) -> bool {
         let deadline = Instant::now() + SOON;
         loop {
             match self.store.inspect(&key(name)).await {
-                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, number)),
+                Ok(entry) => return entry.is_some_and(|it| it.lease == lease(client, 1)),
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
         }
     }
 
-    /// Waits until nobody holds a lock.
-    pub(crate) async fn is_free(&self, name: &str) {
+    /// Checks that a client holds a lock by its first lease all the time.
+    pub(crate) async fn assert_held_for(&self, client: u128, name: &str, duration: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            let held = self.is_held(client, name).await;
+            assert!(held, "lost after {:?}", start.elapsed());
+            tokio::time::sleep(duration / 100).await;
+        }
+    }
+
+    /// Waits until no client holds a lock.
+    pub(crate) async fn wait_until_free(&self, name: &str) {
         let key = key(name);
         eventually_async(SOON, async || {
             self.store.inspect(&key).await.unwrap().is_none()
@@ -118,13 +131,24 @@ impl Fixture {
     }
 }
 
-pub(crate) fn key(name: &str) -> Key {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    let space = Keyspace::new(scope("test"), scope("default"));
-    space.key(Name::parse(name).unwrap())
+pub(crate) fn acquire(client: u128, number: u64, name: &str, ttl: Duration) -> Request {
+    let op = Op::Acquire {
+        lease: lease(client, number),
+        count: NonZeroU32::MIN,
+        ttl: Ttl::checked(ttl).unwrap(),
+        tokens: TokenCount::MIN,
+        wait: false,
+    };
+    Request::new(key(name), op)
 }
 
-pub(crate) fn lease(client: u128, number: u64) -> LeaseId {
+fn key(name: &str) -> Key {
+    let scope = |text| ScopeName::parse(text).unwrap();
+    let keyspace = Keyspace::new(scope("test"), scope("default"));
+    keyspace.key(Name::parse(name).unwrap())
+}
+
+fn lease(client: u128, number: u64) -> LeaseId {
     LeaseId {
         client: client_id(client),
         number,

@@ -1,19 +1,29 @@
-//! Where a node listens, and one clear sentence if it cannot.
+//! The addresses of a node, and the errors of its start.
 
 use std::error::Error as _;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
-use leasehold_watchdog::{Error, Listen, Node, Settings};
+use leasehold_testkit::{Restart, eventually};
+use leasehold_watchdog::{Listen, Node, Settings};
 
-use crate::fixture::Fixture;
-use crate::raw::Raw;
+use crate::fixture::{Fixture, SOON};
+use crate::peer::{Peer, registration};
 
-async fn fails(settings: Settings) -> Error {
+/// Expects the start of a node to fail with a message that ends so.
+async fn expect_error(settings: Settings, expected: &str) {
     match Node::start(settings).await {
         Ok(node) => panic!("it listens at {:?}", node.addresses()),
-        Err(error) => error,
+        Err(error) => {
+            let message = error.to_string();
+            assert!(
+                message.ends_with(expected),
+                "{message}: {:?}",
+                error.source()
+            );
+        }
     }
 }
 
@@ -25,134 +35,98 @@ fn at(fixture: &Fixture, listen: &str) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_socket_is_only_its_users_and_goes_with_it() {
-    let fixture = Fixture::make().await;
-    let node = fixture.node().await;
-    let about = fs::metadata(&fixture.socket).unwrap();
-    assert!(about.file_type().is_socket());
-    assert_eq!(about.permissions().mode() & 0o777, 0o600);
-    let folder = fs::metadata(fixture.socket.parent().unwrap()).unwrap();
-    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
-    assert_eq!(node.addresses(), [Listen::Unix(fixture.socket.clone())]);
+async fn the_socket_belongs_to_its_user_and_is_removed_with_the_node() {
+    let (fixture, node) = Fixture::with_node().await;
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let socket = &*fixture.socket;
+    assert!(fs::metadata(socket).unwrap().file_type().is_socket());
+    assert_eq!(mode(socket), 0o600);
+    assert_eq!(mode(socket.parent().unwrap()), 0o700);
+    assert_eq!(node.addresses(), [Listen::Unix(socket.to_owned())]);
     node.stop().await;
     node.stopped().await;
-    assert!(!fixture.socket.exists());
+    assert!(!socket.exists());
     let open = Settings {
         socket_mode: 0o666,
         ..fixture.settings()
     };
     let node = Node::start(open).await.unwrap();
-    let about = fs::metadata(&fixture.socket).unwrap();
-    assert_eq!(about.permissions().mode() & 0o777, 0o666);
+    assert_eq!(mode(socket), 0o666);
     drop(node);
-    leasehold_testkit::eventually(crate::fixture::SOON, || !fixture.socket.exists());
+    eventually(SOON, || !socket.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_was_left_behind_is_replaced_and_a_live_one_is_not() {
-    let fixture = Fixture::make().await;
+async fn a_socket_without_a_listener_is_replaced_and_one_with_a_listener_is_not() {
+    let fixture = Fixture::new().await;
     fs::create_dir_all(fixture.socket.parent().unwrap()).unwrap();
     drop(UnixListener::bind(&fixture.socket).unwrap());
     assert!(fixture.socket.exists());
     let _node = fixture.node().await;
-    let _ = Raw::observer(&fixture);
-    let error = fails(fixture.settings()).await;
-    let path = fixture.socket.display();
-    assert_eq!(
-        error.to_string(),
-        format!("cannot listen at unix:{path}: somebody listens there already")
-    );
-    let _ = Raw::observer(&fixture);
+    let _ = Peer::observer(&fixture);
+    let taken = "another process listens there already";
+    expect_error(fixture.settings(), taken).await;
+    let _ = Peer::observer(&fixture);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_socket_is_left_alone() {
-    let fixture = Fixture::make().await;
-    let file = fixture.folder.path().join("file");
+async fn a_path_that_cannot_be_used_is_an_error() {
+    let fixture = Fixture::new().await;
+    let file = fixture.directory.path().join("file");
     fs::write(&file, "text").unwrap();
-    let error = fails(at(&fixture, &format!("unix:{}", file.display()))).await;
-    assert!(
-        error
-            .to_string()
-            .ends_with("there is a file that is not a socket"),
-        "{error}"
-    );
+    let long = fixture.directory.path().join("n".repeat(200));
+    let (file_path, long) = (file.display(), long.display());
+    for (path, expected) in [
+        (
+            format!("{file_path}"),
+            "there is a file that is not a socket",
+        ),
+        (
+            format!("{file_path}/below/socket"),
+            "its directory cannot be created",
+        ),
+        (format!("{long}"), "the path is too long for a socket"),
+        // No user may create files there.
+        (
+            "/sys/kernel/leasehold.sock".into(),
+            "this user may not write into its directory",
+        ),
+    ] {
+        expect_error(at(&fixture, &format!("unix:{path}")), expected).await;
+    }
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
-    let error = fails(at(
-        &fixture,
-        &format!("unix:{}/below/socket", file.display()),
-    ))
-    .await;
-    assert!(
-        error.to_string().ends_with("its folder cannot be made"),
-        "{error}"
-    );
-    let long = fixture.folder.path().join("n".repeat(200));
-    let error = fails(at(&fixture, &format!("unix:{}", long.display()))).await;
-    assert!(
-        error
-            .to_string()
-            .ends_with("the path is too long for a socket"),
-        "{error}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_it_says_so() {
-    let fixture = Fixture::make().await;
-    // Nobody may make files there, whoever he is.
-    let error = fails(at(&fixture, "unix:/sys/kernel/leasehold.sock")).await;
-    assert!(
-        error
-            .to_string()
-            .ends_with("this user may not write into its folder"),
-        "{error}: {:?}",
-        error.source()
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn settings_that_make_no_sense_are_refused() {
-    let fixture = Fixture::make().await;
-    let nowhere = Settings {
+async fn invalid_settings_are_refused() {
+    let fixture = Fixture::new().await;
+    let no_address = Settings {
         listen: vec![],
         ..fixture.settings()
     };
-    assert_eq!(
-        fails(nowhere).await.to_string(),
-        "a node needs an address to listen at"
-    );
-    let nothing = Settings {
+    expect_error(no_address, "a node needs an address to listen at").await;
+    let no_store = Settings {
         stores: vec![],
         ..fixture.settings()
     };
-    assert_eq!(
-        fails(nothing).await.to_string(),
-        "a node needs a store to serve"
-    );
-    let error = fails(at(&fixture, "tcp://127.0.0.1:0")).await;
-    assert!(error.to_string().contains("needs a certificate"), "{error}");
-    let error = fails(at(&fixture, "systemd:")).await;
-    assert!(error.to_string().contains("has given no socket"), "{error}");
+    expect_error(no_store, "a node needs a store to serve").await;
+    let no_tls = "needs a certificate: TCP connections always use TLS";
+    expect_error(at(&fixture, "tcp://127.0.0.1:0"), no_tls).await;
+    let no_socket = "the service manager has given no socket to this process";
+    expect_error(at(&fixture, "systemd:"), no_socket).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_store_is_no_reason_not_to_start() {
-    let mut fixture = Fixture::make().await;
+async fn a_node_starts_without_its_store() {
+    let mut fixture = Fixture::new().await;
     fixture.redis.kill9();
     let _node = fixture.node().await;
-    let mut client = Raw::client(&fixture, 1);
-    fixture.redis.restart(leasehold_testkit::Restart::Empty);
-    // It is opened when it is there.
-    fixture
-        .acquire(1, 1, "lock", std::time::Duration::from_secs(2))
-        .await;
-    let registered = client.asks(&leasehold::watchdog::wire::ToNode::Changes(
-        leasehold::watchdog::wire::Changes {
-            batch: 1,
-            register: vec![crate::raw::registration(1, "lock", 60_000)],
-            unregister: vec![],
-        },
-    ));
-    assert!(registered.is_some());
+    let mut client = Peer::client(&fixture, 1);
+    fixture.redis.restart(Restart::Empty);
+    let ttl = Duration::from_secs(2);
+    fixture.acquire(1, 1, "lock", ttl).await;
+    let registration = registration(1, "lock", 2_000);
+    assert_eq!(client.register([registration]), []);
+    // It opens the store when that is reachable.
+    fixture.assert_held_for(1, "lock", ttl * 2).await;
 }

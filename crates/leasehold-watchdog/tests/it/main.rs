@@ -7,13 +7,23 @@ mod actor;
 mod deaths;
 mod fixture;
 mod flood;
+mod helper;
 mod http;
 mod limits;
 mod listening;
 mod load;
 mod manager;
-mod raw;
+mod peer;
 mod refusals;
 mod remote;
 mod silences;
 mod status;
+mod watched_holder;
+
+/// The helper process of other tests, see [`helper::serve`].
+#[test]
+fn helper() {
+    if leasehold_testkit::helper::is_helper() {
+        helper::serve();
+    }
+}

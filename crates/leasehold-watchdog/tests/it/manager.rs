@@ -1,6 +1,6 @@
-//! A node and its service manager: sockets that were there before it, and what outlives it.
+//! A node and its service manager, which opens its socket and keeps its state for the next node.
 //!
-//! The service manager is a stand-in that speaks the protocol of systemd over real sockets and descriptors.
+//! The service manager is a fake that speaks the protocol of systemd over real sockets and descriptors.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -15,13 +15,11 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 
-use crate::actor::{Actor, PROGRAM};
-use crate::fixture::{Fixture, SOON};
-use crate::raw::Raw;
+use crate::actor::Actor;
+use crate::fixture::{Fixture, LONG, SOON};
+use crate::peer::Peer;
 
-const LONG: Duration = Duration::from_secs(600);
-
-/// What starts a node, and keeps what it gives away.
+/// A service manager.
 struct Manager {
     listener: UnixListener,
     notify: std::path::PathBuf,
@@ -30,7 +28,7 @@ struct Manager {
 
 #[derive(Default)]
 struct Kept {
-    said: Vec<String>,
+    notifications: Vec<String>,
     descriptors: BTreeMap<String, OwnedFd>,
 }
 
@@ -38,13 +36,13 @@ impl Manager {
     fn of(fixture: &Fixture) -> Self {
         std::fs::create_dir_all(fixture.socket.parent().unwrap()).unwrap();
         let listener = UnixListener::bind(&fixture.socket).unwrap();
-        let notify = fixture.folder.path().join("notify");
+        let notify = fixture.directory.path().join("notify");
         let socket = UnixDatagram::bind(&notify).unwrap();
         let state = Arc::<Mutex<Kept>>::default();
         let kept = Arc::clone(&state);
         std::thread::spawn(move || {
-            while let Some((facts, descriptors)) = receive(&socket) {
-                kept.lock().unwrap().hear(&facts, descriptors);
+            while let Some((assignments, descriptors)) = receive(&socket) {
+                kept.lock().unwrap().handle(&assignments, descriptors);
             }
         });
         Self {
@@ -54,62 +52,53 @@ impl Manager {
         }
     }
 
-    /// Starts a node with the socket, and with all that is kept.
+    /// Starts a node with the socket and all kept descriptors.
     fn start(&self, fixture: &Fixture) -> Actor {
-        self.state.lock().unwrap().said.clear();
+        self.state.lock().unwrap().notifications.clear();
         let node = {
             let state = self.state.lock().unwrap();
             let kept = state.descriptors.iter();
-            let mut given = vec![("watchdog.socket", self.listener.as_fd())];
-            given.extend(kept.map(|(name, descriptor)| (&**name, descriptor.as_fd())));
-            let names: Vec<_> = given.iter().map(|(name, _)| *name).collect();
+            let mut inherited = vec![("watchdog.socket", self.listener.as_fd())];
+            inherited.extend(kept.map(|(name, descriptor)| (&**name, descriptor.as_fd())));
+            let names: Vec<_> = inherited.iter().map(|(name, _)| *name).collect();
             let mut script = String::new();
-            for ((_, descriptor), number) in given.iter().zip(3..) {
+            for ((_, descriptor), number) in inherited.iter().zip(3..) {
                 fcntl_setfd(descriptor, FdFlags::empty()).unwrap();
                 // High numbers first out of the way, so that none is overwritten before its turn.
                 let (from, to) = (descriptor.as_raw_fd(), number + 500);
                 script += &format!("exec {to}<&{from}\n");
             }
-            for (_, number) in given.iter().zip(3..) {
+            for (_, number) in inherited.iter().zip(3..) {
                 script += &format!("exec {number}<&{0} {0}<&-\n", number + 500);
             }
             script += "export LISTEN_PID=$$\nexec \"$@\"\n";
             let mut command = Command::new("bash");
             command
-                .args([
-                    "-c",
-                    &script,
-                    "bash",
-                    PROGRAM,
-                    "node",
-                    "systemd:",
-                    &fixture.redis.url(),
-                ])
-                .env("LISTEN_FDS", given.len().to_string())
+                .args(["-c", &script, "bash"])
+                .env("LISTEN_FDS", inherited.len().to_string())
                 .env("LISTEN_FDNAMES", names.join(":"))
                 .env("WATCHDOG_USEC", "200000")
                 .env("NOTIFY_SOCKET", &self.notify);
-            let node = Actor::run(&mut command);
-            for (_, descriptor) in &given {
+            let node = Actor::node_through(command, fixture, "systemd:");
+            for (_, descriptor) in &inherited {
                 fcntl_setfd(descriptor, FdFlags::CLOEXEC).unwrap();
             }
             node
         };
-        assert_eq!(node.says(), "listening");
-        self.hears("READY=1");
+        self.wait_for("READY=1");
         node
     }
 
-    fn hears(&self, fact: &str) {
-        eventually(SOON, || self.has_heard(fact));
+    fn wait_for(&self, notification: &str) {
+        eventually(SOON, || self.has_received(notification));
     }
 
-    fn has_heard(&self, fact: &str) -> bool {
+    fn has_received(&self, notification: &str) -> bool {
         let state = self.state.lock().unwrap();
-        state.said.iter().any(|said| said == fact)
+        state.notifications.iter().any(|it| it == notification)
     }
 
-    /// The names of what is kept, that begin so.
+    /// The number of kept descriptors whose names begin so.
     fn kept(&self, prefix: &str) -> usize {
         let state = self.state.lock().unwrap();
         let names = state.descriptors.keys();
@@ -118,17 +107,18 @@ impl Manager {
 }
 
 impl Kept {
-    fn hear(&mut self, facts: &str, mut descriptors: Vec<OwnedFd>) {
-        let facts: Vec<_> = facts.lines().collect();
-        let name = facts.iter().find_map(|fact| fact.strip_prefix("FDNAME="));
-        if facts.contains(&"FDSTORE=1") {
-            assert!(facts.contains(&"FDPOLL=0"), "{facts:?}");
+    fn handle(&mut self, assignments: &str, mut descriptors: Vec<OwnedFd>) {
+        let assignments: Vec<_> = assignments.lines().collect();
+        let name = assignments.iter().find_map(|it| it.strip_prefix("FDNAME="));
+        if assignments.contains(&"FDSTORE=1") {
+            assert!(assignments.contains(&"FDPOLL=0"), "{assignments:?}");
             let kept = descriptors.pop().unwrap();
             self.descriptors.insert(name.unwrap().to_owned(), kept);
-        } else if facts.contains(&"FDSTOREREMOVE=1") {
+        } else if assignments.contains(&"FDSTOREREMOVE=1") {
             self.descriptors.remove(name.unwrap());
         } else {
-            self.said.extend(facts.into_iter().map(str::to_owned));
+            self.notifications
+                .extend(assignments.into_iter().map(str::to_owned));
         }
     }
 }
@@ -145,53 +135,53 @@ fn receive(socket: &UnixDatagram) -> Option<(String, Vec<OwnedFd>)> {
             descriptors.extend(sent);
         }
     }
-    let facts = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
-    Some((facts, descriptors))
+    let assignments = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
+    Some((assignments, descriptors))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_how_it_is() {
-    let fixture = Fixture::make().await;
+async fn the_service_manager_is_notified_and_keeps_descriptors() {
+    let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let node = manager.start(&fixture);
-    manager.hears("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
     assert_eq!(manager.kept("leasehold-journal-"), 1);
     let actor = fixture.holder("lock", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
-    actor.tell("disconnect");
+    actor.send("disconnect");
     eventually(SOON, || manager.kept("leasehold-process-") == 0);
-    assert!(!manager.has_heard("STOPPING=1"));
-    assert_eq!(node.asks("stop"), "stopped");
-    manager.hears("STOPPING=1");
+    assert!(!manager.has_received("STOPPING=1"));
+    assert_eq!(node.request("stop"), "stopped");
+    manager.wait_for("STOPPING=1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_dies_while_there_is_no_node_is_seen_by_the_next() {
-    let fixture = Fixture::make().await;
+async fn a_death_between_two_nodes_is_noticed_by_the_next() {
+    let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let mut node = manager.start(&fixture);
     let actor = fixture.holder("lock", LONG).await;
-    let mut waited_for = fixture.holder("other", LONG).await;
+    let mut reaped = fixture.holder("other", LONG).await;
     let alive = fixture.holder("alive", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 3);
-    node.end();
+    node.kill();
     actor.signal(Signal::KILL);
-    waited_for.end();
+    reaped.kill();
     assert!(fixture.held(actor.client, 1, "lock").await.is_some());
     let _node = manager.start(&fixture);
-    fixture.is_free("lock").await;
-    fixture.is_free("other").await;
+    fixture.wait_until_free("lock").await;
+    fixture.wait_until_free("other").await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
     assert!(fixture.held(alive.client, 1, "alive").await.is_some());
     alive.signal(Signal::KILL);
-    fixture.is_free("alive").await;
+    fixture.wait_until_free("alive").await;
     assert_eq!(manager.kept("leasehold-journal-"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_paused_keeps_its_locks_over_restarts() {
+async fn a_paused_client_keeps_its_locks_over_restarts() {
     let ttl = Duration::from_secs(6);
-    let fixture = Fixture::make().await;
+    let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let mut node = manager.start(&fixture);
     let actor = fixture.holder("lock", ttl).await;
@@ -201,8 +191,8 @@ async fn who_is_paused_keeps_its_locks_over_restarts() {
     let mut restarts = 0;
     while start.elapsed() < ttl * 2 {
         match restarts % 2 {
-            0 => node.end(),
-            _ => assert_eq!(node.asks("stop"), "stopped"),
+            0 => node.kill(),
+            _ => assert_eq!(node.request("stop"), "stopped"),
         }
         restarts += 1;
         node = manager.start(&fixture);
@@ -210,34 +200,28 @@ async fn who_is_paused_keeps_its_locks_over_restarts() {
         tokio::time::sleep(ttl / 10).await;
     }
     assert!(restarts >= 2, "{restarts}");
-    let status = Raw::observer(&fixture).status_of(actor.client).unwrap();
-    assert_eq!(status.why, "it is stopped by a signal");
+    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
+    assert_eq!(status.reason, "it is stopped by a signal");
     assert!(!status.connected);
-    // The silence began before the first of them ended.
+    // The silence began before the first node ended.
     assert!(Duration::from_millis(status.silent_ms) > ttl, "{status:?}");
     actor.signal(Signal::KILL);
-    fixture.is_free("lock").await;
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_while_there_is_no_node_waits_for_the_next() {
-    let fixture = Fixture::make().await;
+async fn a_client_that_connects_between_two_nodes_is_served_by_the_next() {
+    let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let node = manager.start(&fixture);
     let actor = fixture.holder("lock", LONG).await;
-    assert_eq!(node.asks("stop"), "stopped");
-    assert_eq!(actor.asks("hear"), "Closing");
-    assert_eq!(actor.asks("hear"), "closed");
+    assert_eq!(node.request("stop"), "stopped");
+    assert_eq!(actor.request("hear"), "Closing");
+    assert_eq!(actor.request("hear"), "closed");
     drop(node);
-    let hello = format!(
-        "hello {} {:x} 1 {}",
-        fixture.socket.display(),
-        actor.client,
-        fixture.url
-    );
-    actor.tell(&hello);
+    actor.send(&actor.hello(&fixture, 1, &fixture.url));
     let _node = manager.start(&fixture);
-    assert!(actor.says().starts_with("Welcome"));
-    let status = Raw::observer(&fixture).status_of(actor.client).unwrap();
+    assert!(actor.line().starts_with("Welcome"));
+    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!((status.leases, status.connected), (1, true));
 }

@@ -1,81 +1,74 @@
-//! Whoever may not, or makes no sense, is sent away with the reason.
+//! Invalid and forbidden messages are refused with the reason.
 
 use std::io::Write as _;
-use std::time::Duration;
+use std::os::fd::AsFd as _;
 
 use leasehold::watchdog::frame::encode;
 use leasehold::watchdog::wire::{
-    Changes, ClientSecret, Refusal, Registration, Role, ToClient, ToNode,
+    Changes, ClientInfo, ClientSecret, Refusal, Registration, Role, ToNode,
 };
 use leasehold_testkit::eventually;
 use leasehold_watchdog::{Node, Permission, Settings};
 
 use crate::actor::Actor;
-use crate::fixture::{Fixture, SOON};
-use crate::raw::{Raw, client_id, hello, introduction, registration, role, secret};
+use crate::fixture::{Fixture, LONG, SOON};
+use crate::peer::{Peer, client_id, client_info, hello, registration, role, secret};
 
-fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
-    ToNode::Changes(Changes {
-        batch,
-        register,
-        unregister: vec![],
-    })
+/// Sends these messages, of which the last is refused.
+#[track_caller]
+fn expect_refusal(fixture: &Fixture, messages: &[ToNode], refusal: Refusal) {
+    let mut peer = Peer::connect(&fixture.socket);
+    for message in messages {
+        peer.send(message);
+    }
+    peer.expect_refusal(refusal);
 }
 
-/// Says these words, of which the last is refused.
-#[track_caller]
-fn refused(fixture: &Fixture, words: &[ToNode], refusal: Refusal) {
-    let mut raw = Raw::connect(&fixture.socket);
-    for word in words {
-        raw.says(word);
-    }
-    loop {
-        match raw.hears() {
-            Some(ToClient::Refused(said)) => {
-                assert_eq!(said, refusal);
-                break;
-            }
-            Some(_) => {}
-            None => panic!("sent away without a reason"),
-        }
-    }
-    assert_eq!(raw.hears(), None);
+/// The hello of client 1 with other client info.
+fn hello_of(fixture: &Fixture, change: impl FnOnce(&mut ClientInfo)) -> ToNode {
+    let mut info = client_info(fixture);
+    change(&mut info);
+    hello(Role::Client(secret(1), info))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn words_at_the_wrong_time_are_refused() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
+async fn unexpected_messages_are_refused() {
+    let (fixture, _node) = Fixture::with_node().await;
     let client = || hello(role(&fixture, 1));
     let observer = || hello(Role::Observer);
-    let batch = |number| changes(number, vec![]);
-    for words in [
+    let changes = |batch| {
+        ToNode::Changes(Changes {
+            batch,
+            register: vec![],
+            unregister: vec![],
+        })
+    };
+    for messages in [
         vec![ToNode::Heartbeat],
         vec![ToNode::Status],
-        vec![batch(0)],
+        vec![changes(0)],
         vec![ToNode::Disconnect],
         vec![observer(), observer()],
         vec![observer(), client()],
         vec![observer(), ToNode::Heartbeat],
-        vec![observer(), batch(0)],
+        vec![observer(), changes(0)],
         vec![observer(), ToNode::Process],
         vec![client(), client()],
-        // Said again, and out of order.
-        vec![client(), batch(3), batch(3)],
-        vec![client(), batch(3), batch(4), batch(2)],
+        // Repeated, and out of order.
+        vec![client(), changes(3), changes(3)],
+        vec![client(), changes(3), changes(4), changes(2)],
     ] {
-        refused(&fixture, &words, Refusal::Word);
+        expect_refusal(&fixture, &messages, Refusal::Message);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_refused() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let whole = encode(&hello(Role::Observer)).unwrap();
-    let mut other_version = whole.clone();
+async fn invalid_frames_are_refused() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let valid = encode(&hello(Role::Observer)).unwrap();
+    let mut other_version = valid.clone();
     other_version[4] = 9;
-    let mut too_long_by_one = whole.clone();
+    let mut too_long_by_one = valid;
     too_long_by_one[3] += 1;
     too_long_by_one.push(0);
     for bytes in [
@@ -83,200 +76,134 @@ async fn nonsense_is_refused() {
         vec![0xff; 100],
         vec![0; 4],
         vec![0, 0, 0, 2, 1, 99],
+        // The hello of an observer in version 1.
+        vec![0, 0, 0, 4, 1, 0, 0, 1],
         other_version,
         too_long_by_one,
     ] {
-        let mut raw = Raw::connect(&fixture.socket);
-        raw.stream.write_all(&bytes).unwrap();
-        assert_eq!(raw.hears(), Some(ToClient::Refused(Refusal::Word)));
-        assert_eq!(raw.hears(), None);
+        let mut peer = Peer::connect(&fixture.socket);
+        peer.stream.write_all(&bytes).unwrap();
+        peer.expect_refusal(Refusal::Message);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_be_is_refused() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let mut unknown = introduction(&fixture);
-    unknown.store = "redis://elsewhere:6379/0".into();
-    refused(
-        &fixture,
-        &[hello(Role::Client(secret(1), unknown))],
-        Refusal::Store,
-    );
+async fn a_client_of_an_unknown_store_or_an_invalid_keyspace_is_refused() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let unknown = hello_of(&fixture, |info| {
+        info.store = "redis://elsewhere:6379/0".into();
+    });
+    expect_refusal(&fixture, &[unknown], Refusal::Store);
     for (namespace, tenant) in [("", "default"), ("test", "a:b"), ("{", "default")] {
-        let mut wrong = introduction(&fixture);
-        (wrong.namespace, wrong.tenant) = (namespace.into(), tenant.into());
-        refused(
-            &fixture,
-            &[hello(Role::Client(secret(1), wrong))],
-            Refusal::Value,
-        );
+        let invalid = hello_of(&fixture, |info| {
+            (info.namespace, info.tenant) = (namespace.into(), tenant.into());
+        });
+        expect_refusal(&fixture, &[invalid], Refusal::Value);
     }
-    let mut by_name = introduction(&fixture);
-    by_name.store = "main".into();
-    Raw::connect(&fixture.socket).welcomed(hello(Role::Client(secret(1), by_name)));
+    let by_name = hello_of(&fixture, |info| info.store = "main".into());
+    Peer::connect(&fixture.socket).expect_welcome(&by_name);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_process_is_refused() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let actor = Actor::introduced(&fixture);
-    let theirs = hello(role(&fixture, actor.client));
-    refused(&fixture, &[theirs], Refusal::Foreign);
-    // Nothing has become of it.
-    assert!(
-        Raw::observer(&fixture)
-            .status_of(actor.client)
-            .unwrap()
-            .connected
-    );
-    // Of the same process, another connection takes its place.
-    let mut first = Raw::client(&fixture, 2);
-    let _second = Raw::client(&fixture, 2);
-    assert_eq!(first.hears(), None);
-    // And elsewhere than it is, it cannot be.
-    let mut elsewhere = introduction(&fixture);
-    elsewhere.namespace = "another".into();
-    refused(
-        &fixture,
-        &[hello(Role::Client(secret(2), elsewhere))],
-        Refusal::Value,
-    );
+    let (fixture, _node) = Fixture::with_node().await;
+    let actor = Actor::client(&fixture);
+    let foreign = hello(role(&fixture, actor.client));
+    expect_refusal(&fixture, &[foreign], Refusal::Foreign);
+    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
+    assert!(status.connected);
+    // A connection of the same process replaces the earlier one.
+    let mut first = Peer::client(&fixture, 1);
+    let _second = Peer::client(&fixture, 1);
+    assert_eq!(first.receive(), None);
+    let elsewhere = hello_of(&fixture, |info| info.namespace = "another".into());
+    expect_refusal(&fixture, &[elsewhere], Refusal::Value);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_registered_is_refused_and_nothing_else() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let mut client = Raw::client(&fixture, 1);
-    let fine = |number| registration(number, "fine", 30_000);
-    let wrong = |change: fn(&mut Registration)| {
-        let mut wrong = fine(9);
-        change(&mut wrong);
-        wrong
-    };
-    for wrong in [
-        wrong(|wrong| wrong.name = String::new()),
-        wrong(|wrong| wrong.name = "a{b".into()),
-        wrong(|wrong| wrong.name = "n".repeat(513)),
-        wrong(|wrong| wrong.ttl_ms = 0),
-        wrong(|wrong| wrong.ttl_ms = 99),
-        wrong(|wrong| wrong.ttl_ms = 86_400_001),
-        wrong(|wrong| wrong.patience_ms = 0),
-        wrong(|wrong| wrong.patience_ms = 30_001),
+async fn only_an_invalid_registration_is_refused() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let valid = |number| registration(number, "lock", 30_000);
+    let changes: [fn(&mut Registration); 9] = [
+        |it| it.name = String::new(),
+        |it| it.name = "a{b".into(),
+        |it| it.name = "n".repeat(513),
+        |it| it.ttl_ms = 0,
+        |it| it.ttl_ms = 99,
+        |it| it.ttl_ms = 86_400_001,
+        |it| it.silence_timeout_ms = 0,
+        |it| it.silence_timeout_ms = 30_001,
         // A lease holds one lock.
-        wrong(|wrong| (wrong.number, wrong.name) = (1, "another".into())),
-    ] {
-        let mut client = Raw::client(&fixture, 1);
-        let number = wrong.number;
-        let answer = client.asks(&changes(1, vec![fine(1), wrong, fine(3)]));
-        let refused = vec![(number, Refusal::Value)];
-        assert_eq!(answer, Some(ToClient::Acknowledged { batch: 1, refused }));
+        |it| (it.number, it.name) = (1, "another".into()),
+    ];
+    for change in changes {
+        let mut client = Peer::client(&fixture, 1);
+        let mut invalid = valid(9);
+        change(&mut invalid);
+        let number = invalid.number;
+        let refused = client.register([valid(1), invalid, valid(3)]);
+        assert_eq!(refused, [(number, Refusal::Value)]);
     }
-    assert_eq!(client.hears(), None);
-    assert_eq!(Raw::observer(&fixture).status_of(1).unwrap().leases, 2);
+    assert_eq!(Peer::observer(&fixture).status_of(1).unwrap().leases, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_process_is_refused() {
-    use std::io::IoSlice;
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsFd as _;
-
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let no = Some(ToClient::Refused(Refusal::Process));
-    let mut client = Raw::client(&fixture, 1);
-    assert_eq!(client.asks(&ToNode::Process), no, "without a descriptor");
-    assert_eq!(client.hears(), None);
+async fn a_descriptor_that_is_not_a_process_is_refused() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let mut client = Peer::client(&fixture, 1);
+    client.send(&ToNode::Process);
+    client.expect_refusal(Refusal::Process);
     let file = tempfile::tempfile().unwrap();
     for _ in 0..100 {
-        let mut client = Raw::client(&fixture, 1);
-        let frame = encode(&ToNode::Process).unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [file.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-        let parts = [IoSlice::new(&frame)];
-        sendmsg(&client.stream, &parts, &mut control, SendFlags::empty()).unwrap();
-        assert_eq!(client.hears(), no, "with a file");
-        assert_eq!(client.hears(), None);
+        let mut client = Peer::client(&fixture, 1);
+        client.send_with_descriptors(&ToNode::Process, &[file.as_fd()]);
+        client.expect_refusal(Refusal::Process);
     }
-    assert_eq!(Raw::observer(&fixture).status_of(1), None);
-    // Those that belong to no word are not kept.
-    let mut flood = Raw::client(&fixture, 2);
+    assert_eq!(Peer::observer(&fixture).status_of(1), None);
+    // Descriptors that do not belong to a message are closed. The node is in this process.
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut client = Peer::client(&fixture, 2);
     let before = open_files();
     for _ in 0..100 {
-        let frame = encode(&ToNode::Heartbeat).unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [file.as_fd(); 3];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-        let parts = [IoSlice::new(&frame)];
-        sendmsg(&flood.stream, &parts, &mut control, SendFlags::empty()).unwrap();
+        client.send_with_descriptors(&ToNode::Heartbeat, &[file.as_fd(); 3]);
     }
-    assert!(!flood.status().is_empty());
+    assert!(!client.status().is_empty());
     assert!(open_files() < before + 20);
 }
 
-/// The node is in this process.
-fn open_files() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn who_knows_the_id_of_a_lease_is_not_its_client() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let long = Duration::from_secs(600);
-    // The holder has no watchdog, and its lease can be seen by everybody who may read the store.
-    fixture.acquire(7, 1, "lock", long).await;
-    let seen = client_id(7).to_bytes();
-    for known in [
-        [[0; 16], seen].concat(),
-        [seen, [0; 16]].concat(),
-        [seen, seen].concat(),
+async fn the_id_of_a_lease_does_not_admit_its_client() {
+    let (fixture, _node) = Fixture::with_node().await;
+    // The holder has no watchdog. Every user of the store can read the id of its lease.
+    fixture.acquire(7, 1, "lock", LONG).await;
+    let public = client_id(7).to_bytes();
+    for guess in [
+        [[0; 16], public].concat(),
+        [public, [0; 16]].concat(),
+        [public, public].concat(),
     ] {
-        let known = ClientSecret::from_random(known.try_into().unwrap());
-        let id = known.client_id();
-        let mut thief = Raw::connect(&fixture.socket);
-        thief.welcomed(hello(Role::Client(known, introduction(&fixture))));
-        let answer = thief.asks(&changes(0, vec![registration(1, "lock", 600_000)]));
-        assert!(
-            matches!(answer, Some(ToClient::Acknowledged { .. })),
-            "{answer:?}"
-        );
+        let guess = ClientSecret::from_random(guess.try_into().unwrap());
+        let id = guess.client_id().to_bytes();
+        let mut thief = Peer::with_role(&fixture, Role::Client(guess, client_info(&fixture)));
+        assert_eq!(thief.register([registration(1, "lock", 600_000)]), []);
         // It is another client.
-        let mut observer = Raw::observer(&fixture);
-        assert_eq!(observer.status_of(7), None);
-        assert!(
-            observer
-                .status()
-                .iter()
-                .any(|status| status.client == id.to_bytes())
-        );
-        thief.says(&ToNode::Disconnect);
-        assert_eq!(thief.hears(), None);
+        let all = Peer::observer(&fixture).status();
+        assert!(all.iter().all(|status| status.client != public));
+        assert!(all.iter().any(|status| status.client == id));
+        thief.disconnect();
     }
-    // A process that registers the lease by what it can see, and ends, is dead for itself only.
-    let mut thief = Actor::start();
-    let seen = u128::from_be_bytes(seen);
-    let said = thief.hello(&fixture, seen, 1, &fixture.url);
-    assert!(said.starts_with("Welcome"), "{said}");
-    thief.registers(1, "lock", long);
-    thief.end();
-    let gone = || Raw::observer(&fixture).status_of(seen).is_none();
-    eventually(SOON, gone);
+    // The death of a process that has registered the lease by its public id releases nothing.
+    let mut thief = Actor::client_with(&fixture, u128::from_be_bytes(public), &fixture.url);
+    thief.register(1, "lock", LONG);
+    thief.kill();
+    let mut observer = Peer::observer(&fixture);
+    eventually(SOON, || observer.status_of(thief.client).is_none());
     assert!(fixture.held(7, 1, "lock").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_register_a_namespace_is_refused() {
-    let fixture = Fixture::make().await;
+async fn a_client_of_a_forbidden_namespace_is_refused() {
+    let fixture = Fixture::new().await;
     let uid = rustix::process::geteuid().as_raw();
     let allow = [
         format!("user:{uid}=ci,jobs"),
@@ -287,19 +214,8 @@ async fn who_may_not_register_a_namespace_is_refused() {
         ..fixture.settings()
     };
     let _node = Node::start(settings).await.unwrap();
-    refused(&fixture, &[hello(role(&fixture, 1))], Refusal::Namespace);
-    let mut allowed = introduction(&fixture);
-    allowed.namespace = "jobs".into();
-    Raw::connect(&fixture.socket).welcomed(hello(Role::Client(secret(1), allowed)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn another_version_of_the_protocol_is_refused() {
-    let fixture = Fixture::make().await;
-    let _node = fixture.node().await;
-    let mut earlier = Raw::connect(&fixture.socket);
-    // Hello of an observer, in version 1.
-    earlier.stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 1]).unwrap();
-    assert_eq!(earlier.hears(), Some(ToClient::Refused(Refusal::Word)));
-    assert_eq!(earlier.hears(), None);
+    let forbidden = hello(role(&fixture, 1));
+    expect_refusal(&fixture, &[forbidden], Refusal::Namespace);
+    let allowed = hello_of(&fixture, |info| info.namespace = "jobs".into());
+    Peer::connect(&fixture.socket).expect_welcome(&allowed);
 }

@@ -1,13 +1,13 @@
-//! Others, over TLS: their leases are renewed as long as their machine is there, and never released.
+//! Clients over TLS: their leases are renewed as long as their machine answers, and never released.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leasehold::watchdog::wire::{Changes, Refusal, Role, ToClient, ToNode};
+use leasehold::watchdog::wire::{Refusal, Role, ToNode};
 use leasehold_testkit::eventually;
 use leasehold_watchdog::{Listen, Node, Settings, TlsFiles, Token};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -15,42 +15,44 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::fixture::{Fixture, SOON};
-use crate::raw::{Raw, client_id, hello, hello_with, introduction, registration, role, secret};
+use crate::fixture::{Fixture, LONG, SOON};
+use crate::peer::{Peer, client_info, hello, hello_with, registration, role, secret};
 
 const TOKEN: &str = "0123456789abcdef";
-const FEW: &str = "fedcba9876543210";
+/// A token with limits.
+const LIMITED: &str = "fedcba9876543210";
 const TTL: Duration = Duration::from_millis(1_500);
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-struct Place {
+/// A node that listens over TLS.
+struct RemoteNode {
     fixture: Fixture,
     cert: PathBuf,
     node: Node,
     port: u16,
 }
 
-impl Place {
-    async fn make() -> Self {
-        Self::until(2100).await
+impl RemoteNode {
+    async fn new() -> Self {
+        Self::with_certificate_until(2100).await
     }
 
-    /// With a certificate that ends with a year.
-    async fn until(year: i32) -> Self {
-        let fixture = Fixture::make().await;
+    async fn with_certificate_until(year: i32) -> Self {
+        let fixture = Fixture::new().await;
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = date_time_ymd(2001, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         let pair = KeyPair::generate().unwrap();
         let signed = params.self_signed(&pair).unwrap();
         let (cert, key) = (
-            fixture.folder.path().join("cert"),
-            fixture.folder.path().join("key"),
+            fixture.directory.path().join("cert"),
+            fixture.directory.path().join("key"),
         );
         fs::write(&cert, signed.pem()).unwrap();
         fs::write(&key, pair.serialize_pem()).unwrap();
-        let tokens = format!("{TOKEN} name=team-a\n{FEW} clients=1 leases=2 namespaces=test,ci\n");
+        let tokens =
+            format!("{TOKEN} name=team-a\n{LIMITED} clients=1 leases=2 namespaces=test,ci\n");
         let mut settings = Settings {
             tls: Some(TlsFiles {
                 cert: cert.clone(),
@@ -80,11 +82,10 @@ impl Place {
         stream
     }
 
-    fn connect(&self) -> Raw<Tls> {
+    fn connect(&self) -> Peer<Tls> {
         let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_file(&self.cert).unwrap())
-            .unwrap();
+        let cert = CertificateDer::from_pem_file(&self.cert).unwrap();
+        roots.add(cert).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -93,68 +94,56 @@ impl Place {
             .with_no_client_auth();
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        Raw::over(StreamOwned::new(connection, self.tcp()))
+        Peer::new(StreamOwned::new(connection, self.tcp()))
     }
 
-    fn client(&self, client: u128) -> Raw<Tls> {
-        let mut raw = self.connect();
-        raw.welcomed(self.hello(TOKEN, client));
-        raw
+    fn client(&self, client: u128) -> Peer<Tls> {
+        let mut peer = self.connect();
+        peer.expect_welcome(&self.hello(TOKEN, client));
+        peer
     }
 
     fn hello(&self, token: &str, client: u128) -> ToNode {
         hello_with(token, role(&self.fixture, client))
     }
+
+    #[track_caller]
+    fn expect_refusal(&self, hello: &ToNode, refusal: Refusal) {
+        let mut peer = self.connect();
+        peer.send(hello);
+        peer.expect_refusal(refusal);
+    }
 }
 
-fn register(client: &mut Raw<Tls>, batch: u64, count: u64) -> Vec<(u64, Refusal)> {
+fn register(client: &mut Peer<Tls>, count: u64) -> Vec<(u64, Refusal)> {
     let ttl = u32::try_from(TTL.as_millis()).unwrap();
-    let register = (1..=count).map(|number| registration(number, "lock", ttl));
-    let answer = client.asks(&ToNode::Changes(Changes {
-        batch,
-        register: register.collect(),
-        unregister: vec![],
-    }));
-    match answer {
-        Some(ToClient::Acknowledged { refused, .. }) => refused,
-        other => panic!("{other:?}"),
-    }
+    client.register((1..=count).map(|number| registration(number, "lock", ttl)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connected_and_silent_its_leases_are_renewed_and_then_left_to_end() {
-    let place = Place::make().await;
-    let fixture = &place.fixture;
-    let mut client = place.client(1);
+async fn the_leases_of_a_silent_client_are_renewed_until_its_connection_ends() {
+    let node = RemoteNode::new().await;
+    let fixture = &node.fixture;
+    let mut client = node.client(1);
     fixture.acquire(1, 1, "lock", TTL).await;
-    assert_eq!(register(&mut client, 0, 1), []);
-    let start = Instant::now();
-    while start.elapsed() < TTL * 3 {
-        assert!(fixture.held(1, 1, "lock").await.is_some());
-        tokio::time::sleep(TTL / 50).await;
-    }
-    let status = Raw::observer(fixture).status_of(1).unwrap();
-    assert_eq!(status.processes, 0);
-    // That it goes proves nothing: what it had is not released, and ends by itself.
-    let long = Duration::from_secs(600);
-    fixture.acquire(1, 2, "long", long).await;
-    let answer = client.asks(&ToNode::Changes(Changes {
-        batch: 1,
-        register: vec![registration(2, "long", 600_000)],
-        unregister: vec![],
-    }));
-    assert!(matches!(answer, Some(ToClient::Acknowledged { .. })));
+    assert_eq!(register(&mut client, 1), []);
+    fixture.assert_held_for(1, "lock", TTL * 3).await;
+    let mut observer = Peer::observer(fixture);
+    assert_eq!(observer.status_of(1).unwrap().processes, 0);
+    // The end of the connection proves nothing: no lease is released.
+    fixture.acquire(1, 2, "long", LONG).await;
+    assert_eq!(client.register([registration(2, "long", 600_000)]), []);
     drop(client);
-    eventually(SOON, || Raw::observer(fixture).status_of(1).is_none());
-    fixture.is_free("lock").await;
+    eventually(SOON, || observer.status_of(1).is_none());
+    fixture.wait_until_free("lock").await;
     assert!(fixture.held(1, 2, "long").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_token_nobody_is_let_in() {
-    let place = Place::make().await;
-    let client = || role(&place.fixture, 1);
-    for word in [
+async fn a_peer_without_a_known_token_is_refused() {
+    let node = RemoteNode::new().await;
+    let client = || role(&node.fixture, 1);
+    for hello in [
         hello(client()),
         hello(Role::Observer),
         hello_with("", client()),
@@ -162,113 +151,99 @@ async fn without_the_right_token_nobody_is_let_in() {
         hello_with(&TOKEN[..15], client()),
         hello_with("0123456789abcdef0", Role::Observer),
     ] {
-        let mut raw = place.connect();
-        assert_eq!(raw.asks(&word), Some(ToClient::Refused(Refusal::Token)));
-        assert_eq!(raw.hears(), None);
+        node.expect_refusal(&hello, Refusal::Token);
     }
-    place.connect().welcomed(hello_with(TOKEN, Role::Observer));
+    let observer = hello_with(TOKEN, Role::Observer);
+    node.connect().expect_welcome(&observer);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plain_words_are_not_heard() {
-    let place = Place::make().await;
-    let mut plain = Raw::over(place.tcp());
-    plain.says(&place.hello(TOKEN, 1));
-    let mut answer = Vec::new();
-    let _ = plain.stream.read_to_end(&mut answer);
+async fn a_connection_without_tls_is_refused() {
+    let node = RemoteNode::new().await;
+    let mut plain = Peer::new(node.tcp());
+    plain.send(&node.hello(TOKEN, 1));
+    let mut reply = Vec::new();
+    let _ = plain.stream.read_to_end(&mut reply);
     // At most an alert of TLS.
-    assert!(answer.len() <= 7, "{answer:?}");
-    assert_eq!(Raw::observer(&place.fixture).status_of(1), None);
-    let _ = place.client(1);
+    assert!(reply.len() <= 7, "{reply:?}");
+    assert_eq!(Peer::observer(&node.fixture).status_of(1), None);
+    let _ = node.client(1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_certificate_is_not_trusted() {
-    let place = Place::until(2002).await;
-    let mut raw = place.connect();
-    let error = raw.stream.write_all(b"hello").unwrap_err();
+    let node = RemoteNode::with_certificate_until(2002).await;
+    let mut peer = node.connect();
+    let error = peer.stream.write_all(b"hello").unwrap_err();
     assert!(error.to_string().contains("expired"), "{error}");
-    // The node goes on.
-    let _ = Raw::client(&place.fixture, 1);
+    // Others can still connect.
+    let _ = Peer::client(&node.fixture, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_program_or_token_is_refused() {
-    let place = Place::make().await;
-    let mut first = place.client(1);
-    let mut other_nonce = introduction(&place.fixture);
+    let node = RemoteNode::new().await;
+    let mut first = node.client(1);
+    let mut other_nonce = client_info(&node.fixture);
     other_nonce.process_nonce = [9; 16];
-    for word in [
-        hello_with(TOKEN, Role::Client(secret(1), other_nonce)),
-        place.hello(FEW, 1),
-    ] {
-        let refused = Some(ToClient::Refused(Refusal::Foreign));
-        assert_eq!(place.connect().asks(&word), refused);
-    }
-    let mut near = Raw::connect(&place.fixture.socket);
-    let word = hello(role(&place.fixture, 1));
-    assert_eq!(near.asks(&word), Some(ToClient::Refused(Refusal::Foreign)));
-    // It is still there, and may come by another connection.
-    assert_eq!(register(&mut first, 0, 1), []);
-    let _again = place.client(1);
-    assert_eq!(first.hears(), None);
+    let other_nonce = hello_with(TOKEN, Role::Client(secret(1), other_nonce));
+    node.expect_refusal(&other_nonce, Refusal::Foreign);
+    node.expect_refusal(&node.hello(LIMITED, 1), Refusal::Foreign);
+    let mut local = Peer::connect(&node.fixture.socket);
+    local.send(&hello(role(&node.fixture, 1)));
+    local.expect_refusal(Refusal::Foreign);
+    // The client stays, and another connection of it replaces the first one.
+    assert_eq!(register(&mut first, 1), []);
+    let _again = node.client(1);
+    assert_eq!(first.receive(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_has_limits() {
-    let place = Place::make().await;
-    let mut first = place.connect();
-    first.welcomed(place.hello(FEW, 1));
-    let refused = Some(ToClient::Refused(Refusal::Clients));
-    assert_eq!(place.connect().asks(&place.hello(FEW, 2)), refused);
-    let _other = place.client(2);
-    assert_eq!(register(&mut first, 0, 3), [(3, Refusal::Leases)]);
-    // Nobody asks for a clock that is not his, or hands over a process from afar.
-    let (client, number) = (client_id(1).to_bytes(), 1);
-    let kept = first.asks(&ToNode::LeaseQuery { client, number });
-    assert_eq!(kept, Some(ToClient::LeaseStatus(None)));
-    let refused = Some(ToClient::Refused(Refusal::Process));
-    assert_eq!(first.asks(&ToNode::Process), refused);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_has_namespaces() {
-    let place = Place::make().await;
-    let mut elsewhere = introduction(&place.fixture);
+async fn a_token_has_limits_and_namespaces() {
+    let node = RemoteNode::new().await;
+    let mut first = node.connect();
+    first.expect_welcome(&node.hello(LIMITED, 1));
+    node.expect_refusal(&node.hello(LIMITED, 2), Refusal::Clients);
+    let _other = node.client(2);
+    assert_eq!(register(&mut first, 3), [(3, Refusal::Leases)]);
+    let mut elsewhere = client_info(&node.fixture);
     elsewhere.namespace = "another".into();
-    let word = |token| hello_with(token, Role::Client(secret(1), elsewhere.clone()));
-    let refused = Some(ToClient::Refused(Refusal::Namespace));
-    assert_eq!(place.connect().asks(&word(FEW)), refused);
-    place.connect().welcomed(word(TOKEN));
+    let hello = |token| hello_with(token, Role::Client(secret(3), elsewhere.clone()));
+    node.expect_refusal(&hello(LIMITED), Refusal::Namespace);
+    node.connect().expect_welcome(&hello(TOKEN));
+    // A remote peer has another clock, and cannot send the descriptor of a process.
+    assert_eq!(first.renewed_until(1, 1), None);
+    first.send(&ToNode::Process);
+    first.expect_refusal(Refusal::Process);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_told() {
-    let place = Place::make().await;
-    let port = place.port;
+async fn a_taken_port_and_swapped_files_are_reported() {
+    let node = RemoteNode::new().await;
+    let port = node.port;
     let settings = Settings {
         listen: vec![Listen::parse(&format!("tcp://localhost:{port}")).unwrap()],
         tls: Some(TlsFiles {
-            cert: place.cert.clone(),
-            key: place.fixture.folder.path().join("key"),
+            cert: node.cert.clone(),
+            key: node.fixture.directory.path().join("key"),
         }),
-        ..place.fixture.settings()
+        ..node.fixture.settings()
     };
     let error = Node::start(settings.clone()).await.unwrap_err();
-    let at = format!("cannot listen at tcp://localhost:{port}");
-    assert_eq!(error.to_string(), format!("{at}: the port is taken"));
-    place.node.stop().await;
+    let expected = format!("cannot listen at tcp://localhost:{port}: the port is taken");
+    assert_eq!(error.to_string(), expected);
+    node.node.stop().await;
     let _ = Node::start(settings.clone()).await.unwrap();
     let swapped = Settings {
         tls: Some(TlsFiles {
-            cert: place.fixture.folder.path().join("key"),
-            key: place.cert.clone(),
+            cert: node.fixture.directory.path().join("key"),
+            key: node.cert.clone(),
         }),
         ..settings
     };
     let error = Node::start(swapped).await.unwrap_err().to_string();
     assert!(
-        error.ends_with("as a certificate: there is none in it"),
+        error.ends_with("as a certificate: the file contains none"),
         "{error}"
     );
 }

@@ -20,7 +20,7 @@ use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, Runtime, lock};
 use crate::store::{ClientInfo, Keyspace, Store};
 use crate::watchdog::Watchdog;
-use crate::watchdog::wire::{ClientSecret, Hello, Introduction, Role};
+use crate::watchdog::wire::{self, ClientSecret, Hello, Role};
 use crate::{Error, ErrorKind, Result};
 
 /// The nodes of the watchdog of a client. `None`: it has no watchdog.
@@ -54,7 +54,7 @@ impl WatchdogClient {
         runtime: &Runtime,
         (secret, space, info): (ClientSecret, &Keyspace, &ClientInfo),
     ) -> Result<Self> {
-        let introduction = Introduction {
+        let client_info = wire::ClientInfo {
             process_nonce: process_nonce()?,
             store: watchdog.store.unwrap_or_else(|| store.to_string()),
             namespace: space.namespace().to_string(),
@@ -66,7 +66,7 @@ impl WatchdogClient {
         };
         let hello = Hello {
             token: watchdog.token,
-            role: Role::Client(secret, introduction),
+            role: Role::Client(secret, client_info),
         };
         let required = watchdog.required;
         let session = |address| {
@@ -113,7 +113,7 @@ impl WatchdogClient {
         let is_connected = |node: &NodeSession| node.is_connected();
         match &self.0 {
             Some(nodes) => {
-                let message = "no watchdog lets us in";
+                let message = "no watchdog node accepts this client";
                 nodes.any(timeout, is_connected, message).await
             }
             None => Ok(()),

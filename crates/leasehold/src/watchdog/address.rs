@@ -20,8 +20,8 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
-        let tcp = text.strip_prefix("tcp://").and_then(|place| {
-            let (host, port) = place.rsplit_once(':')?;
+        let tcp = text.strip_prefix("tcp://").and_then(|authority| {
+            let (host, port) = authority.rsplit_once(':')?;
             let host = host
                 .strip_prefix('[')
                 .map_or(Some(host), |host| host.strip_suffix(']'))?;

@@ -33,7 +33,7 @@ pub enum FrameError {
     /// A frame of another version.
     Version(u8),
     /// Not exactly one message of the expected type.
-    Word,
+    Message,
 }
 
 impl fmt::Display for FrameError {
@@ -48,7 +48,7 @@ impl fmt::Display for FrameError {
                      use the same release of leasehold on both"
                 )
             }
-            Self::Word => f.write_str("a frame without a valid message"),
+            Self::Message => f.write_str("a frame without a valid message"),
         }
     }
 }
@@ -60,10 +60,10 @@ impl std::error::Error for FrameError {}
 /// # Errors
 ///
 /// [`FrameError::TooLong`] if it does not fit.
-pub fn encode(word: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; LENGTH];
     frame.push(VERSION);
-    let mut frame = postcard::to_extend(word, frame).map_err(|_| FrameError::Word)?;
+    let mut frame = postcard::to_extend(message, frame).map_err(|_| FrameError::Message)?;
     let length = frame.len() - LENGTH;
     match u32::try_from(length) {
         Ok(short) if length <= FRAME_MAX => {
@@ -79,14 +79,14 @@ pub fn encode(word: &impl Serialize) -> Result<Vec<u8>, FrameError> {
 pub struct Decoder {
     read: Vec<u8>,
     /// The number of bytes that were decoded.
-    done: usize,
+    decoded: usize,
 }
 
 impl Decoder {
     /// Adds bytes that were read.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.read.drain(..self.done);
-        self.done = 0;
+        self.read.drain(..self.decoded);
+        self.decoded = 0;
         if self.read.is_empty() {
             self.read.shrink_to(IDLE_MAX);
         }
@@ -98,8 +98,8 @@ impl Decoder {
     /// # Errors
     ///
     /// [`FrameError`] if the next frame is invalid.
-    pub fn word<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
-        let rest = self.read.get(self.done..).unwrap_or_default();
+    pub fn message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let rest = self.read.get(self.decoded..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else {
             return Ok(None);
         };
@@ -113,19 +113,20 @@ impl Decoder {
         let Some(frame) = rest.get(..length) else {
             return Ok(None);
         };
-        let (_, word) = frame.split_first().ok_or(FrameError::Empty)?;
-        let (word, rest) = postcard::take_from_bytes(word).map_err(|_| FrameError::Word)?;
+        let (_, message) = frame.split_first().ok_or(FrameError::Empty)?;
+        let (message, rest) =
+            postcard::take_from_bytes(message).map_err(|_| FrameError::Message)?;
         if !rest.is_empty() {
-            return Err(FrameError::Word);
+            return Err(FrameError::Message);
         }
-        self.done += LENGTH + length;
-        Ok(Some(word))
+        self.decoded += LENGTH + length;
+        Ok(Some(message))
     }
 
     /// Whether bytes are left that were not decoded.
     #[must_use]
     pub fn is_inside(&self) -> bool {
-        self.done < self.read.len()
+        self.decoded < self.read.len()
     }
 }
 
@@ -133,37 +134,37 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    fn frames(words: &[&str]) -> Vec<u8> {
-        words
+    fn frames(messages: &[&str]) -> Vec<u8> {
+        messages
             .iter()
-            .flat_map(|word| encode(word).unwrap())
+            .flat_map(|message| encode(message).unwrap())
             .collect()
     }
 
     #[test]
-    fn words_are_found_however_they_arrive() {
-        let words = ["", "a", "many words"];
-        let bytes = frames(&words);
+    fn messages_are_decoded_from_chunks_of_any_size() {
+        let messages = ["", "a", "a longer message"];
+        let bytes = frames(&messages);
         for step in 1..bytes.len() {
             let mut decoder = Decoder::default();
             let mut found = Vec::new();
             for part in bytes.chunks(step) {
                 decoder.push(part);
-                while let Some(word) = decoder.word::<String>().unwrap() {
-                    found.push(word);
+                while let Some(message) = decoder.message::<String>().unwrap() {
+                    found.push(message);
                 }
             }
-            assert_eq!(found, words);
+            assert_eq!(found, messages);
             assert!(!decoder.is_inside());
         }
     }
 
     #[test]
-    fn nonsense_is_refused_as_soon_as_it_is_seen() {
+    fn an_invalid_frame_is_refused_at_its_first_invalid_byte() {
         let refused = |bytes: &[u8]| {
             let mut decoder = Decoder::default();
             decoder.push(bytes);
-            decoder.word::<String>()
+            decoder.message::<String>()
         };
         assert_eq!(refused(&[0, 0, 0]), Ok(None));
         assert_eq!(refused(&[0, 0, 0, 0]), Err(FrameError::Empty));
@@ -176,11 +177,11 @@ mod tests {
         // A text of five bytes with only one of them, and a text with a byte too many.
         assert_eq!(
             refused(&[0, 0, 0, 3, VERSION, 5, b'a']),
-            Err(FrameError::Word)
+            Err(FrameError::Message)
         );
         assert_eq!(
             refused(&[0, 0, 0, 4, VERSION, 1, b'a', b'b']),
-            Err(FrameError::Word)
+            Err(FrameError::Message)
         );
         assert_eq!(
             encode(&"a".repeat(FRAME_MAX)),

@@ -154,7 +154,8 @@ impl fmt::Debug for Watchdog {
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let own = own.filter(|folder| folder.is_absolute() && !rustix::process::geteuid().is_root());
+    let own =
+        own.filter(|directory| directory.is_absolute() && !rustix::process::geteuid().is_root());
     own.unwrap_or_else(|| PathBuf::from("/run"))
         .join("leasehold/watchdog.sock")
 }

@@ -11,7 +11,7 @@ use super::frame::{self, Decoder};
 use super::wire::{ClientStatus, Hello, Role, ToClient, ToNode};
 
 /// The timeout of a read and of a write.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that queries a node on this machine. Its calls block, for two seconds at most without data from
 /// the node.
@@ -31,15 +31,15 @@ impl Observer {
     /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut observer = Self {
             stream,
             decoder: Decoder::default(),
             node: String::new(),
         };
         let (role, token) = (Role::Observer, None);
-        match observer.ask(&ToNode::Hello(Hello { token, role }))? {
+        match observer.request(&ToNode::Hello(Hello { token, role }))? {
             ToClient::Welcome { node, .. } => Ok(Self { node, ..observer }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -63,7 +63,7 @@ impl Observer {
             client: lease.client.to_bytes(),
             number: lease.number,
         };
-        match self.ask(&query)? {
+        match self.request(&query)? {
             ToClient::LeaseStatus(until) => Ok(until.map(Instant::from_nanos)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -76,36 +76,36 @@ impl Observer {
     /// As [`Observer::kept_until`].
     pub fn status(&mut self) -> io::Result<Vec<ClientStatus>> {
         let mut all = Vec::new();
-        let mut answer = self.ask(&ToNode::Status)?;
+        let mut reply = self.request(&ToNode::Status)?;
         loop {
-            let ToClient::Status { clients, more } = answer else {
+            let ToClient::Status { clients, more } = reply else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             all.extend(clients);
             if !more {
                 return Ok(all);
             }
-            answer = self.hear()?;
+            reply = self.receive()?;
         }
     }
 
-    fn ask(&mut self, word: &ToNode) -> io::Result<ToClient> {
-        let frame = frame::encode(word).map_err(io::Error::other)?;
+    fn request(&mut self, message: &ToNode) -> io::Result<ToClient> {
+        let frame = frame::encode(message).map_err(io::Error::other)?;
         self.stream.write_all(&frame)?;
-        self.hear()
+        self.receive()
     }
 
-    fn hear(&mut self) -> io::Result<ToClient> {
+    fn receive(&mut self) -> io::Result<ToClient> {
         let mut buffer = [0; 4096];
         loop {
-            match self.decoder.word().map_err(io::Error::other)? {
-                Some(ToClient::Refused(why)) => {
+            match self.decoder.message().map_err(io::Error::other)? {
+                Some(ToClient::Refused(refusal)) => {
                     return Err(io::Error::new(
                         io::ErrorKind::PermissionDenied,
-                        why.to_string(),
+                        refusal.to_string(),
                     ));
                 }
-                Some(word) => return Ok(word),
+                Some(message) => return Ok(message),
                 None => {}
             }
             match self.stream.read(&mut buffer)? {

@@ -47,14 +47,14 @@ pub struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// A client to monitor. The secret proves its id.
-    Client(ClientSecret, Introduction),
+    Client(ClientSecret, ClientInfo),
     /// An observer, which only sends queries.
     Observer,
 }
 
-/// The client info of a client.
+/// The client info in a hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Introduction {
+pub struct ClientInfo {
     /// A random number that each program draws when it starts. Another one in the same process means an exec.
     pub process_nonce: [u8; 16],
     /// The store, by its URL without a password, or by the name that the node gave it.
@@ -94,7 +94,7 @@ pub struct Registration {
     /// The ttl of its renewals.
     pub ttl_ms: u32,
     /// The silence timeout in milliseconds, after which the node renews the lease.
-    pub patience_ms: u32,
+    pub silence_timeout_ms: u32,
     /// How long the node may renew it, in milliseconds. `None`: without end. Zero: never, for a fixed lease.
     pub keep_ms: Option<u64>,
 }
@@ -152,9 +152,9 @@ pub enum Refusal {
     /// An invalid name, ttl or other value.
     Value,
     /// An unexpected message, or an invalid frame.
-    Word,
+    Message,
     /// The peer reads too slowly.
-    Slow,
+    SlowReader,
     /// This user or token may not register locks of this namespace.
     Namespace,
     /// The client has too many processes, or all clients have.
@@ -171,8 +171,8 @@ impl fmt::Display for Refusal {
             Self::Clients => "it has as many clients as it may",
             Self::Leases => "it has as many leases as it may",
             Self::Value => "a value is out of range",
-            Self::Word => "an unexpected message",
-            Self::Slow => "replies were not read in time",
+            Self::Message => "an unexpected message",
+            Self::SlowReader => "replies were not read in time",
             Self::Namespace => "this user or token may not register locks of this namespace",
             Self::Processes => "it watches as many processes as it may",
         })
@@ -205,11 +205,11 @@ pub struct ClientStatus {
     /// The time since its last sign of life, in milliseconds.
     pub silent_ms: u64,
     /// Its liveness.
-    pub condition: Liveness,
+    pub liveness: Liveness,
     /// The likely reason for its silence. Empty if it is alive.
-    pub why: String,
-    /// The names of some locks that are kept alive for it.
-    pub kept: Vec<String>,
+    pub reason: String,
+    /// The names of some locks that the node renews for it.
+    pub renewed: Vec<String>,
 }
 
 /// The liveness of a client.
@@ -265,6 +265,96 @@ impl fmt::Debug for ClientSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watchdog::frame::encode;
+
+    fn client_info() -> ClientInfo {
+        ClientInfo {
+            process_nonce: [1; 16],
+            store: "store".into(),
+            namespace: "ns".into(),
+            tenant: "tenant".into(),
+            host: "host".into(),
+            pid: 300,
+            program: "program".into(),
+            label: "label".into(),
+        }
+    }
+
+    fn status() -> ClientStatus {
+        let info = client_info();
+        ClientStatus {
+            client: [1; 16],
+            host: info.host,
+            pid: info.pid,
+            program: info.program,
+            label: info.label,
+            store: info.store,
+            leases: 2,
+            processes: 1,
+            connected: true,
+            known_ms: 5_000,
+            silent_ms: 900,
+            liveness: Liveness::Silent,
+            reason: "reason".into(),
+            renewed: vec!["lock".into()],
+        }
+    }
+
+    /// The encoding has the fields in their order and no names. These bytes are what peers of this version send.
+    #[test]
+    fn the_encoding_of_messages_is_stable() {
+        let hello = ToNode::Hello(Hello {
+            token: Some(Secret::new("token")),
+            role: Role::Client(ClientSecret::from_random([7; 32]), client_info()),
+        });
+        let changes = ToNode::Changes(Changes {
+            batch: 4,
+            register: vec![Registration {
+                number: 2,
+                name: "lock".into(),
+                ttl_ms: 30_000,
+                silence_timeout_ms: 9_500,
+                keep_ms: Some(5),
+            }],
+            unregister: vec![9],
+        });
+        let acknowledged = ToClient::Acknowledged {
+            batch: 4,
+            refused: vec![(2, Refusal::Message)],
+        };
+        let status = ToClient::Status {
+            clients: vec![status()],
+            more: false,
+        };
+        let secret = "07".repeat(32);
+        let sixteen = "01".repeat(16);
+        for (frame, hex) in [
+            (
+                encode(&hello),
+                format!(
+                    "0000005f03000105746f6b656e00{secret}{sixteen}0573746f7265026e730674656e616e7404686f7374ac020770726f6772616d056c6162656c"
+                ),
+            ),
+            (
+                encode(&changes),
+                "000000130301040102046c6f636bb0ea019c4a01050109".into(),
+            ),
+            (encode(&acknowledged), "00000006030204010207".into()),
+            (
+                encode(&status),
+                format!(
+                    "00000044030501{sixteen}04686f7374ac020770726f6772616d056c6162656c0573746f7265020101882784070106726561736f6e01046c6f636b00"
+                ),
+            ),
+        ] {
+            let bytes: String = frame
+                .unwrap()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            assert_eq!(bytes, hex);
+        }
+    }
 
     #[test]
     fn an_id_proves_its_secret_and_does_not_show_it() {

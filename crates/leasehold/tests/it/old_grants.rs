@@ -44,8 +44,8 @@ impl SetBack {
                     self.grants(&request.key, *lease);
                 }
                 let refused = Outcome::Refused {
-                    left: SECOND,
-                    place: Some(0),
+                    time_left: SECOND,
+                    queue_position: Some(0),
                 };
                 (refused, 1_000 + request_number)
             }

@@ -178,12 +178,21 @@ impl Batch {
     pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let answered = self.ops.iter().zip(&self.outcomes);
         answered.filter_map(|(op, outcome)| match (op, outcome) {
-            (Op::Acquire { lease, .. }, Outcome::Refused { place: Some(_), .. })
+            (
+                Op::Acquire { lease, .. },
+                Outcome::Refused {
+                    queue_position: Some(_),
+                    ..
+                },
+            )
             | (
                 Op::Acquire {
                     lease, wait: true, ..
                 },
-                Outcome::Refused { place: None, .. },
+                Outcome::Refused {
+                    queue_position: None,
+                    ..
+                },
             ) => Some(*lease),
             _ => None,
         })

@@ -60,7 +60,8 @@ async fn leave(store: &dyn Store, name: &str, number: u64) -> Outcome {
 pub(crate) async fn queue_length(store: &dyn Store, name: &str) -> u32 {
     let place = match ask(store, name, 2).await {
         Outcome::Refused {
-            place: Some(place), ..
+            queue_position: Some(place),
+            ..
         } => place,
         other => panic!("{other:?}"),
     };

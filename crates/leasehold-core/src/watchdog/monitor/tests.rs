@@ -37,7 +37,7 @@ fn watch_until(
         now = next;
         for (number, action) in monitor.poll(now) {
             actions.push((now, action));
-            monitor.done(number, action, ActionResult::Renewed, now, now);
+            monitor.handle_result(number, action, ActionResult::Renewed, now, now);
         }
     }
     actions
@@ -47,8 +47,8 @@ fn watch_until(
 fn who_is_heard_of_renews_by_itself() {
     let mut monitor = monitor(Evidence::Processes);
     for second in 0..100 {
-        monitor.heard(at(second * 5));
-        assert_eq!(monitor.condition(at(second * 5 + 5)), Liveness::Alive);
+        monitor.message_received(at(second * 5));
+        assert_eq!(monitor.liveness(at(second * 5 + 5)), Liveness::Alive);
         assert_eq!(monitor.poll(at(second * 5 + 5)), []);
     }
 }
@@ -72,9 +72,9 @@ fn who_is_silent_is_renewed_in_time_until_too_much_is_too_much() {
             last.since(at(0)) > MAX_PAUSE - TTL && last < at(300),
             "{last:?}"
         );
-        assert_eq!(monitor.condition(at(301)), Liveness::Abandoned);
-        monitor.heard(at(302));
-        assert_eq!(monitor.condition(at(302)), Liveness::Alive);
+        assert_eq!(monitor.liveness(at(301)), Liveness::Abandoned);
+        monitor.message_received(at(302));
+        assert_eq!(monitor.liveness(at(302)), Liveness::Alive);
     }
 }
 
@@ -103,21 +103,21 @@ fn the_dead_are_released_until_that_is_told() {
     let mut monitor = monitor(Evidence::Processes);
     monitor.register(2, terms(at(0)), (), at(0));
     monitor.disconnected();
-    assert_eq!(monitor.condition(at(1)), Liveness::Alive);
+    assert_eq!(monitor.liveness(at(1)), Liveness::Alive);
     monitor.died(at(2));
     let release = WatchdogAction::Release(ttl());
     assert_eq!(monitor.poll(at(2)), [(1, release), (2, release)]);
     assert_eq!(monitor.poll(at(2)), []);
-    monitor.done(1, release, ActionResult::Over, at(2), at(2));
-    monitor.done(2, release, ActionResult::Failed, at(2), at(2));
+    monitor.handle_result(1, release, ActionResult::NotHeld, at(2), at(2));
+    monitor.handle_result(2, release, ActionResult::Failed, at(2), at(2));
     assert_eq!(monitor.poll(at(2)), []);
     let next = monitor.next_event(at(2)).unwrap();
     assert_eq!(next, at(3));
     assert_eq!(monitor.poll(next), [(2, release)]);
-    monitor.done(2, release, ActionResult::Failed, next, next);
+    monitor.handle_result(2, release, ActionResult::Failed, next, next);
     // It has expired by itself, whichever node renewed it last.
     assert_eq!(monitor.poll(at(33)), []);
-    assert!(monitor.is_over(at(33)));
+    assert!(monitor.is_finished(at(33)));
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn a_renewal_under_way_delays_no_release() {
     monitor.died(at(11));
     let release = WatchdogAction::Release(ttl());
     assert_eq!(monitor.poll(at(11)), [(1, release)]);
-    monitor.done(1, renew, ActionResult::Renewed, at(10), at(12));
+    monitor.handle_result(1, renew, ActionResult::Renewed, at(10), at(12));
     assert_eq!(monitor.poll(at(12)), []);
-    monitor.done(1, release, ActionResult::Over, at(11), at(13));
-    assert!(monitor.is_over(at(13)));
+    monitor.handle_result(1, release, ActionResult::NotHeld, at(11), at(13));
+    assert!(monitor.is_finished(at(13)));
 }
 
 #[test]
@@ -139,17 +139,17 @@ fn a_lost_connection_proves_nothing() {
     let mut near = monitor(Evidence::Processes);
     near.disconnected();
     assert_eq!(near.poll(at(10)), [(1, WatchdogAction::Renew(ttl()))]);
-    assert!(!near.is_over(at(299)));
-    assert!(near.is_over(at(300)));
+    assert!(!near.is_finished(at(299)));
+    assert!(near.is_finished(at(300)));
 
     let mut far = monitor(Evidence::Connection);
     far.died(at(1));
-    assert_eq!(far.condition(at(1)), Liveness::Alive);
+    assert_eq!(far.liveness(at(1)), Liveness::Alive);
     far.disconnected();
-    assert_eq!(far.condition(at(10)), Liveness::Unknown);
+    assert_eq!(far.liveness(at(10)), Liveness::Unknown);
     assert_eq!(far.poll(at(10)), []);
     assert_eq!(far.next_event(at(10)), None);
-    assert!(far.is_over(at(10)));
+    assert!(far.is_finished(at(10)));
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn a_lease_that_is_over_is_forgotten() {
     let mut monitor = monitor(Evidence::Connection);
     let renew = WatchdogAction::Renew(ttl());
     assert_eq!(monitor.poll(at(10)), [(1, renew)]);
-    monitor.done(1, renew, ActionResult::Over, at(10), at(10));
+    monitor.handle_result(1, renew, ActionResult::NotHeld, at(10), at(10));
     assert_eq!(monitor.poll(at(20)), []);
-    assert_eq!(monitor.condition(at(20)), Liveness::Alive);
+    assert_eq!(monitor.liveness(at(20)), Liveness::Alive);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_renewal_that_fails_is_tried_again_soon() {
     let renew = WatchdogAction::Renew(ttl());
     assert_eq!(monitor.poll(at(10)), [(1, renew)]);
     assert_eq!(monitor.poll(at(10)), []);
-    monitor.done(1, renew, ActionResult::Failed, at(10), at(12));
+    monitor.handle_result(1, renew, ActionResult::Failed, at(10), at(12));
     assert_eq!(monitor.poll(at(12)), []);
     assert_eq!(monitor.next_event(at(12)), Some(at(13)));
     assert_eq!(monitor.poll(at(13)), [(1, renew)]);
@@ -180,6 +180,6 @@ fn what_is_kept_alive_is_renewed_once_more_before_a_node_stops() {
     assert_eq!(monitor.hand_over(at(5)), []);
     let renew = WatchdogAction::Renew(ttl());
     assert_eq!(monitor.poll(at(10)), [(1, renew)]);
-    monitor.done(1, renew, ActionResult::Renewed, at(10), at(10));
+    monitor.handle_result(1, renew, ActionResult::Renewed, at(10), at(10));
     assert_eq!(monitor.hand_over(at(11)), [(1, renew)]);
 }

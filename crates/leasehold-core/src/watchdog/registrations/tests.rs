@@ -75,12 +75,16 @@ fn a_new_connection_knows_nothing() {
     assert_eq!(registrations.next_changes(10, at(2)), None);
     assert_eq!(registrations.next_heartbeat(), None);
     registrations.connected(at(3));
-    let told = registrations.next_changes(10, at(3)).unwrap();
+    let changes = registrations.next_changes(10, at(3)).unwrap();
     assert_eq!(
-        (told.batch, told.register.len(), told.unregister.len()),
+        (
+            changes.batch,
+            changes.register.len(),
+            changes.unregister.len()
+        ),
         (1, 1, 1)
     );
-    // An acknowledgement of the old connection cannot come over the new one, and says nothing.
+    // An acknowledgement of the old connection cannot come over the new one, and proves nothing.
     assert_eq!(registrations.acknowledged(0, &[]), []);
 }
 
@@ -94,28 +98,28 @@ fn a_lease_that_was_left_without_a_connection_is_told_over_the_next() {
     registrations.unregister(3);
     registrations.disconnected();
     registrations.unregister(1);
-    // It may hear of none of this.
+    // It may receive none of this.
     registrations.connected(at(2));
     registrations.disconnected();
     registrations.connected(at(3));
-    let told = registrations.next_changes(10, at(3)).unwrap();
-    assert_eq!(told.register, [(2, terms(2_000), "b")]);
-    assert_eq!(told.unregister, [1, 3]);
+    let changes = registrations.next_changes(10, at(3)).unwrap();
+    assert_eq!(changes.register, [(2, terms(2_000), "b")]);
+    assert_eq!(changes.unregister, [1, 3]);
     assert!(!registrations.has_changes());
-    // Nor may it hear of that.
+    // Nor may it receive that.
     registrations.disconnected();
     registrations.connected(at(4));
-    let told = registrations.next_changes(10, at(4)).unwrap();
-    assert_eq!(told.unregister, [1, 3]);
-    registrations.acknowledged(told.batch, &[]);
+    let changes = registrations.next_changes(10, at(4)).unwrap();
+    assert_eq!(changes.unregister, [1, 3]);
+    registrations.acknowledged(changes.batch, &[]);
     registrations.disconnected();
     registrations.connected(at(5));
-    let told = registrations.next_changes(10, at(5)).unwrap();
-    assert_eq!((told.register.len(), told.unregister), (1, vec![]));
+    let changes = registrations.next_changes(10, at(5)).unwrap();
+    assert_eq!((changes.register.len(), changes.unregister), (1, vec![]));
 }
 
 #[test]
-fn signs_of_life_come_twice_in_the_shortest_patience() {
+fn heartbeats_are_sent_twice_in_the_shortest_silence_timeout() {
     let mut registrations = connected();
     registrations.register(1, terms(30_000), "a");
     registrations.register(2, terms(2_000), "b");

@@ -219,7 +219,8 @@ fn a_wrong_place_is_seen() {
     let broken = convict(|record, op, now, tell| {
         let mut outcome = apply(record, op, now, tell);
         if let Outcome::Refused {
-            place: Some(place), ..
+            queue_position: Some(place),
+            ..
         } = &mut outcome
         {
             *place = place.saturating_sub(1);
@@ -238,7 +239,11 @@ fn a_queue_for_those_who_do_not_want_to_wait_is_seen() {
         };
         let wanted = std::mem::replace(wait, true);
         let mut outcome = apply(record, &op, now, tell);
-        if let Outcome::Refused { place, .. } = &mut outcome {
+        if let Outcome::Refused {
+            queue_position: place,
+            ..
+        } = &mut outcome
+        {
             *place = place.filter(|_| wanted);
         }
         outcome

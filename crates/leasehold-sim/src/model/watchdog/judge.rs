@@ -131,10 +131,10 @@ impl Watchdog {
                 let Some(charge) = self.charge(state, life, node) else {
                     continue;
                 };
-                if charge.condition(now) == Liveness::Abandoned && !charge.is_empty() {
+                if charge.liveness(now) == Liveness::Abandoned && !charge.is_empty() {
                     self.mark(Mark::Abandoned);
                 }
-                if charge.is_over(now) {
+                if charge.is_finished(now) {
                     self.put_charge(state, life, node, None);
                 }
             }

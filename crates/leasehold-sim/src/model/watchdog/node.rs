@@ -75,13 +75,13 @@ impl Watchdog {
         let mut watched = None;
         match word {
             Word::Hello => charge.connected(now),
-            Word::Beat => charge.heard(now),
+            Word::Beat => charge.message_received(now),
             Word::Changes {
                 register,
                 unregister,
                 ..
             } => {
-                charge.heard(now);
+                charge.message_received(now);
                 let current = self.setup.number(state, state.current());
                 if unregister.contains(&current) {
                     watched = Some(false);
@@ -171,7 +171,7 @@ impl Watchdog {
             Verdict::Main => !state.main_lives(life),
             _ => !state.lives(life),
         };
-        node == HOST && gone && charge.condition(self.setup.node_now()) != Liveness::Dead
+        node == HOST && gone && charge.liveness(self.setup.node_now()) != Liveness::Dead
     }
 
     /// Whether a charge asks to be polled.
@@ -238,7 +238,7 @@ impl Watchdog {
             let mut next = *state;
             let end = match course {
                 Course::Renewed => ActionResult::Renewed,
-                _ => ActionResult::Over,
+                _ => ActionResult::NotHeld,
             };
             next.flights[at] = Flight::None;
             self.answer(&mut next, node, deed, end);
@@ -248,7 +248,7 @@ impl Watchdog {
         let mut next = *state;
         let end = match self.deed(&mut next, acquisition, kind) {
             true => ActionResult::Renewed,
-            false => ActionResult::Over,
+            false => ActionResult::NotHeld,
         };
         if !timely {
             // It may have been sent long ago.
@@ -303,7 +303,7 @@ impl Watchdog {
             true => now,
             false => now.before(TICK * u32::from(age)),
         };
-        charge.done(self.setup.number(state, acquisition), deed, end, sent, now);
+        charge.handle_result(self.setup.number(state, acquisition), deed, end, sent, now);
         self.put_charge(state, life, node, Some(charge));
     }
 
@@ -396,7 +396,7 @@ impl Watchdog {
         node: usize,
         charge: &ClientMonitor<()>,
     ) {
-        let silent = self.setup.node_now().since(charge.last_heard());
+        let silent = self.setup.node_now().since(charge.last_received());
         let max_pause = TICK * u32::from(super::setup::MAX_PAUSE);
         let kept = acquisition == state.current() && state.keep != EVER;
         let over = kept && state.keep == 0 && state.is_timely(node);

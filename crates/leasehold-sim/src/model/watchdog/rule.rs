@@ -44,16 +44,16 @@ impl Setup {
         let interval = TICK * u32::from(self.interval);
         let mut terms = Terms::new(ttl, interval, ttl.as_duration() / 30, keep_until);
         if self.rules.patient {
-            terms.patience = ttl.as_duration();
+            terms.silence_timeout = ttl.as_duration();
         }
         terms
     }
 
     /// Whether a lease survives a deed that failed.
     pub(super) fn has_slack(self) -> bool {
-        let patience = self.terms(EVER, self.node_now()).patience;
-        let patience = patience.as_nanos().div_ceil(TICK.as_nanos()) as u8;
-        self.interval + patience + 1 < self.ttl
+        let silence_timeout = self.terms(EVER, self.node_now()).silence_timeout;
+        let ticks = silence_timeout.as_nanos().div_ceil(TICK.as_nanos()) as u8;
+        self.interval + ticks + 1 < self.ttl
     }
 
     pub(super) fn charge(self, node: usize) -> ClientMonitor<()> {

@@ -1,11 +1,9 @@
 //! One lease that this process holds.
 
-use std::sync::atomic::AtomicU64;
-
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Action, Cause, Chain, Handoff, HoldId, Instant, Lease, LeaseId, Op, Outcome, State, StateKind,
-    Term, Token, Ttl,
+    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, Op, Outcome,
+    Scheduled, State, StateKind, Term, Token, Ttl,
 };
 use tokio::sync::Notify;
 
@@ -22,8 +20,8 @@ pub(crate) struct ActiveLease {
     pub(crate) id: LeaseId,
     /// The first of the tokens reserved for it.
     pub(crate) first: Token,
-    /// When the renewer polls it, as nanoseconds; 0: never. Changed by the renewer only.
-    pub(in super::super) scheduled: AtomicU64,
+    /// When the renewer polls it.
+    due_time: DueTime,
     /// The replicas that must acknowledge its renewals. Locked by itself, and inside of `inner`.
     durability: Mutex<Durability>,
     inner: Mutex<Inner>,
@@ -58,6 +56,16 @@ impl Inner {
     }
 }
 
+impl Scheduled for ActiveLease {
+    fn number(&self) -> u64 {
+        self.id.number
+    }
+
+    fn due_time(&self) -> &DueTime {
+        &self.due_time
+    }
+}
+
 impl ActiveLease {
     /// A lease that was granted at `now`.
     pub(crate) fn new(
@@ -72,7 +80,7 @@ impl ActiveLease {
             key,
             id: granted.id,
             first: granted.first,
-            scheduled: AtomicU64::new(0),
+            due_time: DueTime::default(),
             durability: Mutex::new(durability),
             inner: Mutex::new(Inner {
                 lease: granted.lease,

@@ -6,54 +6,56 @@ use std::time::Duration;
 
 use leasehold_core::{Instant, Op, Ttl};
 
-use super::super::context::Context;
+use super::super::context::{Context, Route};
 use super::super::lease::active_lease::ActiveLease;
-use super::super::sync::report;
+use super::super::sync::{lock, report};
 use super::Shared;
-use super::shard_limiter::ShardLimiter;
 use crate::store::{Reply, Request};
+
+/// A lease whose renewal is due.
+#[derive(Debug)]
+pub(super) struct DueLease {
+    pub(super) lease: Arc<ActiveLease>,
+    pub(super) due: Instant,
+}
 
 /// Leases that are due. When it is dropped at any point, also by a panic of the store, the renewals without
 /// a reply have failed, and are retried.
 pub(super) struct Batch {
     shared: Arc<Shared>,
-    leases: Vec<Arc<ActiveLease>>,
-    due: Instant,
+    /// The route on which it is in flight.
+    route: Option<Route>,
+    leases: Vec<DueLease>,
 }
 
 impl Batch {
-    /// An empty batch.
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    /// A batch that is in flight on a route, or is still collected.
+    pub(super) fn new(shared: &Arc<Shared>, route: Option<Route>, leases: Vec<DueLease>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            leases: Vec::new(),
-            due: Instant::from_nanos(u64::MAX),
+            route,
+            leases,
         }
     }
 
-    /// Adds a lease that was due at `due`.
     pub(super) fn push(&mut self, lease: Arc<ActiveLease>, due: Instant) {
-        self.leases.push(lease);
-        self.due = self.due.min(due);
+        self.leases.push(DueLease { lease, due });
     }
 
-    /// Splits off the first leases, at most so many.
-    pub(super) fn split_off_front(&mut self, max: usize) -> Self {
-        let rest = self.leases.split_off(max.min(self.leases.len()));
-        Self {
-            shared: Arc::clone(&self.shared),
-            leases: std::mem::replace(&mut self.leases, rest),
-            due: self.due,
+    /// Adds the leases to the queues of their routes.
+    pub(super) fn queue(mut self) {
+        let context = &self.shared.context;
+        let route = |due: &DueLease| context.route(&due.lease.key, due.lease.durability());
+        let routes: Vec<_> = self.leases.iter().map(route).collect();
+        let mut limiter = lock(&self.shared.limiter);
+        for (route, due) in routes.into_iter().zip(self.leases.drain(..)) {
+            limiter.push(route, due);
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.leases.len()
-    }
-
-    /// Sends the renewals when the limiter permits, and processes the replies.
-    pub(super) async fn renew(mut self, limiter: Arc<ShardLimiter>) {
-        let permit = limiter.acquire().await;
+    /// Sends the renewals, and processes the replies.
+    pub(super) async fn renew(mut self) {
+        let first_due = self.leases.iter().map(|due| due.due).min();
         let (requests, end) = self.begin();
         if requests.is_empty() {
             return;
@@ -61,17 +63,18 @@ impl Batch {
         let ttls: Vec<_> = requests.iter().map(ttl).collect();
         let Context { store, clock, .. } = &Arc::clone(&self.shared).context;
         let sent = clock.now();
-        // A store that never answers must not keep the permit, nor a release that waits for this renewal.
+        // A store that never answers must not keep the limiter, nor a release that waits for this renewal.
         let replies = tokio::select! {
             biased;
             replies = store.apply(requests) => replies,
             () = clock.sleep_until(end) => Vec::new(),
         };
         let now = clock.now();
-        limiter.answered(ttls.len(), now.since(sent));
-        drop(permit);
+        self.finish(Some((ttls.len(), now.since(sent))));
+        self.shared.send_batches();
         self.handle_replies(&ttls, &replies, sent, now);
-        report(|| count(ttls.len(), &replies, sent.since(self.due)));
+        let lag = sent.since(first_due.unwrap_or(sent));
+        report(|| count(ttls.len(), &replies, lag));
     }
 
     /// The requests, without those of leases that were released or lost while they waited, and until when a
@@ -80,8 +83,8 @@ impl Batch {
         let now = self.shared.context.clock.now();
         let mut requests = Vec::with_capacity(self.leases.len());
         let mut last = now;
-        self.leases.retain(|lease| {
-            let Some((request, end)) = lease.begin_renewal(now) else {
+        self.leases.retain(|due| {
+            let Some((request, end)) = due.lease.begin_renewal(now) else {
                 return false;
             };
             requests.push(request);
@@ -91,28 +94,40 @@ impl Batch {
         (requests, last)
     }
 
+    /// Allows the next batch on the route.
+    fn finish(&mut self, round_trip: Option<(usize, Duration)>) {
+        if let Some(route) = self.route.take() {
+            lock(&self.shared.limiter).finished(route, round_trip);
+        }
+    }
+
     fn handle_replies(&mut self, ttls: &[Ttl], replies: &[Reply], sent: Instant, now: Instant) {
         let answered = self.leases.len().min(replies.len());
         let replies = ttls.iter().zip(replies);
-        for (lease, (ttl, reply)) in self.leases.drain(..answered).zip(replies) {
-            lease.handle_renewal(reply, sent, *ttl, now);
-            self.shared.reschedule(&lease, now);
+        for (due, (ttl, reply)) in self.leases.drain(..answered).zip(replies) {
+            due.lease.handle_renewal(reply, sent, *ttl, now);
+            self.shared.reschedule(&due.lease, now);
         }
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if self.leases.is_empty() {
-            return;
+        if self.route.is_some() {
+            self.finish(None);
+            // The task of the renewer sends the next batch: this one may be dropped by a runtime that ends.
+            self.shared.earlier.notify_one();
         }
+        let Some(first) = self.leases.first() else {
+            return;
+        };
         // A second panic here would end the process.
         let clock = AssertUnwindSafe(&self.shared.context.clock);
-        let now = catch_unwind(|| clock.now()).unwrap_or(self.due);
+        let now = catch_unwind(|| clock.now()).unwrap_or(first.due);
         let given_up = catch_unwind(AssertUnwindSafe(|| {
-            for lease in self.leases.drain(..) {
-                lease.renewal_given_up(now);
-                self.shared.reschedule(&lease, now);
+            for due in self.leases.drain(..) {
+                due.lease.renewal_given_up(now);
+                self.shared.reschedule(&due.lease, now);
             }
         }));
         drop(given_up);

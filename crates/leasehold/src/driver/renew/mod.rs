@@ -1,30 +1,26 @@
 //! Renews the leases of this process in time, and notifies their holders when that fails.
 //!
-//! One task sleeps until the first lease is due, polls every due lease, and sends the renewals in batches,
-//! each in a task of its own that waits for the limiter of its shard. The task does not wait for replies: a
-//! slow shard does not delay another. What a reply or a missing reply means for a lease is decided by
+//! One task sleeps until the first lease is due, polls every due lease, and queues the renewals for their shards. A
+//! [`ShardLimiter`] cuts the queues into batches, each sent in a task of its own. No task waits for another: a slow
+//! shard does not delay another. What a reply or a missing reply means for a lease is decided by
 //! [`leasehold_core::Lease`].
 //!
 //! A panic, of a store or of this code, fails the renewals that it hits, which are retried, and the task goes
 //! on. Without the task, each lease would still be lost in time, by the clock.
 
 mod batch;
-mod shard_limiter;
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Action, Instant, Schedule};
+use leasehold_core::{Action, Instant, Schedule, ShardLimiter};
 use tokio::sync::Notify;
 
-use self::batch::Batch;
-use self::shard_limiter::ShardLimiters;
+use self::batch::{Batch, DueLease};
 use super::context::{Context, Route};
 use super::lease::active_lease::ActiveLease;
 use super::sync::{JoinHandle, Mutex, MutexGuard, lock, report};
@@ -49,25 +45,22 @@ pub(crate) struct Renewer {
 struct Shared {
     context: Context,
     watchdog: WatchdogClient,
-    limiters: ShardLimiters,
-    table: Mutex<Table>,
+    limiter: Mutex<ShardLimiter<Route, DueLease>>,
+    /// The leases that the task renews.
+    schedule: Mutex<Schedule<Arc<ActiveLease>>>,
     /// The interruptions since the last pass.
     interrupted: Mutex<Vec<EventScope>>,
-    /// Notified when a lease is due earlier than the others.
+    /// Notified when a lease is due earlier than the others, and when the task has to send the next batch.
     earlier: Notify,
 }
-
-/// The leases that the task renews.
-#[derive(Debug, Default)]
-struct Table(Schedule<Arc<ActiveLease>>);
 
 impl Renewer {
     pub(crate) fn start(context: &Context, watchdog: &WatchdogClient) -> Self {
         let shared = Arc::new(Shared {
             context: context.clone(),
             watchdog: watchdog.clone(),
-            limiters: ShardLimiters::default(),
-            table: Mutex::default(),
+            limiter: Mutex::default(),
+            schedule: Mutex::default(),
             interrupted: Mutex::default(),
             earlier: Notify::new(),
         });
@@ -78,9 +71,8 @@ impl Renewer {
     /// Keeps a lease renewed from now on.
     pub(crate) fn insert(&self, lease: &Arc<ActiveLease>) {
         let now = self.shared.context.clock.now();
-        let mut table = self.shared.table();
-        table.remove(lease);
-        self.shared.schedule(table, Arc::clone(lease), now);
+        let schedule = lock(&self.shared.schedule);
+        self.shared.schedule(schedule, Arc::clone(lease), now);
     }
 
     /// Schedules a lease anew because a hold was entered or left, or because it was lost.
@@ -108,7 +100,7 @@ impl Renewer {
 
     /// Removes a lease: no renewal of it is begun any more.
     pub(crate) fn remove(&self, lease: &ActiveLease) {
-        self.shared.table().remove(lease);
+        lock(&self.shared.schedule).remove(lease);
         self.shared.watchdog.unregister(lease);
     }
 
@@ -119,7 +111,7 @@ impl Renewer {
 
     /// The leases that it keeps renewed.
     pub(crate) fn leases(&self) -> Vec<Arc<ActiveLease>> {
-        self.shared.table().0.entries().cloned().collect()
+        lock(&self.shared.schedule).entries().cloned().collect()
     }
 }
 
@@ -131,29 +123,7 @@ impl Drop for Renewer {
     }
 }
 
-impl Table {
-    /// Adds a lease. Answers whether the task must be woken.
-    fn insert(&mut self, lease: Arc<ActiveLease>, due: Instant) -> bool {
-        // 0 means that it is not scheduled.
-        let due = due.max(Instant::from_nanos(1));
-        lease.scheduled.store(due.as_nanos(), Ordering::Relaxed);
-        self.0.insert(due, lease.id.number, lease)
-    }
-
-    /// Removes a lease, if it is scheduled.
-    fn remove(&mut self, lease: &ActiveLease) -> Option<Arc<ActiveLease>> {
-        match lease.scheduled.swap(0, Ordering::Relaxed) {
-            0 => None,
-            due => self.0.remove(Instant::from_nanos(due), lease.id.number),
-        }
-    }
-}
-
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
-    }
-
     /// Renews the leases, and goes on after a panic.
     async fn run(self: Arc<Self>) {
         loop {
@@ -186,7 +156,7 @@ impl Shared {
             while self.poll_due() {
                 tokio::task::yield_now().await;
             }
-            let next = self.table().0.arm();
+            let next = lock(&self.schedule).arm();
             match next {
                 Some(next) => tokio::select! {
                     () = self.context.clock.sleep_until(next) => {}
@@ -199,36 +169,32 @@ impl Shared {
 
     /// Polls the leases that are due, and sends their renewals. Returns whether more may be due.
     fn poll_due(self: &Arc<Self>) -> bool {
-        let mut batches = HashMap::<Route, Batch>::new();
+        let mut renewals = Batch::new(self, None, Vec::new());
         let mut changes = Vec::new();
         let mut polled = 0;
         let leases = {
-            let mut table = self.table();
+            let mut schedule = lock(&self.schedule);
             let now = self.context.clock.now();
             while polled < LEASES_PER_PASS
-                && let Some(lease) = table.0.pop_due(now)
+                && let Some((lease, due)) = schedule.pop_due(now)
             {
                 polled += 1;
-                let due = Instant::from_nanos(lease.scheduled.swap(0, Ordering::Relaxed));
                 let (action, next, changed) = lease.poll(due, now);
                 changes.extend(changed.map(|kind| (Arc::clone(&lease), kind)));
                 if let Action::Renew(_) = action {
-                    let route = self.context.route(&lease.key, lease.durability());
-                    let batch = batches.entry(route).or_insert_with(|| Batch::new(self));
-                    batch.push(Arc::clone(&lease), due);
+                    renewals.push(Arc::clone(&lease), due);
                 }
                 match next {
                     Some(next) => {
-                        table.insert(lease, next);
+                        schedule.insert(lease, next);
                     }
                     None => self.watchdog.unregister(&lease),
                 }
             }
-            table.0.len()
+            schedule.len()
         };
-        for (route, batch) in batches {
-            self.send(route, batch);
-        }
+        renewals.queue();
+        self.send_batches();
         for (lease, kind) in changes {
             lease.report(kind);
         }
@@ -236,12 +202,15 @@ impl Shared {
         polled == LEASES_PER_PASS
     }
 
-    fn send(self: &Arc<Self>, route: Route, mut batch: Batch) {
-        let limiter = self.limiters.of(route);
-        let size = limiter.batch_max(batch.len());
-        while batch.len() > 0 {
-            let part = batch.split_off_front(size);
-            self.context.runtime.spawn(part.renew(Arc::clone(&limiter)));
+    /// Sends all batches that the limiter allows.
+    fn send_batches(self: &Arc<Self>) {
+        loop {
+            let next = lock(&self.limiter).next_batch();
+            let Some((route, leases)) = next else {
+                return;
+            };
+            let batch = Batch::new(self, Some(route), leases);
+            self.context.runtime.spawn(batch.renew());
         }
     }
 
@@ -253,7 +222,7 @@ impl Shared {
             let concerns = |scope: &EventScope| self.context.concerns(scope, &lease.key);
             interrupted.iter().any(concerns)
         };
-        let leases: Vec<_> = self.table().0.entries().cloned().collect();
+        let leases: Vec<_> = lock(&self.schedule).entries().cloned().collect();
         let leases: Vec<_> = leases.into_iter().filter(concerned).collect();
         for part in leases.chunks(LEASES_PER_PASS) {
             for lease in part {
@@ -267,18 +236,24 @@ impl Shared {
     /// Schedules a lease anew, if it is scheduled at all. It calls no foreign code: no panic removes a lease
     /// from the table.
     fn reschedule(&self, lease: &ActiveLease, now: Instant) {
-        let mut table = self.table();
-        if let Some(lease) = table.remove(lease) {
-            self.schedule(table, lease, now);
+        let mut schedule = lock(&self.schedule);
+        if let Some(lease) = schedule.remove(lease) {
+            self.schedule(schedule, lease, now);
         }
     }
 
-    /// Adds a lease to the table. Its due time is read while the table is locked: of two tasks that change the
-    /// lease, the one that schedules it last knows both changes.
-    fn schedule(&self, mut table: MutexGuard<'_, Table>, lease: Arc<ActiveLease>, now: Instant) {
+    /// Schedules a lease. Its due time is read while the schedule is locked: of two tasks that change the lease, the
+    /// one that schedules it last knows both changes.
+    fn schedule(
+        &self,
+        mut schedule: MutexGuard<'_, Schedule<Arc<ActiveLease>>>,
+        lease: Arc<ActiveLease>,
+        now: Instant,
+    ) {
         let (next, changed) = lease.next_event(now);
-        let wakes = next.is_some_and(|due| table.insert(Arc::clone(&lease), due));
-        drop(table);
+        schedule.remove(&lease);
+        let wakes = next.is_some_and(|due| schedule.insert(Arc::clone(&lease), due));
+        drop(schedule);
         if wakes {
             self.earlier.notify_one();
         }

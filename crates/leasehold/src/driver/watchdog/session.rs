@@ -265,9 +265,9 @@ impl NodeSession {
     }
 
     fn acknowledged(&self, batch: u64, refused: &[(u64, Refusal)]) {
-        if let Some((_, why)) = refused.first() {
+        if let Some((_, reason)) = refused.first() {
             let count = refused.len();
-            report(|| tracing::warn!(node = %self, count, %why, "leases are not watched"));
+            report(|| tracing::warn!(node = %self, count, why = %reason, "leases are not watched"));
         }
         let numbers: Vec<_> = refused.iter().map(|(number, _)| *number).collect();
         let watched: Vec<Arc<ActiveLease>> = {
@@ -368,7 +368,7 @@ fn registration(
         number,
         name: registered.name.as_str().to_owned(),
         ttl_ms: millis(terms.ttl.as_duration()),
-        patience_ms: millis(terms.patience),
+        silence_timeout_ms: millis(terms.silence_timeout),
         keep_ms: match terms.keep_until == Terms::NO_END {
             true => None,
             false => Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)),
@@ -399,9 +399,9 @@ fn unexpected(message: ToClient) -> io::Error {
     match message {
         ToClient::Refused(reason) => io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("it refused us: {reason}"),
+            format!("the node refused a message: {reason}"),
         ),
-        ToClient::Closing => io::Error::other("it stops"),
+        ToClient::Closing => io::Error::other("the node is about to stop"),
         _ => io::ErrorKind::InvalidData.into(),
     }
 }

@@ -85,7 +85,7 @@ impl Reader {
     pub(super) async fn next(&mut self) -> io::Result<ToClient> {
         let mut buffer = [0; READ];
         loop {
-            if let Some(message) = self.decoder.word().map_err(io::Error::other)? {
+            if let Some(message) = self.decoder.message().map_err(io::Error::other)? {
                 return Ok(message);
             }
             match self.stream.read(&mut buffer).await? {

@@ -227,13 +227,13 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
         }
         (REFUSED, Op::Acquire { wait, .. }) => match value {
             Value::Int(millis) => Some(Outcome::Refused {
-                left: left(*millis),
-                place: None,
+                time_left: time_left(*millis),
+                queue_position: None,
             }),
             Value::Array(pair) if *wait => match pair.as_slice() {
                 [Value::Int(millis), Value::Int(place)] => Some(Outcome::Refused {
-                    left: left(*millis),
-                    place: Some(u32::try_from(*place).ok()?),
+                    time_left: time_left(*millis),
+                    queue_position: Some(u32::try_from(*place).ok()?),
                 }),
                 _ => None,
             },
@@ -267,7 +267,7 @@ fn outcome(op: &Op, code: i64, value: &Value) -> Option<Outcome> {
 }
 
 /// The time to live of a lease as the server reports it in ms, which is negative for a key without expiry.
-pub(super) fn left(millis: i64) -> Duration {
+pub(super) fn time_left(millis: i64) -> Duration {
     let span = u64::try_from(millis).map_or(Ttl::MAX.as_duration(), Duration::from_millis);
     span.min(Ttl::MAX.as_duration())
 }

@@ -171,7 +171,12 @@ fn space() -> Keyspace {
 /// Whether an operation can have this outcome.
 fn fits(op: &Op, outcome: &Outcome) -> bool {
     match (op, outcome) {
-        (Op::Acquire { .. }, Outcome::Refused { left, .. }) => *left <= Duration::from_secs(86_400),
+        (
+            Op::Acquire { .. },
+            Outcome::Refused {
+                time_left: left, ..
+            },
+        ) => *left <= Duration::from_secs(86_400),
         (Op::Release { count, .. }, Outcome::Released { count: told }) => count == told,
         (Op::Acquire { .. }, Outcome::Granted { .. } | Outcome::Exhausted)
         | (Op::Renew { .. }, Outcome::Renewed)

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use leasehold_core::{ClientId, LeaseId, Name, Token};
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::codec::{left, text};
+use super::codec::{text, time_left};
 use super::connection_manager::{ConnectionManager, ExchangeError};
 use super::errors;
 use super::keys::{ClientKey, CounterKey, RecordKey, RecordPattern, parse_record};
@@ -239,7 +239,7 @@ pub(super) fn entry(key: &Key, answers: &[Value]) -> Result<Option<Entry>, Unrea
         key: key.clone(),
         lease,
         count,
-        time_left: left(*ttl),
+        time_left: time_left(*ttl),
         token: parsed(counter).and_then(Token::new),
         client: None,
     }))
@@ -308,7 +308,7 @@ mod tests {
             let scope = |text| ScopeName::parse(text).unwrap();
             let key = Keyspace::new(scope("a"), scope("t")).key(Name::parse("n").unwrap());
             if let Ok(Some(entry)) = entry(&key, &answers) {
-                prop_assert!(entry.time_left <= left(-1));
+                prop_assert!(entry.time_left <= time_left(-1));
             }
             for answer in &answers {
                 client_info(answer);

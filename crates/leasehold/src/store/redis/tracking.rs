@@ -104,7 +104,13 @@ impl KeyTracking {
                     due.add(&request.key, Reason::Held(lease));
                     tracked = true;
                 }
-                (Op::Acquire { wait: true, .. }, Outcome::Refused { place: None, .. }) => {
+                (
+                    Op::Acquire { wait: true, .. },
+                    Outcome::Refused {
+                        queue_position: None,
+                        ..
+                    },
+                ) => {
                     due.add(&request.key, Reason::Awaited);
                     tracked = true;
                 }

@@ -142,8 +142,8 @@ mod tests {
         let asked = orphans.begin(&[acquire]);
         drop(orphans.begin(&[release]));
         let outcome = Outcome::Refused {
-            left: Duration::ZERO,
-            place: None,
+            time_left: Duration::ZERO,
+            queue_position: None,
         };
         let now = StoreTime::default();
         let refused = Reply::Applied { outcome, now };

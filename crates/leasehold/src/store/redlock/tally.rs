@@ -257,7 +257,10 @@ impl Tally {
             Step::Lost(Defeat::Held { left, split }) => {
                 // If no lease has a majority, the first to try again may win.
                 let left = if split { Duration::ZERO } else { left };
-                self.applied(Outcome::Refused { left, place: None });
+                self.applied(Outcome::Refused {
+                    time_left: left,
+                    queue_position: None,
+                });
                 None
             }
             Step::Lost(Defeat::Exhausted) => {

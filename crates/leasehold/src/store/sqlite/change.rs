@@ -114,7 +114,11 @@ fn answer(
         *wait &= !outbox.is_unreachable();
     }
     let outcome = apply(db, key, &op, now, |notice| outbox.add(key, notice))?;
-    if let Outcome::Refused { place: Some(_), .. } = outcome {
+    if let Outcome::Refused {
+        queue_position: Some(_),
+        ..
+    } = outcome
+    {
         outbox.add_waiter();
     }
     Ok(Reply::Applied { outcome, now })

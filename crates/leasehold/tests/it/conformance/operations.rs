@@ -104,7 +104,10 @@ pub(super) async fn a_stranger_changes_nothing(fixture: Fixture) {
     apply(&*store, &key, &[acquire(1, 2)]).await;
     let strange = [acquire(2, 1), renew(2), release(2, 0), release(2, 1)];
     let answers = apply(&*store, &key, &strange).await;
-    let Outcome::Refused { left, .. } = answers[0] else {
+    let Outcome::Refused {
+        time_left: left, ..
+    } = answers[0]
+    else {
         panic!("{answers:?}");
     };
     assert!(left <= ttl().as_duration() && left.as_secs() >= 15);

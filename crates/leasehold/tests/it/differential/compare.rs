@@ -343,10 +343,13 @@ impl<'a> Player<'a> {
 fn alike(answered: Outcome, expected: Outcome, slack: Duration) -> bool {
     match (answered, expected) {
         (
-            Outcome::Refused { left, place },
             Outcome::Refused {
-                left: expected,
-                place: expected_place,
+                time_left: left,
+                queue_position: place,
+            },
+            Outcome::Refused {
+                time_left: expected,
+                queue_position: expected_place,
             },
         ) => left.abs_diff(expected) <= slack && place == expected_place,
         _ => answered == expected,

@@ -148,13 +148,19 @@ impl Corruption {
             Outcome::Granted { first } if self == Self::Token => Outcome::Granted {
                 first: one_more(first),
             },
-            Outcome::Refused { left, place } if self == Self::Left => Outcome::Refused {
-                left: left + Duration::from_millis(10),
-                place,
+            Outcome::Refused {
+                time_left: left,
+                queue_position: place,
+            } if self == Self::Left => Outcome::Refused {
+                time_left: left + Duration::from_millis(10),
+                queue_position: place,
             },
-            Outcome::Refused { left, place } if self == Self::QueuePosition => Outcome::Refused {
-                left,
-                place: place.map(|place| place + 1),
+            Outcome::Refused {
+                time_left: left,
+                queue_position: place,
+            } if self == Self::QueuePosition => Outcome::Refused {
+                time_left: left,
+                queue_position: place.map(|place| place + 1),
             },
             _ => outcome,
         }

@@ -121,8 +121,8 @@ fn spoil(reply: &mut Reply, fault: ShardFault) {
         ShardFault::TakenOver => Outcome::Lost(Loss::TakenOver),
         ShardFault::Exhausted => Outcome::Exhausted,
         ShardFault::Refused => Outcome::Refused {
-            left: SLOW,
-            place: None,
+            time_left: SLOW,
+            queue_position: None,
         },
         ShardFault::Granted => Outcome::Granted {
             first: Token::new(1).unwrap(),

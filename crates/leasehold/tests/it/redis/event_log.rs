@@ -88,7 +88,8 @@ impl Asker {
     pub(crate) async fn wait(&self, name: &str, number: u64) -> u32 {
         match self.ask(wait(name, number)).await {
             Outcome::Refused {
-                place: Some(place), ..
+                queue_position: Some(place),
+                ..
             } => place,
             other => panic!("{name} {number}: {other:?}"),
         }

@@ -57,7 +57,7 @@ async fn nobody_overtakes_the_queue() {
     server.cli(&["DEL", "app:{t:a}"]);
     let refused = c.ask(acquire("a", 3)).await;
     assert!(
-        matches!(refused, Outcome::Refused { place: None, left } if left.as_millis() <= 3_000),
+        matches!(refused, Outcome::Refused { queue_position: None, time_left: left } if left.as_millis() <= 3_000),
         "{refused:?}"
     );
     b.granted("a", 2).await;
@@ -174,7 +174,10 @@ async fn releasing_and_asking_again_in_one_batch_steps_behind_the_others() {
         matches!(
             replies[1],
             Reply::Applied {
-                outcome: Outcome::Refused { place: Some(0), .. },
+                outcome: Outcome::Refused {
+                    queue_position: Some(0),
+                    ..
+                },
                 ..
             }
         ),
@@ -331,7 +334,7 @@ async fn who_asks_for_a_free_lock_behind_many_dead_waiters_is_granted_it() {
     a.take("a", 1).await;
     let refused = b.ask(acquire("b", 1)).await;
     assert!(
-        matches!(refused, Outcome::Refused { place: None, left } if left.is_zero()),
+        matches!(refused, Outcome::Refused { queue_position: None, time_left: left } if left.is_zero()),
         "{refused:?}"
     );
     b.take("b", 1).await;
@@ -392,7 +395,13 @@ async fn after_a_restart_everybody_asks_again_and_is_served() {
         let again = b.ask(wait("a", 1)).await;
         match memory {
             Restart::Kept => assert!(
-                matches!(again, Outcome::Refused { place: Some(0), .. }),
+                matches!(
+                    again,
+                    Outcome::Refused {
+                        queue_position: Some(0),
+                        ..
+                    }
+                ),
                 "{again:?}"
             ),
             // The lock is forgotten, and the first to ask has it.

@@ -55,7 +55,13 @@ async fn who_does_not_wait_is_not_in_it() {
     let (server, _a, b) = held().await;
     let refused = b.ask(acquire("a", 1)).await;
     assert!(
-        matches!(refused, Outcome::Refused { place: None, .. }),
+        matches!(
+            refused,
+            Outcome::Refused {
+                queue_position: None,
+                ..
+            }
+        ),
         "{refused:?}"
     );
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
@@ -72,7 +78,13 @@ async fn something_else_under_its_key_spoils_one_lock_only() {
         // Who does not wait does not look.
         let refused = b.ask(acquire("a", 1)).await;
         assert!(
-            matches!(refused, Outcome::Refused { place: None, .. }),
+            matches!(
+                refused,
+                Outcome::Refused {
+                    queue_position: None,
+                    ..
+                }
+            ),
             "{refused:?}"
         );
         assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);

@@ -83,7 +83,10 @@ async fn a_record_without_an_end_holds_for_ever() {
     let left = Ttl::MAX.as_duration();
     assert_eq!(
         applied(&*store, acquire("a", 1)).await,
-        Outcome::Refused { left, place: None }
+        Outcome::Refused {
+            time_left: left,
+            queue_position: None
+        }
     );
     assert_eq!(
         applied(&*store, renew("a", 1)).await,
@@ -95,7 +98,10 @@ async fn a_record_without_an_end_holds_for_ever() {
     );
     assert_eq!(server.cli(&["HGETALL", RECORD]), "somebody\n1");
     server.cli(&["PEXPIRE", RECORD, "5000"]);
-    let Outcome::Refused { left, .. } = applied(&*store, acquire("a", 1)).await else {
+    let Outcome::Refused {
+        time_left: left, ..
+    } = applied(&*store, acquire("a", 1)).await
+    else {
         panic!("granted over a foreign record");
     };
     assert!(left <= std::time::Duration::from_secs(5));

@@ -135,7 +135,11 @@ impl History {
             alike(outcome, expected),
             "seed {seed}: {request:?}: {outcome:?}, {expected:?}"
         );
-        if let Outcome::Refused { place, .. } = outcome {
+        if let Outcome::Refused {
+            queue_position: place,
+            ..
+        } = outcome
+        {
             seen.behind += usize::from(place > Some(0));
         }
         let count = seen.outcomes.entry(std::mem::discriminant(&outcome));
@@ -184,10 +188,13 @@ fn on_the_edge(record: &Record, now: StoreTime) -> bool {
 fn alike(outcome: Outcome, expected: Outcome) -> bool {
     match (outcome, expected) {
         (
-            Outcome::Refused { left: a, place },
             Outcome::Refused {
-                left: b,
-                place: expected,
+                time_left: a,
+                queue_position: place,
+            },
+            Outcome::Refused {
+                time_left: b,
+                queue_position: expected,
             },
         ) => a.abs_diff(b) <= GRAIN && place == expected,
         _ => outcome == expected,
@@ -300,7 +307,10 @@ async fn a_lease_ends_when_the_servers_clock_says_so() {
     let store = open(&server.url()).await;
     granted(&*store, acquire("a", 1)).await;
     server.step_clock(20_000);
-    let Outcome::Refused { left, .. } = applied(&*store, acquire("a", 2)).await else {
+    let Outcome::Refused {
+        time_left: left, ..
+    } = applied(&*store, acquire("a", 2)).await
+    else {
         panic!("granted too early");
     };
     assert!(left <= Duration::from_secs(10), "{left:?}");

@@ -93,7 +93,13 @@ async fn check_losses(server: &RedisServer, told: bool) {
 async fn assert_not_queued(asker: &Asker) {
     let refused = asker.ask(wait("a", 9)).await;
     assert!(
-        matches!(refused, Outcome::Refused { place: None, .. }),
+        matches!(
+            refused,
+            Outcome::Refused {
+                queue_position: None,
+                ..
+            }
+        ),
         "{refused:?}"
     );
 }

@@ -344,7 +344,13 @@ async fn who_is_too_slow_to_hear_everything_is_told_so() {
         holder.take(name, number).await;
         let lease = LeaseId { client: me, number };
         let (refused, _) = outcome(&*other, wait(name, lease, LONG)).await;
-        assert!(matches!(refused, Outcome::Refused { place: Some(0), .. }));
+        assert!(matches!(
+            refused,
+            Outcome::Refused {
+                queue_position: Some(0),
+                ..
+            }
+        ));
     }
     // Nobody waits for the slow one.
     for (number, name) in (0..).zip(&names) {

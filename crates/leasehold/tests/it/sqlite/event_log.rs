@@ -58,7 +58,13 @@ impl Asker {
     /// Asks for a lock that another holds, and gives its place in the queue.
     pub(super) async fn wait(&self, name: &str, number: u64) -> Option<u32> {
         match outcome(&*self.store, wait(name, self.lease(number), LONG)).await {
-            (Outcome::Refused { place, .. }, _) => place,
+            (
+                Outcome::Refused {
+                    queue_position: place,
+                    ..
+                },
+                _,
+            ) => place,
             other => panic!("{name} {number}: {other:?}"),
         }
     }

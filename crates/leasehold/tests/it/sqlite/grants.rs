@@ -76,7 +76,13 @@ async fn nobody_overtakes_the_queue() {
     assert_eq!(left, Outcome::Lost(Loss::TakenOver));
     holder.release("a", 1).await;
     let (refused, _) = outcome(&*one, acquire("a", holder.lease(2), LONG)).await;
-    assert!(matches!(refused, Outcome::Refused { place: None, .. }));
+    assert!(matches!(
+        refused,
+        Outcome::Refused {
+            queue_position: None,
+            ..
+        }
+    ));
     let mut last = 0;
     for number in (1..=50).filter(|number| *number != 25) {
         let to = if number % 2 == 0 { &holder } else { &waiter };
@@ -104,7 +110,13 @@ async fn who_does_not_listen_is_passed_over() {
             number: 1,
         };
         let (refused, _) = outcome(&**store, wait("a", lease, LONG)).await;
-        assert!(matches!(refused, Outcome::Refused { place: Some(_), .. }));
+        assert!(matches!(
+            refused,
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            }
+        ));
     }
     assert_eq!(waiter.wait("a", 1).await, Some(3));
     other.forget(deaf.client);
@@ -160,7 +172,13 @@ async fn a_lease_that_ends_by_itself_passes_to_the_head() {
 
     // A queue that nobody has asked about for two ttls and a second is forgotten.
     let (refused, _) = outcome(&*one, wait("a", holder.lease(2), second)).await;
-    assert!(matches!(refused, Outcome::Refused { place: Some(0), .. }));
+    assert!(matches!(
+        refused,
+        Outcome::Refused {
+            queue_position: Some(0),
+            ..
+        }
+    ));
     clock.advance(3 * second);
     token(&*one, acquire("a", holder.lease(3), LONG)).await;
     assert_eq!(holder.take_heard(), []);

@@ -18,7 +18,9 @@ async fn two_stores_on_one_file_exclude_each_other() {
     let first = token(&*one, acquire("a", lease(1), LONG)).await;
 
     let (refused, _) = outcome(&*other, acquire("a", lease(2), LONG)).await;
-    assert!(matches!(refused, Outcome::Refused { left, .. } if left <= LONG && left > LONG / 2));
+    assert!(
+        matches!(refused, Outcome::Refused { time_left: left, .. } if left <= LONG && left > LONG / 2)
+    );
     let (stranger, _) = outcome(&*other, release("a", lease(2))).await;
     assert_eq!(stranger, Outcome::Lost(Loss::TakenOver));
     let entry = other.inspect(&key("a")).await.unwrap().unwrap();

@@ -81,8 +81,8 @@ async fn setting_the_wall_clock_moves_no_lease() {
             assert_eq!(
                 refused,
                 Outcome::Refused {
-                    left: LONG,
-                    place: None
+                    time_left: LONG,
+                    queue_position: None
                 }
             );
         }
@@ -199,8 +199,8 @@ async fn containers_with_boot_ids_of_their_own_share_the_locks() {
     let second = container.open(&place).await;
     let (refused, _) = outcome(&second, acquire("a", lease(2), LONG)).await;
     let left_there = Outcome::Refused {
-        left: LONG,
-        place: None,
+        time_left: LONG,
+        queue_position: None,
     };
     assert_eq!(refused, left_there);
     token(&second, acquire("b", lease(2), LONG)).await;

@@ -64,7 +64,7 @@ impl Play {
 
     /// The client is well until now: each of its renewals is an interval and a retry old at most.
     fn well(&mut self) {
-        self.monitor.heard(self.now);
+        self.monitor.message_received(self.now);
         for lease in &mut self.leases {
             let old = (lease.ttl / 3 + lease.ttl / RETRY_DIVISOR).as_millis() as u64;
             let old = Duration::from_millis(self.chance.below(old));
@@ -127,7 +127,7 @@ impl Play {
         }
         let action = WatchdogAction::Renew(Ttl::remainder(lease.ttl));
         self.monitor
-            .done(number as u64, action, end, sent, self.now);
+            .handle_result(number as u64, action, end, sent, self.now);
     }
 }
 
@@ -166,12 +166,12 @@ proptest! {
             polls += 1;
             for (number, action) in play.monitor.poll(play.now) {
                 prop_assert!(matches!(action, WatchdogAction::Release(_)));
-                let end = if polls <= failing { ActionResult::Failed } else { ActionResult::Over };
-                play.monitor.done(number, action, end, play.now, play.now);
+                let end = if polls <= failing { ActionResult::Failed } else { ActionResult::NotHeld };
+                play.monitor.handle_result(number, action, end, play.now, play.now);
             }
             prop_assert!(polls < 40 * ttls.len() as u64 + 2);
         }
-        prop_assert!(play.monitor.is_over(play.now));
+        prop_assert!(play.monitor.is_finished(play.now));
         prop_assert!(play.now <= died.after(Duration::from_secs(60)));
     }
 }

@@ -104,7 +104,7 @@ fn who_waits_is_told_its_place() {
     for (value, told) in [(Value::Int(5), None), (pair(5, 3), Some(3))] {
         assert!(matches!(
             refused(value),
-            Reply::Applied { outcome: Outcome::Refused { left, place }, .. }
+            Reply::Applied { outcome: Outcome::Refused { time_left: left, queue_position: place }, .. }
                 if left == Duration::from_millis(5) && place == told
         ));
     }
@@ -137,7 +137,7 @@ fn each_part_of_an_answer_is_for_its_request() {
     let left = Ttl::MAX.as_duration();
     assert!(matches!(
         &replies[0],
-        Reply::Applied { outcome: Outcome::Refused { left: l, .. }, now }
+        Reply::Applied { outcome: Outcome::Refused { time_left: l, .. }, now }
             if *l == left && now.as_micros() == 1_000
     ));
     assert!(matches!(&replies[1], Reply::Rejected(error)

@@ -1,9 +1,10 @@
 //! The notify socket of the service manager.
 
 use std::env;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,71 +15,64 @@ use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
-use super::activation;
-use crate::process::Process;
-
 /// A notification to the service manager.
-#[derive(Debug)]
-pub(super) enum News {
-    /// Assignments, one per line.
-    Facts(String),
-    /// A process to keep.
-    Process(u64, Arc<Process>),
-    /// A journal to keep, under a name.
-    Journal(String, OwnedFd),
+pub(super) enum Notification {
+    /// Assignments, one per line, and a descriptor that they are about.
+    Assignments(String, Option<Descriptor>),
     /// Completes when all earlier notifications were sent.
     Flush(oneshot::Sender<()>),
 }
 
+/// A process or a journal.
+pub(super) type Descriptor = Arc<dyn AsFd + Send + Sync>;
+
 /// The notify socket.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct NotifySocket {
     socket: UnixDatagram,
     address: SocketAddrUnix,
 }
 
-impl Telling {
-    pub(super) fn here() -> Option<Self> {
+impl NotifySocket {
+    pub(super) fn from_environment() -> Option<Self> {
         let path = env::var("NOTIFY_SOCKET").ok()?;
         let address = match path.strip_prefix('@') {
             Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
             None => SocketAddrUnix::new(path.as_str()),
         };
-        let telling = UnixDatagram::unbound().and_then(|socket| {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
             Ok(Self {
                 socket,
                 address: address?,
             })
         });
-        telling
+        socket
             .inspect_err(|error| tracing::warn!(%error, "cannot notify the service manager"))
             .ok()
     }
 
     /// Sends the notifications in their order.
-    pub(super) async fn run(self, mut news: mpsc::Receiver<News>) {
-        while let Some(news) = news.recv().await {
-            let told = match news {
-                News::Facts(facts) => self.tell(&facts, None).await,
-                News::Process(place, process) => {
-                    let facts = keep(&activation::process_name(place));
-                    self.tell(&facts, Some(process.as_fd())).await
+    pub(super) async fn run(self, mut notifications: mpsc::Receiver<Notification>) {
+        while let Some(notification) = notifications.recv().await {
+            match notification {
+                Notification::Assignments(assignments, descriptor) => {
+                    let sent = self.send(&assignments, descriptor.as_deref());
+                    if let Err(error) = sent.await {
+                        tracing::warn!(%error, "cannot notify the service manager");
+                    }
                 }
-                News::Journal(name, file) => self.tell(&keep(&name), Some(file.as_fd())).await,
-                News::Flush(told) => {
-                    // The receiver may have been dropped.
-                    let _ = told.send(());
-                    Ok(())
-                }
-            };
-            if let Err(error) = told {
-                tracing::warn!(%error, "cannot notify the service manager");
+                // The receiver may have been dropped.
+                Notification::Flush(sent) => drop(sent.send(())),
             }
         }
     }
 
-    async fn tell(&self, facts: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let descriptors: Vec<_> = descriptor.into_iter().collect();
+    async fn send(
+        &self,
+        assignments: &str,
+        descriptor: Option<&(dyn AsFd + Send + Sync)>,
+    ) -> io::Result<()> {
+        let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
         self.socket
             .async_io(Interest::WRITABLE, || {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -86,7 +80,7 @@ impl Telling {
                 if !descriptors.is_empty() {
                     control.push(SendAncillaryMessage::ScmRights(&descriptors));
                 }
-                let parts = [IoSlice::new(facts.as_bytes())];
+                let parts = [IoSlice::new(assignments.as_bytes())];
                 let flags = SendFlags::NOSIGNAL;
                 sendmsg_addr(&self.socket, &self.address, &parts, &mut control, flags)?;
                 Ok(())
@@ -95,16 +89,16 @@ impl Telling {
     }
 }
 
-/// The assignments that keep a descriptor under a name, also when it becomes readable: the next node has to see
-/// that a process has ended.
-fn keep(name: &str) -> String {
-    format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}")
+impl fmt::Debug for Notification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notification")
+    }
 }
 
 /// The interval of the keepalive pings: half of the service manager's timeout. `None`: it expects none.
-pub(super) fn alive_every() -> Option<Duration> {
+pub(super) fn keepalive_interval() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-    let patience = number("WATCHDOG_USEC").filter(|_| ours)?;
-    Some(Duration::from_micros(patience) / 2).filter(|pause| !pause.is_zero())
+    let timeout = number("WATCHDOG_USEC").filter(|_| ours)?;
+    Some(Duration::from_micros(timeout) / 2).filter(|interval| !interval.is_zero())
 }

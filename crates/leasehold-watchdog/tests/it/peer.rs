@@ -1,0 +1,226 @@
+//! A peer that sends any message.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use leasehold::watchdog::frame::{Decoder, encode};
+use leasehold::watchdog::wire::{
+    Changes, ClientInfo, ClientSecret, ClientStatus, Hello, Refusal, Registration, Role, Secret,
+    ToClient, ToNode,
+};
+use leasehold_core::ClientId;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::fixture::{Fixture, SOON};
+
+/// A connection to a node.
+pub(crate) struct Peer<S> {
+    pub(crate) stream: S,
+    decoder: Decoder,
+    batch: u64,
+}
+
+impl Peer<UnixStream> {
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        Self::new(stream)
+    }
+
+    pub(crate) fn with_role(fixture: &Fixture, role: Role) -> Self {
+        let mut peer = Self::connect(&fixture.socket);
+        peer.expect_welcome(&hello(role));
+        peer
+    }
+
+    pub(crate) fn observer(fixture: &Fixture) -> Self {
+        Self::with_role(fixture, Role::Observer)
+    }
+
+    /// A client of this process.
+    pub(crate) fn client(fixture: &Fixture, client: u128) -> Self {
+        Self::with_role(fixture, role(fixture, client))
+    }
+
+    pub(crate) fn send_with_descriptors(&self, message: &ToNode, descriptors: &[BorrowedFd<'_>]) {
+        let frame = encode(message).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+        let parts = [IoSlice::new(&frame)];
+        sendmsg(&self.stream, &parts, &mut control, SendFlags::empty()).unwrap();
+    }
+}
+
+impl<S: Read + Write> Peer<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            decoder: Decoder::default(),
+            batch: 0,
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_welcome(&mut self, hello: &ToNode) {
+        let reply = self.request(hello);
+        assert!(matches!(reply, Some(ToClient::Welcome { .. })), "{reply:?}");
+    }
+
+    /// Expects the refusal of an earlier message and the end of the connection, after any replies.
+    #[track_caller]
+    pub(crate) fn expect_refusal(&mut self, expected: Refusal) {
+        loop {
+            match self.receive() {
+                Some(ToClient::Refused(refusal)) => break assert_eq!(refusal, expected),
+                Some(_) => {}
+                None => panic!("the connection has ended without a refusal"),
+            }
+        }
+        assert_eq!(self.receive(), None);
+    }
+
+    /// Sends a message. A node that has ended the connection does not take it.
+    pub(crate) fn send(&mut self, message: &ToNode) {
+        let _ = self.stream.write_all(&encode(message).unwrap());
+    }
+
+    pub(crate) fn request(&mut self, message: &ToNode) -> Option<ToClient> {
+        self.send(message);
+        self.receive()
+    }
+
+    /// The next message. `None`: the connection has ended.
+    pub(crate) fn receive(&mut self) -> Option<ToClient> {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = self.decoder.message().unwrap() {
+                return Some(message);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(read) => self.decoder.push(&bytes[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    panic!("no reply within {SOON:?}")
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Registers leases. Returns the refused ones.
+    pub(crate) fn register(
+        &mut self,
+        register: impl IntoIterator<Item = Registration>,
+    ) -> Vec<(u64, Refusal)> {
+        self.change(register.into_iter().collect(), vec![])
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        register: Vec<Registration>,
+        unregister: Vec<u64>,
+    ) -> Vec<(u64, Refusal)> {
+        self.batch += 1;
+        let reply = self.request(&ToNode::Changes(Changes {
+            batch: self.batch,
+            register,
+            unregister,
+        }));
+        match reply {
+            Some(ToClient::Acknowledged { batch, refused }) if batch == self.batch => refused,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        assert_eq!(self.request(&ToNode::Disconnect), None);
+    }
+
+    /// Whether the node has renewed a lease.
+    pub(crate) fn is_renewed(&mut self, client: u128, number: u64) -> bool {
+        self.renewed_until(client, number).is_some()
+    }
+
+    pub(crate) fn renewed_until(&mut self, client: u128, number: u64) -> Option<u64> {
+        let client = client_id(client).to_bytes();
+        match self.request(&ToNode::LeaseQuery { client, number }) {
+            Some(ToClient::LeaseStatus(until)) => until,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The clients of the node.
+    pub(crate) fn status(&mut self) -> Vec<ClientStatus> {
+        self.send(&ToNode::Status);
+        let mut all = Vec::new();
+        loop {
+            match self.receive() {
+                Some(ToClient::Status { clients, more }) => {
+                    all.extend(clients);
+                    if !more {
+                        return all;
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn status_of(&mut self, client: u128) -> Option<ClientStatus> {
+        let mut all = self.status().into_iter();
+        all.find(|status| status.client == client_id(client).to_bytes())
+    }
+}
+
+pub(crate) fn hello(role: Role) -> ToNode {
+    ToNode::Hello(Hello { token: None, role })
+}
+
+pub(crate) fn hello_with(token: &str, role: Role) -> ToNode {
+    ToNode::Hello(Hello {
+        token: Some(Secret::new(token)),
+        role,
+    })
+}
+
+/// The secret of the client with a number.
+pub(crate) fn secret(client: u128) -> ClientSecret {
+    let mut bytes = [0; 32];
+    bytes[16..].copy_from_slice(&client.to_be_bytes());
+    ClientSecret::from_random(bytes)
+}
+
+pub(crate) fn client_id(client: u128) -> ClientId {
+    secret(client).client_id()
+}
+
+pub(crate) fn role(fixture: &Fixture, client: u128) -> Role {
+    Role::Client(secret(client), client_info(fixture))
+}
+
+pub(crate) fn client_info(fixture: &Fixture) -> ClientInfo {
+    ClientInfo {
+        process_nonce: [1; 16],
+        store: fixture.url.clone(),
+        namespace: "test".into(),
+        tenant: "default".into(),
+        host: "here".into(),
+        pid: std::process::id(),
+        program: "test".into(),
+        label: "a label".into(),
+    }
+}
+
+pub(crate) fn registration(number: u64, name: &str, ttl_ms: u32) -> Registration {
+    Registration {
+        number,
+        name: name.into(),
+        ttl_ms,
+        silence_timeout_ms: ttl_ms / 3,
+        keep_ms: None,
+    }
+}
