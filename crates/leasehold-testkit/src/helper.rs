@@ -82,6 +82,19 @@ impl Helper {
         command
     }
 
+    /// Starts a helper through a shell, whose script executes its own arguments.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn spawn_through(mut shell: Command) -> Self {
+        let helper = Self::command();
+        shell.arg(helper.get_program()).args(helper.get_args());
+        shell.env(VARIABLE, "1");
+        Self::spawn(shell)
+    }
+
     /// Starts a helper by a command that was changed.
     ///
     /// # Panics

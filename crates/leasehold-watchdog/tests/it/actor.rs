@@ -1,22 +1,17 @@
 //! Processes that a test stops, kills and replaces.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use leasehold_testkit::Helper;
+use rustix::process::{Pid, Signal};
 
-use crate::fixture::{Fixture, SOON};
+use crate::fixture::Fixture;
 
-/// The program of an actor.
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold-watchdog-actor");
-
-/// A process that is a client of a node, or a node. It is killed when it is dropped.
+/// A helper that is a client of a node, or a node. See [`crate::helper`] for its commands.
 pub(crate) struct Actor {
-    process: Child,
-    lines: Receiver<String>,
+    helper: Helper,
     /// The number of its client.
     pub(crate) client: u128,
 }
@@ -29,43 +24,32 @@ impl Actor {
 
     /// A client with a number, whose locks are in a store.
     pub(crate) fn client_with(fixture: &Fixture, client: u128, store: &str) -> Self {
-        let mut actor = Self::start(&mut Command::new(PROGRAM));
-        actor.client = client;
+        let actor = Self {
+            helper: Helper::start(),
+            client,
+        };
         actor.expect_welcome(&actor.hello(fixture, 1, store));
         actor
     }
 
     /// A node that may open so many files.
     pub(crate) fn node(fixture: &Fixture, files: u32) -> Self {
-        let listen = format!("unix:{}", fixture.socket.display());
         let limited = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
-        let node = Self::start(
-            Command::new("sh")
-                .args(["-c", &limited, PROGRAM, "node", &listen])
-                .arg(fixture.redis.url()),
-        );
-        assert_eq!(node.line(), "listening");
-        node
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &limited]);
+        let listen = format!("unix:{}", fixture.socket.display());
+        Self::node_through(shell, fixture, &listen)
     }
 
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self {
-            process,
-            lines,
+    /// A node that is started through a shell, whose script executes its own arguments.
+    pub(crate) fn node_through(shell: Command, fixture: &Fixture, listen: &str) -> Self {
+        let node = Self {
+            helper: Helper::spawn_through(shell),
             client: 0,
-        }
+        };
+        let url = fixture.redis.url();
+        assert_eq!(node.request(&format!("node {listen} {url}")), "listening");
+        node
     }
 
     /// Connects to a node as a program with this process nonce.
@@ -107,34 +91,31 @@ impl Actor {
     }
 
     pub(crate) fn send(&self, command: &str) {
-        let mut stdin = self.process.stdin.as_ref().unwrap();
-        writeln!(stdin, "{command}").unwrap();
+        self.helper.send(command);
     }
 
     #[track_caller]
     pub(crate) fn request(&self, command: &str) -> String {
-        self.send(command);
-        self.line()
+        self.helper.request(command)
     }
 
     /// The next line of its output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(SOON).unwrap()
+        self.helper.reply()
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.process)
+        self.helper.pid()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
+        self.helper.signal(signal);
     }
 
     /// Kills it and waits for its end.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.helper.kill();
     }
 
     /// Its resident memory in bytes.
@@ -160,28 +141,14 @@ impl Actor {
     }
 
     /// The state of its main thread.
-    pub(crate) fn state(&self) -> String {
-        state(self.pid())
+    pub(crate) fn state(&self) -> Option<char> {
+        self.helper.state()
     }
 
     fn proc_file(&self, name: &str) -> String {
         let pid = self.pid().as_raw_nonzero();
         fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap()
     }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The state of a process's main thread.
-pub(crate) fn state(pid: Pid) -> String {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    fields.chars().take(1).collect()
 }
 
 /// A process without a connection, which a test kills.

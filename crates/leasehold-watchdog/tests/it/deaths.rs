@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::helper::process_state;
 use leasehold_testkit::{RedisServer, eventually};
 use leasehold_watchdog::{Node, StoreSettings};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::actor::{Actor, Sleeper, state};
+use crate::actor::{Actor, Sleeper};
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::Peer;
 
@@ -37,7 +38,7 @@ async fn a_killed_client_frees_its_locks_at_once() {
         actor.signal(Signal::KILL);
         fixture.wait_until_free(&name).await;
         times.push(start.elapsed());
-        assert_eq!(actor.state(), "Z");
+        assert_eq!(actor.state(), Some('Z'));
     }
     times.sort();
     let (median, worst) = (times[10], times[19]);
@@ -61,7 +62,7 @@ async fn a_client_without_its_main_thread_is_alive() {
     let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", TTL).await;
     actor.request("end-main");
-    eventually(SOON, || actor.state() == "Z");
+    eventually(SOON, || actor.state() == Some('Z'));
     // It sends no heartbeats, and only the node renews its lease.
     fixture.assert_held_for(actor.client, "lock", TTL * 4).await;
     let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
@@ -75,7 +76,7 @@ async fn a_client_that_is_replaced_by_another_program_is_dead() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", LONG).await;
     let before = actor.client;
-    actor.send("exec");
+    assert_eq!(actor.request("exec"), "executed");
     wait_until_disconnected(&fixture, before);
     // The process lives, and has not yet proven that it executes another program.
     assert!(fixture.held(before, 1, "lock").await.is_some());
@@ -107,11 +108,11 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
 async fn a_child_that_inherits_the_connection_does_not_hide_the_death() {
     let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", LONG).await;
-    let child = actor.request("inherit");
+    let child = actor.request("fork");
     let child = Pid::from_raw(child.parse().unwrap()).unwrap();
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
-    assert_ne!(state(child), "Z");
+    assert_ne!(process_state(child), Some('Z'));
     kill_process(child, Signal::KILL).unwrap();
 }
 

@@ -7,6 +7,7 @@ mod actor;
 mod deaths;
 mod fixture;
 mod flood;
+mod helper;
 mod http;
 mod limits;
 mod listening;
@@ -17,3 +18,12 @@ mod refusals;
 mod remote;
 mod silences;
 mod status;
+mod watched_holder;
+
+/// The helper process of other tests, see [`helper::serve`].
+#[test]
+fn helper() {
+    if leasehold_testkit::helper::is_helper() {
+        helper::serve();
+    }
+}

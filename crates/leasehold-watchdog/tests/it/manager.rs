@@ -15,7 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 
-use crate::actor::{Actor, PROGRAM};
+use crate::actor::Actor;
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::Peer;
 
@@ -74,26 +74,17 @@ impl Manager {
             script += "export LISTEN_PID=$$\nexec \"$@\"\n";
             let mut command = Command::new("bash");
             command
-                .args([
-                    "-c",
-                    &script,
-                    "bash",
-                    PROGRAM,
-                    "node",
-                    "systemd:",
-                    &fixture.redis.url(),
-                ])
+                .args(["-c", &script, "bash"])
                 .env("LISTEN_FDS", inherited.len().to_string())
                 .env("LISTEN_FDNAMES", names.join(":"))
                 .env("WATCHDOG_USEC", "200000")
                 .env("NOTIFY_SOCKET", &self.notify);
-            let node = Actor::start(&mut command);
+            let node = Actor::node_through(command, fixture, "systemd:");
             for (_, descriptor) in &inherited {
                 fcntl_setfd(descriptor, FdFlags::CLOEXEC).unwrap();
             }
             node
         };
-        assert_eq!(node.line(), "listening");
         self.wait_for("READY=1");
         node
     }

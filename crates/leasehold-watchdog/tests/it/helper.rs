@@ -1,14 +1,23 @@
-//! A process that speaks with a node by its words, as it is told on its standard input: what the tests stop,
-//! kill and replace.
+//! The helper: a client of a node that sends single messages of the protocol, or a node.
+//!
+//! | command | effect | reply |
+//! |---|---|---|
+//! | `node LISTEN URL` | runs a node until the next command | `listening`, `stopped` |
+//! | `hello SOCKET CLIENT NONCE STORE` | connects to a node | the node's message |
+//! | `register NUMBER NAME TTL SILENCE KEEP` | registers a lease | the node's message |
+//! | `register-many PREFIX COUNT TTL SILENCE` | registers leases that are numbered from 1 | `ok` |
+//! | `register-and-die NUMBER NAME TTL SILENCE` | registers a lease, and kills the process | |
+//! | `unregister NUMBER` | unregisters a lease | the node's message |
+//! | `heartbeat`, `disconnect` | sends that | |
+//! | `beats MILLIS` | sends a heartbeat in this interval | `ok` |
+//! | `process PID` | registers a further process | the node's message |
+//! | `ask CLIENT NUMBER` | queries a lease | the node's message |
+//! | `hear` | receives a message | it, or `closed` |
+//! | `close` | closes the connection | |
 
-// A helper of tests fails by panicking, as they do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,8 +25,8 @@ use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{
     Changes, ClientInfo, ClientSecret, Hello, Registration, Role, ToClient, ToNode,
 };
+use leasehold_testkit::helper::{self, Commands, reply};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -28,27 +37,22 @@ struct Actor {
     batch: u64,
 }
 
-fn main() {
-    let arguments: Vec<_> = std::env::args().collect();
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    if let [_, "node", listen, store] = arguments[..] {
-        return node(listen, store);
-    }
+/// In the helper: obeys the commands of a test.
+pub(crate) fn serve() {
+    let mut commands = helper::commands();
     let mut actor = Actor::default();
-    let stdin = std::io::stdin();
-    loop {
-        let mut line = String::new();
-        if stdin.lock().read_line(&mut line).unwrap() == 0 {
-            return;
+    while let Some(command) = commands.blocking_next() {
+        let words: Vec<_> = command.split_whitespace().collect();
+        match words[..] {
+            ["node", listen, store] => return node(listen, store, commands),
+            _ => actor.obey(&words),
         }
-        let words: Vec<_> = line.split_whitespace().collect();
-        actor.obey(&words);
     }
 }
 
-/// Is a node, until it is told to stop.
+/// Is a node until the next command.
 #[tokio::main]
-async fn node(listen: &str, store: &str) {
+async fn node(listen: &str, store: &str, mut commands: Commands) {
     let node = Node::start(Settings {
         listen: vec![Listen::parse(listen).unwrap()],
         stores: vec![StoreSettings {
@@ -58,16 +62,10 @@ async fn node(listen: &str, store: &str) {
         ..Settings::default()
     });
     let node = node.await.unwrap();
-    say("listening");
-    let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-    told.await.unwrap().unwrap();
+    reply("listening");
+    commands.next().await;
     node.stop().await;
-    say("stopped");
-}
-
-fn say(text: &str) {
-    println!("{text}");
-    std::io::stdout().flush().unwrap();
+    reply("stopped");
 }
 
 impl Actor {
@@ -91,7 +89,7 @@ impl Actor {
                     let answer = self.changed(part.collect(), vec![]);
                     assert!(answer.ends_with("refused: [] }"), "{answer}");
                 }
-                say("ok");
+                reply("ok");
             }
             ["register-and-die", number, name, ttl, patience] => {
                 let registration = registration(number, name, ttl, patience, "-");
@@ -116,9 +114,6 @@ impl Actor {
             ["disconnect"] => self.send(&ToNode::Disconnect),
             ["hear"] => self.answer(),
             ["close"] => self.stream = None,
-            ["inherit"] => self.inherit(),
-            ["exec"] => panic!("{}", Command::new(std::env::current_exe().unwrap()).exec()),
-            ["end-main"] => end_main(),
             _ => panic!("what is {words:?}?"),
         }
     }
@@ -147,7 +142,7 @@ impl Actor {
     }
 
     fn change(&mut self, register: Vec<Registration>, unregister: Vec<u64>) {
-        say(&self.changed(register, unregister));
+        reply(&self.changed(register, unregister));
     }
 
     fn changed(&mut self, register: Vec<Registration>, unregister: Vec<u64>) -> String {
@@ -169,7 +164,7 @@ impl Actor {
                 std::thread::sleep(pause);
             }
         });
-        say("ok");
+        reply("ok");
     }
 
     /// Names a further process.
@@ -187,15 +182,6 @@ impl Actor {
         self.answer();
     }
 
-    /// Starts a child that has the connection as well, and does not know it.
-    fn inherit(&self) {
-        let stream = self.stream.as_ref().unwrap().lock().unwrap();
-        fcntl_setfd(&*stream, FdFlags::empty()).unwrap();
-        let child = Command::new("sleep").arg("1000").spawn().unwrap().id();
-        fcntl_setfd(&*stream, FdFlags::CLOEXEC).unwrap();
-        say(&child.to_string());
-    }
-
     fn send(&self, word: &ToNode) {
         let mut stream = self.stream.as_ref().unwrap().lock().unwrap();
         // Whoever is sent away cannot say more.
@@ -204,7 +190,7 @@ impl Actor {
 
     /// Tells the next word of the node.
     fn answer(&mut self) {
-        say(&self.heard());
+        reply(&self.heard());
     }
 
     fn heard(&mut self) -> String {
@@ -224,24 +210,6 @@ impl Actor {
                 }
             }
         }
-    }
-}
-
-/// Ends the main thread alone.
-#[expect(
-    unsafe_code,
-    reason = "the standard library ends the process with its main thread"
-)]
-fn end_main() {
-    std::thread::spawn(|| {
-        loop {
-            std::thread::park();
-        }
-    });
-    say("ok");
-    // SAFETY: nothing of this thread is used by others.
-    unsafe {
-        nix::libc::syscall(nix::libc::SYS_exit, 0);
     }
 }
 

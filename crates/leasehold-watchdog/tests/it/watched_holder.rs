@@ -1,8 +1,6 @@
-//! A holder of the public library, looked after by a node: what it believes after a pause.
+//! A holder of the public library that a node watches: the state of its lease after a pause.
 //!
-//! The pauses are jumps of the holder's own clock: to it, and to nobody else, a long time has passed.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The pauses are jumps of the holder's clock, which no other process has.
 
 use std::error::Error as _;
 use std::process::Command;
@@ -23,17 +21,17 @@ const SOON: Duration = Duration::from_secs(20);
 /// Three ttls.
 const PAUSE: Duration = Duration::from_secs(90);
 
-struct World {
+struct WatchedFixture {
     server: RedisServer,
-    folder: TempDir,
+    directory: TempDir,
     clock: ManualClock,
 }
 
-impl World {
+impl WatchedFixture {
     fn new() -> Self {
         Self {
             server: RedisServer::start(),
-            folder: TempDir::new().unwrap(),
+            directory: TempDir::new().unwrap(),
             clock: ManualClock::new(),
         }
     }
@@ -41,7 +39,7 @@ impl World {
     fn address(&self) -> String {
         format!(
             "unix:{}",
-            self.folder.path().join("watchdog.sock").display()
+            self.directory.path().join("watchdog.sock").display()
         )
     }
 
@@ -68,7 +66,7 @@ impl World {
         builder.connect(&self.server.url()).await
     }
 
-    /// A lock of a client whose leases are looked after before anybody has them.
+    /// A lock of a client that requires the watchdog.
     async fn mutex(&self) -> Mutex {
         let client = self.client(self.watchdog().required()).await.unwrap();
         client.mutex("job").unwrap()
@@ -76,74 +74,74 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_holder_that_was_paused_asks_and_goes_on() {
-    let world = World::new();
-    let _node = world.node().await;
-    let guard = world.mutex().await.lock().await.unwrap();
-    world.clock.advance(PAUSE);
+async fn a_paused_holder_asks_the_store_and_holds_again() {
+    let fixture = WatchedFixture::new();
+    let _node = fixture.node().await;
+    let guard = fixture.mutex().await.lock().await.unwrap();
+    fixture.clock.advance(PAUSE);
     // Nothing else has run yet.
     assert_eq!(guard.state().kind(), StateKind::Jeopardy(Cause::Paused));
     guard.ensure(Duration::ZERO).await.unwrap();
     assert!(guard.state().is_held(), "{:?}", guard.state());
-    world.clock.advance(PAUSE);
+    fixture.clock.advance(PAUSE);
     eventually_async(SOON, async || guard.state().is_held()).await;
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn one_whose_lock_is_gone_learns_it_before_anything_else() {
-    let world = World::new();
-    let _node = world.node().await;
-    let guard = world.mutex().await.lock().await.unwrap();
-    world
+async fn a_paused_holder_whose_lock_was_deleted_reads_lost_at_once() {
+    let fixture = WatchedFixture::new();
+    let _node = fixture.node().await;
+    let guard = fixture.mutex().await.lock().await.unwrap();
+    fixture
         .server
         .cli(&["CONFIG", "SET", "notify-keyspace-events", ""]);
-    world.clock.advance(PAUSE);
-    world.server.cli(&["DEL", "leasehold:{default:job}"]);
+    fixture.clock.advance(PAUSE);
+    fixture.server.cli(&["DEL", "leasehold:{default:job}"]);
     let error = guard.ensure(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.state(), State::Lost(Cause::Deleted));
 }
 
 #[tokio::test]
-async fn one_that_reaches_nobody_after_it_is_lost() {
-    let world = World::new();
-    let _node = world.node().await;
-    let guard = world.mutex().await.lock().await.unwrap();
-    world.server.stop();
-    world.clock.advance(PAUSE);
+async fn a_paused_holder_that_cannot_reach_the_store_is_lost() {
+    let fixture = WatchedFixture::new();
+    let _node = fixture.node().await;
+    let guard = fixture.mutex().await.lock().await.unwrap();
+    fixture.server.stop();
+    fixture.clock.advance(PAUSE);
     assert_eq!(guard.state().kind(), StateKind::Jeopardy(Cause::Paused));
     // Its time goes on while it asks again and again.
     eventually_async(SOON, async || {
-        world.clock.advance(Duration::from_millis(100));
+        fixture.clock.advance(Duration::from_millis(100));
         guard.state().is_lost()
     })
     .await;
     assert_eq!(guard.lost().await, Cause::Unreachable);
-    world.server.cont();
+    fixture.server.cont();
 }
 
 #[tokio::test]
-async fn without_a_watchdog_it_is_lost_as_soon_as_it_looks() {
-    let world = World::new();
+async fn without_a_watchdog_a_paused_holder_reads_lost_at_once() {
+    let fixture = WatchedFixture::new();
     let builder = Client::builder()
         .ttl(TTL)
-        .clock(Arc::new(world.clock.clone()));
-    let client = builder.connect(&world.server.url()).await.unwrap();
+        .clock(Arc::new(fixture.clock.clone()));
+    let client = builder.connect(&fixture.server.url()).await.unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
-    world.clock.advance(PAUSE);
+    fixture.clock.advance(PAUSE);
     assert_eq!(guard.state(), State::Lost(Cause::Paused));
 }
 
 /// Work under `Mutex::run` takes no step between the pause and the store's answer.
 #[tokio::test]
-async fn work_waits_for_the_answer() {
-    let world = World::new();
-    let _node = world.node().await;
-    let mutex = world.mutex().await;
+async fn work_waits_for_the_reply_of_the_store() {
+    let fixture = WatchedFixture::new();
+    let _node = fixture.node().await;
+    let mutex = fixture.mutex().await;
     let steps = Arc::new(AtomicU64::new(0));
-    let (clock, taken) = (world.clock.clone(), Arc::clone(&steps));
-    let server = &world.server;
+    let (clock, taken) = (fixture.clock.clone(), Arc::clone(&steps));
+    let server = &fixture.server;
     let done = mutex
         .run(async |guard| {
             for _ in 0..10 {
@@ -174,19 +172,19 @@ async fn work_waits_for_the_answer() {
 }
 
 #[tokio::test]
-async fn what_is_required_must_be_there() {
-    let world = World::new();
-    let required = world.watchdog().required();
+async fn a_required_watchdog_must_be_there() {
+    let fixture = WatchedFixture::new();
+    let required = fixture.watchdog().required();
     let builder = Client::builder().watchdog(required.clone());
     let builder = builder.connect_timeout(Duration::from_millis(200));
-    let error = builder.connect(&world.server.url()).await.unwrap_err();
+    let error = builder.connect(&fixture.server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
 
-    let node = world.node().await;
+    let node = fixture.node().await;
     let builder = Client::builder().ttl(Duration::from_millis(600));
     let client = builder
         .watchdog(required)
-        .connect(&world.server.url())
+        .connect(&fixture.server.url())
         .await
         .unwrap();
     let mutex = client.mutex("job").unwrap();
@@ -198,21 +196,21 @@ async fn what_is_required_must_be_there() {
     assert!(error.to_string().contains("watchdog"), "{error}");
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
     // When it is back, all is well again.
-    let _node = world.node().await;
+    let _node = fixture.node().await;
     client.watched(SOON).await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_client_that_ends_is_forgotten() {
-    let world = World::new();
-    let node = world.node().await;
-    let client = world.client(world.watchdog().required()).await.unwrap();
+async fn a_node_forgets_a_client_that_ends() {
+    let fixture = WatchedFixture::new();
+    let node = fixture.node().await;
+    let client = fixture.client(fixture.watchdog().required()).await.unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
-    let socket = world.watchdog().socket().unwrap().to_owned();
+    let socket = fixture.watchdog().socket().unwrap().to_owned();
     let clients = move || Observer::connect(&socket).unwrap().status().unwrap();
-    let look = clients.clone();
-    let seen = tokio::task::spawn_blocking(look).await.unwrap();
+    let read = clients.clone();
+    let seen = tokio::task::spawn_blocking(read).await.unwrap();
     assert_eq!((seen.len(), seen[0].leases), (1, 1));
     guard.release().await.unwrap();
     drop(client);
@@ -226,13 +224,13 @@ async fn a_client_that_ends_is_forgotten() {
     drop(node);
 }
 
-/// A node that does not watch all processes of a client does not look after its leases.
+/// A node that does not watch all processes of a client does not keep its leases.
 #[tokio::test]
-async fn a_client_with_too_many_processes_is_not_watched_and_knows_why() {
-    let world = World::new();
-    let _node = world.node().await;
-    let builder = Client::builder().ttl(TTL).watchdog(world.watchdog());
-    let client = builder.connect(&world.server.url()).await.unwrap();
+async fn a_client_with_too_many_processes_is_not_watched_and_knows_the_reason() {
+    let fixture = WatchedFixture::new();
+    let _node = fixture.node().await;
+    let builder = Client::builder().ttl(TTL).watchdog(fixture.watchdog());
+    let client = builder.connect(&fixture.server.url()).await.unwrap();
     client.watched(SOON).await.unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     let mut children: Vec<_> = (0..64)
@@ -241,14 +239,14 @@ async fn a_client_with_too_many_processes_is_not_watched_and_knows_why() {
     for child in &children {
         assert!(client.watch_process(child.id()).unwrap());
     }
-    let why = |error: leasehold::Error| {
+    let reason = |error: leasehold::Error| {
         let at_node = error.source()?.source()?;
         Some(at_node.to_string())
     };
     eventually_async(SOON, async || {
         let watched = client.watched(Duration::ZERO).await;
-        let why = watched.err().and_then(why);
-        why.is_some_and(|why| why.contains("it watches as many processes as it may"))
+        let found = watched.err().and_then(reason);
+        found.is_some_and(|found| found.contains("it watches as many processes as it may"))
     })
     .await;
     assert_eq!(guard.state().kind(), StateKind::Held);
