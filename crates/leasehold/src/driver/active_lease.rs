@@ -117,7 +117,7 @@ impl ActiveLease {
     }
 
     /// Changes the lease, wakes the tasks that wait for a change, and reports a change of state.
-    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Inner) -> T) -> T {
+    pub(super) fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Inner) -> T) -> T {
         let (result, changed) = self.change_unreported(now, change);
         if let Some(kind) = changed {
             self.report(kind);
@@ -239,16 +239,6 @@ impl ActiveLease {
         });
     }
 
-    /// The store hinted that the lease may be lost.
-    pub(crate) fn check(&self, now: Instant) {
-        self.change(now, |inner| inner.lease.check(now));
-    }
-
-    /// The connection to the store was interrupted.
-    pub(crate) fn interrupted(&self, now: Instant) {
-        self.change(now, |inner| inner.lease.interrupted(now));
-    }
-
     /// The renewal to send now, and until when its reply is of use. `None`: the lease was released or lost
     /// meanwhile.
     pub(super) fn begin_renewal(&self, now: Instant) -> Option<(Request, Instant)> {
@@ -299,25 +289,6 @@ impl ActiveLease {
             }
             changed.await;
         }
-    }
-
-    /// The store confirmed an operation of a hold.
-    pub(crate) fn confirmed(&self, sent: Instant, ttl: Ttl, now: Instant) {
-        self.change(now, |inner| inner.lease.confirmed(sent, ttl, now));
-    }
-
-    /// The store confirmed that a hold has entered.
-    pub(crate) fn entered(
-        &self,
-        (hold, term): (HoldId, Term),
-        sent: Instant,
-        ttl: Ttl,
-        now: Instant,
-    ) {
-        self.change(now, |inner| {
-            inner.lease.confirmed(sent, ttl, now);
-            inner.lease.holds_mut().set_term(hold, term);
-        });
     }
 
     pub(crate) fn renewal(&self, ttl: Ttl) -> Request {

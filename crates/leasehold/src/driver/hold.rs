@@ -91,7 +91,11 @@ impl Hold {
         };
         match batcher::reply_to(reply).await.outcome() {
             Ok(Outcome::Entered { .. }) => {
-                lease.entered((hold.id, term), sent, ttl, driver.context.clock.now());
+                let now = driver.context.clock.now();
+                lease.change(now, |inner| {
+                    inner.lease.confirmed(sent, ttl, now);
+                    inner.lease.holds_mut().set_term(hold.id, term);
+                });
                 driver.renewer.insert(lease);
                 driver.presence.extend(&driver.context, ttl.as_duration());
                 Ok(Some(hold).filter(|hold| !hold.state().is_lost()))
@@ -140,7 +144,8 @@ impl Hold {
         let outcome = reply.outcome().map_err(name)?;
         let now = context.clock.now();
         if let Outcome::Renewed = outcome {
-            self.lease.confirmed(sent, ttl, now);
+            let confirm = |inner: &mut Inner| inner.lease.confirmed(sent, ttl, now);
+            self.lease.change(now, confirm);
             self.driver.renewer.revisit(&self.lease);
         } else {
             self.lease.lose(Cause::of(outcome), now);

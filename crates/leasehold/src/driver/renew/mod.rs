@@ -84,7 +84,7 @@ impl Renewer {
     /// Has the store confirm a lease soon.
     pub(crate) fn check(&self, lease: &ActiveLease) {
         let now = self.shared.context.clock.now();
-        lease.check(now);
+        lease.change(now, |inner| inner.lease.check(now));
         self.shared.reschedule(lease, now);
     }
 
@@ -226,7 +226,7 @@ impl Shared {
         let leases: Vec<_> = leases.into_iter().filter(concerned).collect();
         for part in leases.chunks(LEASES_PER_PASS) {
             for lease in part {
-                lease.interrupted(now);
+                lease.change(now, |inner| inner.lease.interrupted(now));
                 self.reschedule(lease, now);
             }
             tokio::task::yield_now().await;

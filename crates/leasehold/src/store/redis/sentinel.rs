@@ -87,7 +87,7 @@ impl Sentinels {
         let mut queries = JoinSet::new();
         for sentinel in self.each() {
             let name = self.set.master.clone();
-            queries.spawn(async move { query::ask(&sentinel, &name).await });
+            queries.spawn(async move { query::query_master(&sentinel, &name).await });
         }
         let (mut views, mut failures) = (Vec::new(), Vec::new());
         let mut until = Instant::now() + limit;

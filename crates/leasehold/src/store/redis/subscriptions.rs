@@ -220,44 +220,44 @@ impl Subscriptions {
         has_clients: bool,
     ) -> (Pipeline, Vec<(Step, String)>) {
         let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
-        let mut ask = |step: Step, channel: &str, words: &[&str]| {
+        let mut add = |step: Step, channel: &str, words: &[&str]| {
             let mut cmd = Cmd::new();
             cmd.arg(words);
             pipeline.add_command(cmd);
             steps.push((step, channel.to_owned()));
         };
         if matches!(self.transport, Transport::Shared) {
-            let asked = {
+            let decided = {
                 let state = lock(&self.state);
                 !state.tracker.is_empty() || state.no_tracking.is_some()
             };
-            if has_clients && !asked {
+            if has_clients && !decided {
                 // Only selected keys, and not our own changes.
-                ask(
+                add(
                     Step::Track,
                     "",
                     &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
                 );
-                ask(Step::Caching, "", &tracking::START);
+                add(Step::Caching, "", &tracking::START);
                 if new.is_empty() {
                     // It applies to the next command, which must not read.
-                    ask(Step::Pass, "", &["WAIT", "0", "1"]);
+                    add(Step::Pass, "", &["WAIT", "0", "1"]);
                 }
             }
             // One command per channel, as the client library expects one answer per command.
             for channel in old {
-                ask(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
+                add(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
             }
             for channel in new {
-                ask(Step::Subscribe, channel, &["SUBSCRIBE", channel]);
+                add(Step::Subscribe, channel, &["SUBSCRIBE", channel]);
             }
         }
         for channel in new {
-            ask(Step::Publish, channel, &["PUBLISH", channel, ""]);
+            add(Step::Publish, channel, &["PUBLISH", channel, ""]);
         }
         for channels in by_namespace(new) {
             let channel = &channels[0];
-            ask(Step::Find, channel, &["LPOS", channel, ""]);
+            add(Step::Find, channel, &["LPOS", channel, ""]);
         }
         (pipeline, steps)
     }

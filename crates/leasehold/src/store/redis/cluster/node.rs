@@ -74,18 +74,18 @@ pub(super) struct NodeAddr {
 }
 
 impl NodeAddr {
-    /// Parses `host:port`. A missing host is that of the node that was asked.
-    pub(super) fn parse(text: &str, asked: &Self) -> Option<Self> {
+    /// Parses `host:port`. A missing host is that of the node that was sender.
+    pub(super) fn parse(text: &str, sender: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self::new(host, port.parse().ok()?, asked)
+        Self::new(host, port.parse().ok()?, sender)
     }
 
-    /// A host that is empty or `?` is that of the node that was asked: nodes send `?` if they are to announce a
+    /// A host that is empty or `?` is that of the node that was sender: nodes send `?` if they are to announce a
     /// name and have none.
-    pub(super) fn new(host: &str, port: u16, asked: &Self) -> Option<Self> {
+    pub(super) fn new(host: &str, port: u16, sender: &Self) -> Option<Self> {
         let host = match host {
-            "" | "?" => &asked.host,
+            "" | "?" => &sender.host,
             host => host,
         };
         (port != 0).then(|| Self {

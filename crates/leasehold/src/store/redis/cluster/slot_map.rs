@@ -104,7 +104,7 @@ impl SlotMap {
 
 impl SlotsReply {
     /// Parses the answer of the node at an address. `None` if it is invalid.
-    pub(super) fn parse(answer: &Value, asked: &NodeAddr) -> Option<Self> {
+    pub(super) fn parse(answer: &Value, sender: &NodeAddr) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
         };
@@ -117,7 +117,7 @@ impl SlotsReply {
                 return None;
             };
             let (first, last) = (slot(first)?, slot(last)?);
-            let (addr, id) = node(master, asked)?;
+            let (addr, id) = node(master, sender)?;
             reply.masters.push(Master {
                 addr,
                 id,
@@ -125,7 +125,7 @@ impl SlotsReply {
                 last,
             });
             for replica in replicas {
-                let (addr, _) = node(replica, asked)?;
+                let (addr, _) = node(replica, sender)?;
                 if !reply.replicas.contains(&addr) {
                     reply.replicas.push(addr);
                 }
@@ -137,10 +137,10 @@ impl SlotsReply {
 
 impl Redirect {
     /// The redirection in an error of the node at an address, if it is one.
-    pub(super) fn parse(error: &ServerError, asked: &NodeAddr) -> Option<Self> {
+    pub(super) fn parse(error: &ServerError, sender: &NodeAddr) -> Option<Self> {
         let to = || {
             let (_, addr) = error.details()?.trim().split_once(' ')?;
-            NodeAddr::parse(addr, asked)
+            NodeAddr::parse(addr, sender)
         };
         match error.code() {
             "MOVED" => to().map(Self::Moved),
@@ -158,7 +158,7 @@ fn slot(value: &Value) -> Option<u16> {
 }
 
 /// The address and the id of a node.
-fn node(value: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
+fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
     let Value::Array(node) = value else {
         return None;
     };
@@ -169,7 +169,7 @@ fn node(value: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
         Value::Nil => String::new(),
         host => text(host)?,
     };
-    let addr = NodeAddr::new(&host, u16::try_from(*port).ok()?, asked)?;
+    let addr = NodeAddr::new(&host, u16::try_from(*port).ok()?, sender)?;
     Some((addr, text(id)?))
 }
 
@@ -228,7 +228,7 @@ mod tests {
             let Ok(Value::ServerError(error)) = reply else {
                 unreachable!("{reply:?}")
             };
-            Redirect::parse(&error, &addr("asked", 1))
+            Redirect::parse(&error, &addr("sender", 1))
         };
         let moved = |host, port| Some(Redirect::Moved(addr(host, port)));
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
             moved("127.0.0.1", 6_381)
         );
         assert_eq!(parse("MOVED 3999 ::1:6381"), moved("::1", 6_381));
-        assert_eq!(parse("MOVED 3999 :6381"), moved("asked", 6_381));
+        assert_eq!(parse("MOVED 3999 :6381"), moved("sender", 6_381));
         assert_eq!(parse("ASK 1 h:2"), Some(Redirect::Ask(addr("h", 2))));
         assert_eq!(parse("TRYAGAIN Multiple keys"), Some(Redirect::Both));
         assert_eq!(

@@ -23,7 +23,7 @@ use crate::store::sync::lock;
 use crate::{Error, Result};
 
 /// How long a node may take to return its slot map before another is asked.
-const ASK_LIMIT: Duration = Duration::from_millis(250);
+const QUERY_LIMIT: Duration = Duration::from_millis(250);
 
 /// How long a slot map counts as new, so that many callers cause one query.
 const FRESH: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ pub(super) struct Topology {
     map: Arc<SharedSlotMap>,
     known: Mutex<Known>,
     /// Held during a query for the slot map, for which all callers wait together. Keeps the time of the last one.
-    asking: tokio::sync::Mutex<Option<Instant>>,
+    refreshing: tokio::sync::Mutex<Option<Instant>>,
     /// The number of queries.
     queries: AtomicU64,
 }
@@ -75,7 +75,7 @@ impl Topology {
             options,
             map: Arc::new(SharedSlotMap(Mutex::new(Arc::new(SlotMap::empty())))),
             known: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            refreshing: tokio::sync::Mutex::default(),
             queries: AtomicU64::new(0),
         }
     }
@@ -94,17 +94,17 @@ impl Topology {
 
     /// Queries all seeds, and uses the slot map of the first that replies.
     pub(super) async fn discover(&self) -> Result<()> {
-        let ask = |seed: &Address| {
+        let query = |seed: &Address| {
             let (seed, options) = (seed.clone(), &self.options);
             let addr = addr_of(&seed).ok_or_else(errors::strange_answer);
             let manager = ConnectionManager::new(seed, options);
             async move {
-                let reply = ask(&manager, &addr?).await;
+                let reply = query_slots(&manager, &addr?).await;
                 reply.map_err(|error| error.at_store(manager.target()))
             }
         };
         // There is at least one: a URL without a host is invalid.
-        let queries = self.seeds.iter().map(|seed| Box::pin(ask(seed)));
+        let queries = self.seeds.iter().map(|seed| Box::pin(query(seed)));
         let (reply, _) = select_ok(queries).await?;
         self.learn(&reply);
         Ok(())
@@ -113,12 +113,12 @@ impl Topology {
     /// Queries a node for the slot map, `first` before all others, unless it is new.
     pub(super) async fn refresh(&self, first: Option<&NodeAddr>) {
         let seen = self.queries.load(Ordering::Acquire);
-        let mut last = self.asking.lock().await;
+        let mut last = self.refreshing.lock().await;
         let fresh = last.is_some_and(|last| last.elapsed() < FRESH);
         if fresh || seen != self.queries.load(Ordering::Acquire) {
             return;
         }
-        let reply = self.ask_any(first).await;
+        let reply = self.query_any(first).await;
         *last = Some(Instant::now());
         self.queries.fetch_add(1, Ordering::Release);
         if let Some(reply) = reply {
@@ -127,7 +127,7 @@ impl Topology {
     }
 
     /// Queries one node after the other: healthy nodes, replicas and seeds, and then doubtful nodes.
-    async fn ask_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
+    async fn query_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
         let map = self.map();
         let mut nodes = map.nodes().to_vec();
         // Start at another node each time, as one may be outdated.
@@ -137,7 +137,7 @@ impl Topology {
         nodes.sort_by_key(|node| first != Some(&node.addr));
         let (ill, well): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.is_doubtful());
         for node in &well {
-            if let Some(reply) = within_limit(ask(&node.manager, &node.addr)).await {
+            if let Some(reply) = within_limit(query_slots(&node.manager, &node.addr)).await {
                 return Some(reply);
             }
         }
@@ -149,16 +149,16 @@ impl Topology {
             };
             if ill.iter().all(|node| node.addr != addr) {
                 let options = OpenOptions::default()
-                    .with_connect_timeout(ASK_LIMIT)
-                    .with_response_timeout(ASK_LIMIT);
+                    .with_connect_timeout(QUERY_LIMIT)
+                    .with_response_timeout(QUERY_LIMIT);
                 let manager = ConnectionManager::new(address, &options);
-                if let Some(reply) = within_limit(ask(&manager, &addr)).await {
+                if let Some(reply) = within_limit(query_slots(&manager, &addr)).await {
                     return Some(reply);
                 }
             }
         }
         for node in &ill {
-            if let Some(reply) = within_limit(ask(&node.manager, &node.addr)).await {
+            if let Some(reply) = within_limit(query_slots(&node.manager, &node.addr)).await {
                 return Some(reply);
             }
         }
@@ -392,7 +392,7 @@ fn notify_all(events: Vec<(Arc<dyn Listener>, Event)>) {
 }
 
 /// Queries a node for the slot map.
-async fn ask(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
+async fn query_slots(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
     let answer = query(manager, &["CLUSTER", "SLOTS"]).await?;
     let reply = SlotsReply::parse(&answer, addr).ok_or_else(errors::strange_answer)?;
     match reply.masters.is_empty() {
@@ -416,7 +416,7 @@ async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
 async fn within_limit(
     reply: impl Future<Output = Result<SlotsReply, Error>>,
 ) -> Option<SlotsReply> {
-    timeout(ASK_LIMIT, reply).await.ok()?.ok()
+    timeout(QUERY_LIMIT, reply).await.ok()?.ok()
 }
 
 fn addr_of(address: &Address) -> Option<NodeAddr> {

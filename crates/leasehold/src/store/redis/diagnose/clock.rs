@@ -13,7 +13,7 @@ use crate::store::redis::inspect;
 const SAMPLES: u32 = 5;
 
 /// Measures the offset. `None` if the server refuses `TIME`.
-pub(super) async fn ask(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
+pub(super) async fn collect(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
     let mut best: Option<ClockFacts> = None;
     for _ in 0..SAMPLES {
         let sent = SystemTime::now();

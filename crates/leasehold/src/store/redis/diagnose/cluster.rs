@@ -16,7 +16,7 @@ use crate::store::redis::errors;
 /// # Errors
 ///
 /// That of the last connection attempt, if none replies.
-pub(super) async fn ask(
+pub(super) async fn collect(
     seeds: Vec<Address>,
     options: &OpenOptions,
 ) -> Result<(Fact<ClusterFacts>, Vec<Address>)> {

@@ -26,7 +26,9 @@ const SETTINGS: [&str; 12] = [
 ];
 
 /// `INFO`, `CONFIG GET`, and the version of the protocol.
-pub(super) async fn ask(manager: &ConnectionManager) -> Result<(Fact<Fields>, Fact<Fields>, u8)> {
+pub(super) async fn collect(
+    manager: &ConnectionManager,
+) -> Result<(Fact<Fields>, Fact<Fields>, u8)> {
     let settings = SETTINGS.map(|setting| words(&["CONFIG", "GET", setting]));
     let commands = [words(&["HELLO"]), words(&["INFO"])];
     let answers = send(manager, commands.into_iter().chain(settings)).await?;

@@ -42,11 +42,11 @@ pub(in crate::store) async fn diagnose(
     let (topology, servers) = match deployment {
         Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {
-            let (sentinels, servers) = sentinel::ask(set, options).await?;
+            let (sentinels, servers) = sentinel::collect(set, options).await?;
             (Topology::Sentinel(sentinels), servers)
         }
         Deployment::Cluster(seeds) => {
-            let (facts, servers) = cluster::ask(seeds, options).await?;
+            let (facts, servers) = cluster::collect(seeds, options).await?;
             (Topology::Cluster(facts), servers)
         }
         Deployment::Masters(masters) => (Topology::Masters, masters.nodes),
@@ -107,8 +107,8 @@ async fn send(
     manager: &ConnectionManager,
     commands: impl IntoIterator<Item = Cmd>,
 ) -> Result<Vec<Value>> {
-    let questions = commands.into_iter().map(|cmd| (String::new(), cmd));
-    manager.read(questions.collect()).await
+    let queries = commands.into_iter().map(|cmd| (String::new(), cmd));
+    manager.read(queries.collect()).await
 }
 
 /// A command of these words.
@@ -122,10 +122,11 @@ fn words(words: &[&str]) -> Cmd {
 async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Result<NodeFacts> {
     let user = address.user.clone();
     let manager = ConnectionManager::new(address, inspector.options);
-    let (info, config, protocol) = facts::ask(&manager).await?;
-    let mut rights = rights::ask(&manager, inspector.space, protocol, &inspector.extras).await?;
+    let (info, config, protocol) = facts::collect(&manager).await?;
+    let mut rights =
+        rights::collect(&manager, inspector.space, protocol, &inspector.extras).await?;
     rights.user = rights.user.or(user);
-    let clock = clock::ask(&manager).await?;
+    let clock = clock::collect(&manager).await?;
     Ok(NodeFacts {
         name,
         info,

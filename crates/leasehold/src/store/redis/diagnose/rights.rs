@@ -89,7 +89,7 @@ pub(super) fn extras(deployment: &Deployment, durability: Durability) -> Vec<&'s
 }
 
 /// Finds the permissions of our user, including these commands.
-pub(super) async fn ask(
+pub(super) async fn collect(
     manager: &ConnectionManager,
     space: &Keyspace,
     protocol: u8,
@@ -115,10 +115,10 @@ pub(super) async fn ask(
         Some(answer) => rights.note_answer("eval", answer),
         None => {}
     }
-    let (mut commands, mut asked) = (Vec::new(), Vec::new());
+    let (mut commands, mut names) = (Vec::new(), Vec::new());
     let mut try_out = |name: &'static str, command: &[&str]| {
         commands.push(words(command));
-        asked.push(name);
+        names.push(name);
     };
     // The hash of no script.
     try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
@@ -145,7 +145,7 @@ pub(super) async fn ask(
         try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
     }
     let answers = send(manager, commands).await?;
-    for (command, answer) in asked.into_iter().zip(&answers) {
+    for (command, answer) in names.into_iter().zip(&answers) {
         rights.note_answer(command, answer);
     }
     rights.missing.sort_by_key(|lack| lack.purpose);

@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// # Errors
 ///
 /// That of a connection attempt, if no sentinel names a master.
-pub(super) async fn ask(
+pub(super) async fn collect(
     set: SentinelSet,
     options: &OpenOptions,
 ) -> Result<(Vec<SentinelFacts>, Vec<Address>)> {

@@ -22,10 +22,6 @@ fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLo
     log
 }
 
-fn events(log: &EventLog) -> Vec<Event> {
-    log.take()
-}
-
 fn bulk(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
 }
@@ -55,13 +51,13 @@ fn a_grant_notifies_only_its_client() {
         now: StoreTime::from_micros(1_700_000_000_000_000),
     };
     assert_eq!(
-        events(&one),
+        one.take(),
         [Event::Notice(key(&space), Notice::Granted(expected))]
     );
     for channel in [&to_three, &to_one.replace("app", "apq"), "app:client:", ""] {
         notifications.handle_push(&grant(channel));
     }
-    assert!(events(&one).is_empty() && events(&two).is_empty());
+    assert!(one.take().is_empty() && two.take().is_empty());
 }
 
 #[test]
@@ -78,7 +74,7 @@ fn the_next_waiter_is_notified_without_a_token() {
         },
         ttl: Ttl::from_millis(3_000).unwrap(),
     };
-    assert_eq!(events(&log), [Event::Notice(key(&space), next)]);
+    assert_eq!(log.take(), [Event::Notice(key(&space), next)]);
 }
 
 /// A message on the channel of all nodes is for a client that missed it on the channel of the node.
@@ -92,7 +88,7 @@ fn a_message_for_all_nodes_is_not_a_grant() {
     assert_eq!(channels, [format!("{common}:4f0c"), common.clone()]);
     let expected = |channel: &str, message: &str| {
         let granted = notifications.handle_message(channel.as_bytes(), message.as_bytes());
-        (granted.is_some(), events(&log))
+        (granted.is_some(), log.take())
     };
     let grant = "7 1 3000 1 app:{t:n}";
     let (granted, events) = expected(&channels[0], grant);
@@ -136,10 +132,10 @@ fn an_invalid_message_notifies_no_client() {
         " 7 1 3000 1 app:{t:n}",
     ] {
         notifications.handle_message(channel.as_bytes(), message.as_bytes());
-        assert_eq!(events(&log), [], "{message:?}");
+        assert_eq!(log.take(), [], "{message:?}");
     }
     notifications.handle_message(channel.as_bytes(), b"7 1 3000 1 app:{t:n}");
-    assert_eq!(events(&log).len(), 1);
+    assert_eq!(log.take().len(), 1);
 }
 
 #[test]
@@ -158,14 +154,14 @@ fn a_change_notifies_all_clients_of_its_keyspace() {
     let keys = Value::Array(keys.map(bulk).into_iter().chain([Value::Int(1)]).collect());
     notifications.handle_push(&push(PushKind::Invalidate, vec![keys]));
     for log in [&one, &two] {
-        assert_eq!(events(log), [Event::Changed(key(&here))]);
+        assert_eq!(log.take(), [Event::Changed(key(&here))]);
     }
-    assert_eq!(events(&other), []);
+    assert_eq!(other.take(), []);
     notifications.notify_changed(&key(&there));
-    assert_eq!(events(&other), [Event::Changed(key(&there))]);
+    assert_eq!(other.take(), [Event::Changed(key(&there))]);
     notifications.handle_push(&push(PushKind::Invalidate, vec![Value::Nil]));
     for log in [&one, &two, &other] {
-        assert_eq!(events(log), [Event::Interrupted(EventScope::Store)]);
+        assert_eq!(log.take(), [Event::Interrupted(EventScope::Store)]);
     }
     for strange in [
         push(PushKind::Invalidate, vec![]),
@@ -174,7 +170,7 @@ fn a_change_notifies_all_clients_of_its_keyspace() {
         push(PushKind::PMessage, vec![bulk("a"), bulk("b"), bulk("c")]),
     ] {
         notifications.handle_push(&strange);
-        assert_eq!(events(&one), []);
+        assert_eq!(one.take(), []);
     }
 }
 
@@ -206,5 +202,5 @@ fn a_client_without_a_listener_is_removed() {
     assert!(notifications.version() > before);
     assert!(notifications.remove(client(3)).is_none());
     notifications.interrupted();
-    assert_eq!(events(&three), []);
+    assert_eq!(three.take(), []);
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::super::address::Address;
 use super::super::connect;
 use super::super::session_state::SessionState;
-use super::query::{View, ask};
+use super::query::{View, query_master};
 use crate::Result;
 
 /// Published by each sentinel that knows a new master: the name, the old and the new host and port.
@@ -78,7 +78,7 @@ impl Monitor {
 
     /// Asks the sentinel for the master.
     async fn query(&self) {
-        if let Ok(view) = ask(&self.sentinel, &self.name).await
+        if let Ok(view) = query_master(&self.sentinel, &self.name).await
             && view.replaces(&self.found)
         {
             self.replace(&view.host, view.port);

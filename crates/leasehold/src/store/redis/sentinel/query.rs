@@ -37,7 +37,7 @@ impl View {
 }
 
 /// Asks a sentinel for the master of a name. Has no timeout of its own.
-pub(super) async fn ask(sentinel: &Address, name: &str) -> Result<View, QueryError> {
+pub(super) async fn query_master(sentinel: &Address, name: &str) -> Result<View, QueryError> {
     let connected = connect::plain(sentinel).await;
     let mut connection = connected.map_err(|error| match error.kind() {
         ErrorKind::Unreachable => QueryError::Unreachable(error),
