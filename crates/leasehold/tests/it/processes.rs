@@ -1,23 +1,23 @@
 //! Waiting between real processes, which are killed and stopped.
 //!
-//! A test starts its own program anew as its children. They do what they are told on their standard
-//! input, and say what became of it. The test is the judge; it knows nothing of the store.
+//! A test starts its own program as child processes. They take commands from their standard input and report the
+//! results. The checks of the test do not involve the store.
 
-/// Makes a test of each story and store that processes share.
+/// Makes a test of each scenario and store that processes share.
 macro_rules! over_shared_stores {
-    ($($story:ident),+ $(,)?) => {
-        over_shared_stores!(@store sqlite, $($story),+);
-        over_shared_stores!(@store redis, $($story),+);
+    ($($scenario:ident),+ $(,)?) => {
+        over_shared_stores!(@store sqlite, $($scenario),+);
+        over_shared_stores!(@store redis, $($scenario),+);
     };
-    (@store $store:ident, $($story:ident),+) => {
+    (@store $store:ident, $($scenario:ident),+) => {
         mod $store {
             $(
                 #[test]
-                fn $story() {
+                fn $scenario() {
                     // As the test harness names it.
-                    let path = concat!(module_path!(), "::", stringify!($story));
+                    let path = concat!(module_path!(), "::", stringify!($scenario));
                     let (_, test) = path.split_once("::").unwrap();
-                    super::$story(test, crate::fixture::Fixture::$store);
+                    super::$scenario(test, crate::fixture::Fixture::$store);
                 }
             )+
         }
@@ -25,7 +25,7 @@ macro_rules! over_shared_stores {
 }
 
 pub(crate) mod child;
-mod crowd;
 mod deaths;
 mod ends;
 mod fork;
+mod many_waiters;

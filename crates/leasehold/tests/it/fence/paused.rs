@@ -1,4 +1,4 @@
-//! A holder in a process that stands still while its lease ends, and writes when it goes on.
+//! A holder in a process that is stopped while its lease ends, and writes when it continues.
 
 use std::time::Duration;
 
@@ -12,25 +12,70 @@ use super::resources::{Wrote, write};
 use crate::fixture::{Fixture, fresh_name};
 use crate::processes::child::{Child, serve};
 
-/// Of the holder that stands still: so long its successor has to wait.
+/// The ttl of the stopped holder.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The path of this test as the harness names it.
-macro_rules! this_test {
-    ($name:ident) => {{
-        let path = concat!(module_path!(), "::", stringify!($name));
-        path.split_once("::").unwrap().1
-    }};
+/// Makes a test of each function. It also serves as the child process of the test, on a thread without a runtime.
+macro_rules! tests_with_a_child {
+    ($($test:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            if !std::thread::spawn(serve).join().unwrap() {
+                let path = concat!(module_path!(), "::", stringify!($test));
+                let (_, test) = path.split_once("::").unwrap();
+                cases::$test(test).await;
+            }
+        }
+    )+};
 }
 
-/// The holder that was stopped writes after its successor and is refused. `read` looks at what is
-/// written.
-async fn is_refused(test: &str, kind: &str, place: &str, read: impl AsyncFn() -> String) {
-    is_refused_on(Fixture::redis(), test, kind, place, read).await;
+tests_with_a_child! {
+    by_a_redis_server,
+    with_a_lock_over_many_masters,
+    by_a_row_of_sqlite,
+    by_a_name_in_sqlite,
+    by_a_row_of_postgres,
+    by_a_name_in_postgres,
+    by_a_service_over_http,
 }
 
-/// The same with the lock in a store.
-async fn is_refused_on(
+mod cases {
+    use super::*;
+
+    pub(super) async fn by_a_redis_server(test: &str) {
+        by_redis(test, [Fixture::redis()]).await;
+    }
+
+    /// The masters have nothing to do with the resource.
+    pub(super) async fn with_a_lock_over_many_masters(test: &str) {
+        by_redis(test, [Fixture::redlock3(), Fixture::redlock5()]).await;
+    }
+
+    pub(super) async fn by_a_row_of_sqlite(test: &str) {
+        by_sqlite(test, "sqlite_row").await;
+    }
+
+    pub(super) async fn by_a_name_in_sqlite(test: &str) {
+        by_sqlite(test, "sqlite_name").await;
+    }
+
+    pub(super) async fn by_a_row_of_postgres(test: &str) {
+        by_postgres(test, "postgres_row").await;
+    }
+
+    pub(super) async fn by_a_name_in_postgres(test: &str) {
+        by_postgres(test, "postgres_name").await;
+    }
+
+    pub(super) async fn by_a_service_over_http(test: &str) {
+        let address = http::start().await;
+        let read = async || http::read(&address).await;
+        is_refused(Fixture::redis(), test, "http", &address, read).await;
+    }
+}
+
+/// A stopped holder writes after its successor, and is refused. `read` returns the value of the resource.
+async fn is_refused(
     fixture: Fixture,
     test: &str,
     kind: &str,
@@ -64,50 +109,18 @@ async fn is_refused_on(
     guard.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_redis_server() {
-    if child() {
-        return;
-    }
+async fn by_redis(test: &str, fixtures: impl IntoIterator<Item = Fixture>) {
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
-    is_refused(this_test!(by_a_redis_server), "redis", &server.url(), read).await;
-}
-
-/// The masters have nothing to do with what is written.
-#[tokio::test(flavor = "multi_thread")]
-async fn with_a_lock_over_many_masters() {
-    if child() {
-        return;
-    }
-    let server = RedisServer::start();
-    let read = async || server.cli(&["GET", "stock"]);
-    let test = this_test!(with_a_lock_over_many_masters);
-    for fixture in [Fixture::redlock3(), Fixture::redlock5()] {
+    for fixture in fixtures {
         server.cli(&["FLUSHALL"]);
-        is_refused_on(fixture, test, "redis", &server.url(), read).await;
+        is_refused(fixture, test, "redis", &server.url(), read).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_sqlite() {
-    if child() {
-        return;
-    }
-    by_sqlite(this_test!(by_a_row_of_sqlite), "sqlite_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_sqlite() {
-    if child() {
-        return;
-    }
-    by_sqlite(this_test!(by_a_name_in_sqlite), "sqlite_name").await;
 }
 
 async fn by_sqlite(test: &str, kind: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("orders.db");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("orders.db");
     let db = Connection::open(&path).unwrap();
     db.execute_batch(ORDERS).unwrap();
     let sql = Dialect::Sqlite;
@@ -117,48 +130,17 @@ async fn by_sqlite(test: &str, kind: &str) {
         let state = db.query_row("SELECT state FROM orders", [], |row| row.get(0));
         state.unwrap()
     };
-    is_refused(test, kind, path.to_str().unwrap(), read).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_postgres() {
-    if child() {
-        return;
-    }
-    by_postgres(this_test!(by_a_row_of_postgres), "postgres_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_postgres() {
-    if child() {
-        return;
-    }
-    by_postgres(this_test!(by_a_name_in_postgres), "postgres_name").await;
+    is_refused(Fixture::redis(), test, kind, path.to_str().unwrap(), read).await;
 }
 
 async fn by_postgres(test: &str, kind: &str) {
     let server = PostgresServer::start();
     set_up(&server);
     let read = async || server.run(&["SELECT state FROM orders"]);
-    is_refused(test, kind, &server.place(), read).await;
+    is_refused(Fixture::redis(), test, kind, &server.place(), read).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_service_over_http() {
-    if child() {
-        return;
-    }
-    let address = http::start().await;
-    let read = async || http::read(&address).await;
-    is_refused(this_test!(by_a_service_over_http), "http", &address, read).await;
-}
-
-/// Serves as a child, if that is what this process is, on a thread without a runtime.
-fn child() -> bool {
-    std::thread::spawn(serve).join().unwrap()
-}
-
-/// What is protected, before anybody thought of fencing.
+/// A table without a column for fencing.
 pub(super) const ORDERS: &str = "CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT NOT NULL); \
                                  INSERT INTO orders VALUES (42, 'new')";
 

@@ -1,4 +1,4 @@
-//! A process that takes and gives back one lock as it is told.
+//! A process that acquires and releases a lock by command.
 
 use std::fs::OpenOptions;
 use std::future::Future;
@@ -18,12 +18,12 @@ use tokio::sync::mpsc as async_mpsc;
 use crate::fence;
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
-use crate::waiters::{SOON, begun, in_line};
+use crate::waiters::{SOON, spawn_polled, spawn_waiter};
 
-/// What tells a child where the lock is: its store's URL, a blank and its name.
+/// The variable with the URL of the store and the name of the lock.
 const PLACE: &str = "LEASEHOLD_TEST_PLACE";
 
-/// What tells a child the ttl of its leases in milliseconds, if it is not the usual one.
+/// The variable with the ttl in milliseconds, if it is not the default.
 const TTL: &str = "LEASEHOLD_TEST_TTL";
 
 /// What a child's lines begin with, so that those of the test harness are not taken for one.
@@ -92,7 +92,7 @@ impl Child {
             .to_owned()
     }
 
-    /// Takes the lock, which must be free, and answers the token.
+    /// Acquires the lock, which must be free. Returns the token.
     #[track_caller]
     pub(crate) fn locks(&self) -> u64 {
         self.tell("lock");
@@ -106,7 +106,7 @@ impl Child {
         self.says("queued");
     }
 
-    /// Waits until it holds the lock, and answers the token.
+    /// Waits until it holds the lock. Returns the token.
     #[track_caller]
     pub(super) fn holds(&self, span: Duration) -> u64 {
         self.says_within("holds", span).parse().unwrap()
@@ -130,7 +130,7 @@ impl Child {
         kill_process(pid.unwrap(), signal).unwrap();
     }
 
-    /// Stops it, and waits until it stands still.
+    /// Stops it, and waits until it is stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.process.id());
@@ -156,7 +156,7 @@ impl Drop for Child {
     }
 }
 
-/// In a child: does what it is told, until its test is gone.
+/// In a child: executes commands until its test has ended.
 pub(crate) fn serve() -> bool {
     let Ok(place) = std::env::var(PLACE) else {
         return false;
@@ -171,7 +171,7 @@ pub(crate) fn serve() -> bool {
             Ok(millis) => Client::builder().ttl(Duration::from_millis(millis.parse().unwrap())),
             Err(_) => Client::builder(),
         };
-        let (client, recorder) = Fixture::Other(url.to_owned()).tapped(builder).await;
+        let (client, recorder) = Fixture::Other(url.to_owned()).recorded(builder).await;
         obey(&client.mutex(name).unwrap(), &recorder).await;
     });
     true
@@ -202,8 +202,8 @@ async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>) {
                 let wrote = fence::write(resource, place, token, value).await;
                 say(&format!("wrote {wrote}"));
             }
-            ["crowd", count, journal] => {
-                crowd(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
+            ["many", count, journal] => {
+                many(mutex, recorder, count.parse().unwrap(), Path::new(journal)).await;
             }
             _ => panic!("{order}"),
         }
@@ -235,11 +235,11 @@ async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Out
 
 /// So many tasks that each take the lock once and write into the journal that they hold it. Says
 /// when they all wait, and when all are done.
-async fn crowd(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
+async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
     recorder.clear();
-    let waiters: Vec<_> = (0..count).map(|_| in_line(mutex)).collect();
+    let waiters: Vec<_> = (0..count).map(|_| spawn_waiter(mutex)).collect();
     let journal = journal.to_owned();
-    let all = begun(async move {
+    let all = spawn_polled(async move {
         let pid = std::process::id();
         let options = OpenOptions::new().append(true).create(true).open(journal);
         let mut journal = options.unwrap();

@@ -1,4 +1,4 @@
-//! Servers that belong together: sentinels and their set, a cluster, many masters.
+//! Sentinel sets, clusters and many masters.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ async fn many_masters() {
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
-    // What they have in common is told once.
+    // Common findings are reported once.
     let told = report.findings.iter().filter(|f| f.check == "eviction");
     assert_eq!(told.count(), 1);
 

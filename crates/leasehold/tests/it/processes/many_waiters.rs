@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::child::{Child, serve};
 use crate::fixture::{Fixture, fresh_name};
-use crate::remains::nothing_is_left;
+use crate::leftovers::{default_key, nothing_is_left};
 
 const PROCESSES: usize = 4;
 const WAITERS_EACH: usize = 250;
@@ -22,16 +22,16 @@ fn all_are_served_once(test: &str, fixture: impl FnOnce() -> Fixture) {
         return;
     }
     let fixture = fixture();
-    let name = fresh_name("crowd");
-    let folder = TempDir::new().unwrap();
-    let journal = folder.path().join("journal");
+    let name = fresh_name("many");
+    let directory = TempDir::new().unwrap();
+    let journal = directory.path().join("journal");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let client = fixture.client_with(Client::builder()).await;
         let guard = client.mutex(&name).unwrap().lock().await.unwrap();
         let children = [(); PROCESSES].map(|()| Child::start(test, &fixture, &name));
         for child in &children {
-            child.tell(&format!("crowd {WAITERS_EACH} {}", journal.display()));
+            child.tell(&format!("many {WAITERS_EACH} {}", journal.display()));
         }
         for child in &children {
             child.says("queued");
@@ -40,14 +40,13 @@ fn all_are_served_once(test: &str, fixture: impl FnOnce() -> Fixture) {
         for child in &children {
             child.says_within("done", DONE);
         }
-        nothing_is_left(&fixture, &name, &[&client]).await;
+        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
     });
-    judge(&fs::read_to_string(journal).unwrap());
+    check(&fs::read_to_string(journal).unwrap());
 }
 
-/// The order of the journal is the order of holding: whoever writes into it believes that it holds
-/// the lock.
-fn judge(journal: &str) {
+/// The order of the journal is the order of holding: a process that writes into it relies on the lock.
+fn check(journal: &str) {
     let lines: Vec<Vec<_>> = journal
         .lines()
         .map(|line| line.split(' ').collect())
