@@ -8,6 +8,11 @@ use crate::wait::eventually;
 /// How long any state may take to come about on a slow machine.
 const SOON: Duration = Duration::from_secs(90);
 
+/// How long a server must be silent to be taken for down: while no failover is expected, longer than a busy
+/// machine keeps it from running.
+const DOWN_AFTER: Duration = Duration::from_secs(60);
+const DOWN_AFTER_IN_FAILOVER: Duration = Duration::from_secs(1);
+
 /// The name under which the sentinels know the master.
 const NAME: &str = "mymaster";
 
@@ -26,6 +31,7 @@ pub struct SentinelOptions {
 pub struct SentinelSet {
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
+    down_after: Duration,
 }
 
 impl SentinelOptions {
@@ -43,7 +49,8 @@ impl SentinelOptions {
         self
     }
 
-    /// How long a server must be silent to be taken for down. One second unless told.
+    /// How long a server must be silent to be taken for down. One minute by default, and one second while a
+    /// failover is expected.
     #[must_use]
     pub fn down_after(mut self, span: Duration) -> Self {
         self.down_after = span;
@@ -79,6 +86,7 @@ impl SentinelOptions {
         servers.extend(replicas);
         let set = SentinelSet {
             servers,
+            down_after: self.down_after,
             sentinels: (0..SENTINELS).map(|_| sentinel.clone().start()).collect(),
         };
         set.meet();
@@ -99,7 +107,7 @@ impl SentinelSet {
         SentinelOptions {
             servers: RedisServer::options(),
             sentinels: RedisServer::options(),
-            down_after: Duration::from_secs(1),
+            down_after: DOWN_AFTER,
         }
     }
 
@@ -171,6 +179,7 @@ impl SentinelSet {
     /// Kills the master, as a crash would, and answers its place.
     pub fn kill_master(&mut self) -> usize {
         let master = self.master();
+        self.down_after(DOWN_AFTER_IN_FAILOVER);
         self.servers[master].kill9();
         master
     }
@@ -178,6 +187,7 @@ impl SentinelSet {
     /// Stops the master, which keeps its connections and answers nothing, and answers its place.
     pub fn stop_master(&self) -> usize {
         let master = self.master();
+        self.down_after(DOWN_AFTER_IN_FAILOVER);
         self.servers[master].stop();
         master
     }
@@ -207,7 +217,17 @@ impl SentinelSet {
             let role = || self.servers[new].try_cli(&["ROLE"]).unwrap_or_default();
             new != old && role().starts_with("master")
         });
+        self.down_after(self.down_after);
         new
+    }
+
+    fn down_after(&self, span: Duration) {
+        let millis = span.as_millis().to_string();
+        let set = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &millis];
+        for sentinel in &self.sentinels {
+            // One that does not run has no say.
+            let _ = sentinel.try_cli(&set);
+        }
     }
 
     /// Brings a server back that was killed, without its data, to follow the master.

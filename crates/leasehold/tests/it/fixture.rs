@@ -1,7 +1,6 @@
 //! The stores that every test of behaviour runs on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
@@ -31,7 +30,9 @@ impl Fixture {
     }
 
     pub(crate) fn sqlite() -> Self {
-        Self::Sqlite(TempDir::new().unwrap())
+        // In memory where that is possible: these tests are not about a disk, which may be stuck for seconds.
+        let memory = TempDir::new_in("/dev/shm");
+        Self::Sqlite(memory.or_else(|_| TempDir::new()).unwrap())
     }
 
     // Servers that the tests of this process share while any of them runs.
@@ -57,11 +58,9 @@ impl Fixture {
         }))
     }
 
-    /// No test makes this set fail over, nor does a busy machine.
     pub(crate) fn sentinel() -> Self {
         static SET: Mutex<Weak<SentinelSet>> = Mutex::new(Weak::new());
-        let options = SentinelSet::options().down_after(Duration::from_secs(60));
-        Self::Sentinel(shared(&SET, || options.start()))
+        Self::Sentinel(shared(&SET, SentinelSet::start))
     }
 
     pub(crate) fn cluster() -> Self {

@@ -119,10 +119,18 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(recorder.operations(), [["release", "acquire"]]);
+            travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
     }
+}
+
+/// Checks that a release and the next acquisition were one batch. At many masters a client pauses between the
+/// two after a turn of some time.
+#[track_caller]
+fn travelled_together(fixture: &Fixture, batches: &[Vec<&'static str>]) {
+    assert_eq!(batches.concat(), ["release", "acquire"]);
+    assert!(batches.len() == 1 || matches!(fixture, Fixture::Masters(_)));
 }
 
 pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same(
@@ -141,18 +149,17 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
         (&fixed, &fixed),
     ];
     for (first, second) in pairs {
-        let (guard, waiters) = followed(first, &[second, first]).await;
-        recorder.clear();
+        let (mut guard, waiters) = followed(first, &[second, first]).await;
         let (lease, token) = (guard.lease_id(), guard.token());
-        guard.release().await.unwrap();
-        for (waiter, batches) in waiters.into_iter().zip(1..) {
-            let guard = soon(waiter).await;
+        for waiter in waiters {
+            recorder.clear();
+            guard.release().await.unwrap();
+            guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            assert_eq!(recorder.operations().len(), batches);
-            assert_eq!(recorder.operations()[batches - 1], ["release", "acquire"]);
-            guard.release().await.unwrap();
+            travelled_together(&fixture, &recorder.operations());
         }
+        guard.release().await.unwrap();
     }
     // Nor from a fixed hold inside a renewed lease.
     let owner = Owner::new();

@@ -72,9 +72,7 @@ async fn a_sentinel_set() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
-    let set = SentinelSet::options()
-        .down_after(Duration::from_secs(60))
-        .start();
+    let set = SentinelSet::start();
     let sentinel = &set.sentinels()[0];
     let report = diagnose(&sentinel.url()).await;
     let finding = only(&report, "mode", Severity::Danger);

@@ -52,17 +52,17 @@ async fn check_changes(server: &RedisServer) {
     b.acquire("a", 2).await;
     a.is_not_queued(wait("a", 9)).await;
     // The hint comes with every change, so a client that is too late is notified again.
-    until_tracked(&server, 2).await;
+    until_tracked(server, 2).await;
     a.events();
     b.apply(renew("a", 2)).await;
     a.until_changed("a").await;
     a.is_not_queued(wait("a", 9)).await;
-    until_tracked(&server, 2).await;
+    until_tracked(server, 2).await;
     a.events();
     b.release("a", 2).await;
     a.until_changed("a").await;
     drop((a, b));
-    until_tracked(&server, 0).await;
+    until_tracked(server, 0).await;
     check_losses(server, true).await;
 }
 
@@ -82,7 +82,7 @@ async fn check_losses(server: &RedisServer, notified: bool) {
     let a = alice(server, 1).await;
     a.acquire("lost", 1).await;
     if notified {
-        until_tracked(&server, 1).await;
+        until_tracked(server, 1).await;
         server.cli(&["DEL", "app:{t:lost}"]);
         a.until_changed("lost").await;
     } else {

@@ -102,12 +102,24 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
         assert!(!is_admitted(masters.server(1), "app") || late);
     }
     // A majority of the others has to reply: B alone cannot admit it.
-    works_again(&*store, LONGEST).await;
-    eventually_async(LONG, async || is_admitted(masters.server(1), "app")).await;
+    eventually_admitted(&*store, masters.server(1), LONGEST).await;
     let kept: u64 = admission(masters.server(1), "floor").parse().unwrap();
     assert!(kept >= first, "{kept} is below {first}");
     let (_, second) = eventually_acquire(&*b, "a", LONGEST).await;
     assert!(second > first, "{second} after {first}");
+}
+
+/// Sends requests until a master is admitted: a master that refuses one is inspected.
+pub(super) async fn eventually_admitted(
+    store: &dyn Store,
+    master: &RedisServer,
+    longest: Duration,
+) {
+    eventually_async(LONG, async || {
+        works_again(store, longest).await;
+        is_admitted(master, "app")
+    })
+    .await;
 }
 
 /// Acquires and releases a lock.

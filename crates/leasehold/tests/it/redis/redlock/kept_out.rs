@@ -1,7 +1,5 @@
 //! New masters that are not admitted yet: a refusal with a known end.
 
-use ErrorKind;
-
 use super::*;
 
 /// How long new masters are kept out: several ttls.

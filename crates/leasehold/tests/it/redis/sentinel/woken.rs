@@ -25,7 +25,7 @@ async fn nothing_is_granted_by_the_old_master() {
     let client = StoreClient::connect(&set.url(), 1).await;
     client.settle().await;
     client.events();
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let new = set.master_after(old);
     client.until_interrupted().await;
     set.servers()[old].cont();
@@ -52,7 +52,7 @@ async fn a_request_under_way_ends_with_the_failover() {
     let options = OpenOptions::default().with_response_timeout(Duration::from_secs(600));
     let store = open_with(&set.url(), options).await;
     works(&*store).await;
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let asked = tokio::spawn({
         let store = Arc::clone(&store);
         async move { unknown(&*store, acquire("late", 1)).await }
@@ -78,7 +78,7 @@ async fn a_grant_there_is_not_notified() {
     let waiter = StoreClient::connect(&set.url(), 2).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
     set.until_in_sync();
-    set.servers()[old].stop();
+    assert_eq!(set.stop_master(), old);
     let new = set.master_after(old);
     waiter.until_interrupted().await;
     set.servers()[old].cont();
