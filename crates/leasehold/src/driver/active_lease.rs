@@ -307,7 +307,7 @@ impl ActiveLease {
     }
 
     pub(crate) fn request(&self, op: Op) -> Request {
-        Request::new(self.key.clone(), op).with_durability(self.durability())
+        Request::new(self.key.clone(), op).durability(self.durability())
     }
 
     /// When a hold ends by itself. `None`: it is renewed.

@@ -97,7 +97,7 @@ pub(crate) fn abandon(
         },
     };
     let count = 0;
-    let request = Request::new(key, Op::Release { lease, count, ttl }).with_durability(durability);
+    let request = Request::new(key, Op::Release { lease, count, ttl }).durability(durability);
     let reply = match abandoned.order {
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),

@@ -173,6 +173,13 @@ impl Request {
         }
     }
 
+    /// The same request with another durability.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// Whether this is an acquisition.
     #[cfg(feature = "redis")]
     pub(crate) const fn acquires(&self) -> bool {

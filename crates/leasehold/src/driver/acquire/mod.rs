@@ -246,7 +246,7 @@ impl Contender {
     }
 
     fn request(&self, op: Op, durability: Durability) -> Request {
-        Request::new(self.key.clone(), op).with_durability(durability)
+        Request::new(self.key.clone(), op).durability(durability)
     }
 
     /// Processes the reply to a request that was sent to `shard`.

@@ -1,4 +1,4 @@
-//! A holder in a process that stands still while its lease ends, and writes when it goes on.
+//! A holder in a process that is stopped while its lease ends, and writes when it continues.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::resources::{Wrote, write};
 use crate::fixture::{Fixture, fresh_name};
 use crate::processes::child::Child;
 
-/// Of the holder that stands still: so long its successor has to wait.
+/// The ttl of the stopped holder.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The holder that was stopped writes after its successor and is refused. `read` looks at what is
+/// The holder that was stopped writes after its successor and is refused. `read` reads what is
 /// written.
 async fn is_refused(kind: &str, place: &str, read: impl AsyncFn() -> String) {
     is_refused_on(Fixture::redis(), kind, place, read).await;
@@ -79,8 +79,8 @@ async fn by_a_name_in_sqlite() {
 }
 
 async fn by_sqlite(kind: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("orders.db");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("orders.db");
     let db = Connection::open(&path).unwrap();
     db.execute_batch(ORDERS).unwrap();
     let sql = Dialect::Sqlite;
@@ -117,7 +117,7 @@ async fn by_a_service_over_http() {
     is_refused("http", &address, read).await;
 }
 
-/// What is protected, before anybody thought of fencing.
+/// A table without a column for fencing.
 pub(super) const ORDERS: &str = "CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT NOT NULL); \
                                  INSERT INTO orders VALUES (42, 'new')";
 

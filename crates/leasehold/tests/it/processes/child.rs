@@ -25,7 +25,7 @@ use rustix::process::Signal;
 use crate::fence;
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
-use crate::waiters::{SOON, begun, in_line};
+use crate::waiters::{SOON, spawn_polled, spawn_waiter};
 
 /// The ttl of leases unless a test needs another.
 const TTL: Duration = Duration::from_secs(30);
@@ -67,7 +67,7 @@ impl Child {
             .to_owned()
     }
 
-    /// Takes the lock, which must be free, and answers the token.
+    /// Takes the lock, which must be free, and returns the token.
     #[track_caller]
     pub(crate) fn locks(&self) -> u64 {
         self.tell("lock");
@@ -81,7 +81,7 @@ impl Child {
         self.says("queued");
     }
 
-    /// Waits until it holds the lock, and answers the token.
+    /// Waits until it holds the lock, and returns the token.
     #[track_caller]
     pub(super) fn holds(&self, span: Duration) -> u64 {
         self.says_within("holds", span).parse().unwrap()
@@ -102,7 +102,7 @@ impl Child {
         self.0.signal(signal);
     }
 
-    /// Stops it, and waits until it stands still.
+    /// Stops it, and waits until it is stopped.
     pub(crate) fn stop(&self) {
         self.0.stop();
     }
@@ -112,7 +112,7 @@ impl Child {
     }
 }
 
-/// In the helper: obeys the commands of a test.
+/// In the helper: executes the commands of a test.
 pub(crate) fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -127,7 +127,7 @@ pub(crate) fn serve() {
             panic!("{first}");
         };
         let builder = Client::builder().ttl(Duration::from_millis(millis.parse().unwrap()));
-        let (client, recorder) = Fixture::Other(url.to_owned()).tapped(builder).await;
+        let (client, recorder) = Fixture::Other(url.to_owned()).recorded(builder).await;
         obey(&client.mutex(name).unwrap(), &recorder, commands).await;
     });
 }
@@ -187,9 +187,9 @@ async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Out
 /// when they all wait, and when all are done.
 async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
     recorder.clear();
-    let waiters: Vec<_> = (0..count).map(|_| in_line(mutex)).collect();
+    let waiters: Vec<_> = (0..count).map(|_| spawn_waiter(mutex)).collect();
     let journal = journal.to_owned();
-    let all = begun(async move {
+    let all = spawn_polled(async move {
         let pid = std::process::id();
         let options = OpenOptions::new().append(true).create(true).open(journal);
         let mut journal = options.unwrap();

@@ -149,8 +149,8 @@ impl Topology {
             };
             if ill.iter().all(|node| node.addr != addr) {
                 let options = OpenOptions::default()
-                    .with_connect_timeout(QUERY_LIMIT)
-                    .with_response_timeout(QUERY_LIMIT);
+                    .connect_timeout(QUERY_LIMIT)
+                    .response_timeout(QUERY_LIMIT);
                 let manager = ConnectionManager::new(address, &options);
                 if let Some(reply) = within_limit(query_slots(&manager, &addr)).await {
                     return Some(reply);
