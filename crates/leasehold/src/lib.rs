@@ -91,6 +91,17 @@ pub mod watchdog;
 
 pub use leasehold_core::{Cause, Instant, LeaseId, State, StateKind, Token};
 
+pub use crate::client::{Client, ClientBuilder, Shutdown};
+pub use crate::driver::clock;
+pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::guard::{Guard, LossSignal, States};
+pub use crate::info::LockInfo;
+pub use crate::owner::Owner;
+pub use crate::secret::Secret;
+pub use crate::store::ClientInfo;
+pub use crate::sync::mutex::Mutex;
+
 /// The wire protocol of the watchdog, for its node: a crate of this project that is released together with this one.
 /// Not part of the public API.
 #[cfg(feature = "watchdog")]
@@ -108,17 +119,6 @@ pub mod __private {
         pub use crate::watchdog::wire::*;
     }
 }
-
-pub use crate::client::{Client, ClientBuilder, Shutdown};
-pub use crate::driver::clock;
-pub use crate::durability::{Durability, ReplicaCount, ReplicaCountError};
-pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::guard::{Guard, LossSignal, States};
-pub use crate::info::LockInfo;
-pub use crate::owner::Owner;
-pub use crate::secret::Secret;
-pub use crate::store::ClientInfo;
-pub use crate::sync::mutex::Mutex;
 
 /// The examples in the README are tests.
 #[cfg(doctest)]
