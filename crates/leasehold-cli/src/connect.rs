@@ -1,13 +1,13 @@
 //! The store to connect to, and its credentials.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use leasehold::{Client, ClientBuilder};
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
+use crate::secret;
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
@@ -24,10 +24,12 @@ pub(crate) fn with_passwords(
         Some(password) => builder.password(password),
         None => builder,
     };
-    Ok(match in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
-        Some(password) => builder.sentinel_password(password),
-        None => builder,
-    })
+    Ok(
+        match secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")? {
+            Some(password) => builder.sentinel_password(password),
+            None => builder,
+        },
+    )
 }
 
 /// Settings in the namespace that the arguments name.
@@ -49,36 +51,8 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
 /// The store's password, if it is not in its URL.
 pub(crate) fn password(args: &StoreArgs) -> Result<Option<String>, Failure> {
     match &args.password_file {
-        Some(file) => first_line(file).map(Some),
-        None => in_environment("LEASEHOLD_PASSWORD"),
-    }
-}
-
-/// The password in a variable.
-pub(crate) fn in_environment(variable: &str) -> Result<Option<String>, Failure> {
-    match env::var(variable) {
-        Ok(password) => Ok(Some(password).filter(|password| !password.is_empty())),
-        Err(env::VarError::NotPresent) => Ok(None),
-        Err(env::VarError::NotUnicode(_)) => {
-            Err(Failure::usage(format!("{variable} is not UTF-8")))
-        }
-    }
-}
-
-/// A secret: the first line of its file.
-pub(crate) fn first_line(file: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| {
-        Failure::own(
-            format!("the password file {} cannot be read", file.display()),
-            error,
-        )
-    })?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(Failure::usage(format!(
-            "the password file {} is empty",
-            file.display()
-        ))),
+        Some(file) => secret::first_line("password file", file).map(Some),
+        None => secret::in_environment("LEASEHOLD_PASSWORD"),
     }
 }
 
@@ -109,9 +83,9 @@ fn default_store() -> Result<String, Failure> {
     let state = env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)
         // The specification says to ignore relative ones.
-        .filter(|folder| folder.is_absolute())
+        .filter(|directory| directory.is_absolute())
         .or_else(|| Some(env::home_dir()?.join(".local/state")))
-        .filter(|folder| folder.is_absolute());
+        .filter(|directory| directory.is_absolute());
     let Some(state) = state else {
         return Err(Failure::usage(
             "there is no home directory for the locks; set XDG_STATE_HOME, or --store",

@@ -8,7 +8,7 @@ use crate::args::{DoctorArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, output};
 
-/// The label of each severity.
+/// The exit codes.
 const WARNINGS: u8 = 1;
 const DANGERS: u8 = 2;
 
@@ -91,7 +91,7 @@ fn text(report: &Report) -> String {
         lines.push(format!("  {acl}"));
     }
     lines.push(String::new());
-    lines.push(verdict(report));
+    lines.push(summary(report));
     lines.join("\n")
 }
 
@@ -135,7 +135,7 @@ fn wrapped(text: &str) -> Vec<String> {
     lines
 }
 
-fn verdict(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let count = |severity| {
         let same = report.findings.iter().filter(|f| f.severity == severity);
         same.count()

@@ -16,9 +16,10 @@ mod man;
 mod output;
 mod release;
 mod run;
+mod run_watchdog;
+mod secret;
 mod show;
 mod watchdog;
-mod watched;
 
 use std::process::ExitCode;
 

@@ -13,12 +13,12 @@ pub(crate) fn print(args: &ManArgs) -> Result<u8, Failure> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     match &args.dir {
-        Some(folder) => {
-            std::fs::create_dir_all(folder).map_err(|error| {
-                Failure::own(format!("{} cannot be made", folder.display()), error)
+        Some(directory) => {
+            std::fs::create_dir_all(directory).map_err(|error| {
+                Failure::own(format!("{} cannot be created", directory.display()), error)
             })?;
             for (name, page) in pages(&command)? {
-                write_page(folder, &name, &page)?;
+                write_page(directory, &name, &page)?;
             }
         }
         // The page of the program, then those of its commands.
@@ -43,14 +43,14 @@ fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, Failure> {
             let mut page = Vec::new();
             Man::new(command)
                 .render(&mut page)
-                .map_err(|error| Failure::own("the manual page cannot be made", error))?;
+                .map_err(|error| Failure::own("the manual page cannot be created", error))?;
             Ok((name, page))
         })
         .collect()
 }
 
-fn write_page(folder: &Path, name: &str, page: &[u8]) -> Result<(), Failure> {
-    let path = folder.join(format!("{name}.1"));
+fn write_page(directory: &Path, name: &str, page: &[u8]) -> Result<(), Failure> {
+    let path = directory.join(format!("{name}.1"));
     std::fs::write(&path, page)
         .map_err(|error| Failure::own(format!("{} cannot be written", path.display()), error))
 }

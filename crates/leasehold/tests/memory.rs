@@ -1,9 +1,9 @@
-//! What a held lease costs in the memory of its process.
+//! The memory of a held lease in its process.
 //!
 //! Bytes that were allocated are counted, so nothing else in the process or the machine plays a part. The
 //! store's own records are counted first, by themselves, and taken off.
 
-// In a test a panic is the answer, in its helpers too. An allocator cannot be written without `unsafe`.
+// Tests and their helpers fail by panicking. An allocator cannot be written without `unsafe`.
 #![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,44 +1,29 @@
 //! The command and its guardian, as the runner sees them.
 
-// The only file with unsafe code: for system calls between fork and exec, and for the descriptor that a guardian
-// inherits.
-#![allow(unsafe_code)]
-
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use leasehold::watchdog::Watchdog;
 use leasehold::{Instant, LeaseId};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpgrp, getpid, getppid, kill_process, kill_process_group,
-    set_parent_process_death_signal, wait, waitpid,
+    Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, wait, waitpid,
 };
-use rustix::termios::tcgetpgrp;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
-use super::guardian::{self, Order, Report};
 use super::processes::{self, Sent, Tree};
+use super::protocol::{self, Order, Report};
+use super::signals::at_terminal;
+use super::spawn::spawn_guardian;
 use crate::exit::{self, Failure};
 
 /// How long a guardian has to end after it was dismissed.
 const DISMISSAL: Duration = Duration::from_secs(5);
-
-/// Whether this process group is the foreground of a terminal, whose signals then reach the command, too.
-pub(crate) fn at_terminal() -> bool {
-    File::open("/dev/tty")
-        .and_then(|terminal| Ok(tcgetpgrp(terminal)?))
-        .is_ok_and(|foreground| foreground == getpgrp())
-}
 
 /// A guardian, and the command that it has started.
 pub(crate) struct Child {
@@ -124,7 +109,7 @@ impl Child {
         let mut message = order.encode();
         // With the order: the runner may be stopped before it sends anything more.
         if let Some((until, reserve)) = allowance {
-            message.extend(guardian::allowance(until, reserve).into_bytes());
+            message.extend(protocol::allowance(until, reserve).into_bytes());
             self.allowed = Some(until);
         }
         let sent = self.channel.write_all(&message).await;
@@ -215,9 +200,9 @@ impl Child {
     /// of the lease.
     pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
         if self.allowed != Some(until) {
-            let word = guardian::allowance(until, reserve);
+            let line = protocol::allowance(until, reserve);
             // A guardian that has ended is noticed by the end of its reports.
-            if self.channel.try_write(word.as_bytes()).is_ok() {
+            if self.channel.try_write(line.as_bytes()).is_ok() {
                 self.allowed = Some(until);
             }
         }
@@ -232,13 +217,13 @@ impl Child {
 
     /// Ends the guardian. Processes of the command that remain are left running on purpose.
     pub(crate) async fn dismiss_guardian(mut self) {
-        let _ = self.channel.try_write(guardian::DISMISSED.as_bytes());
-        let gone = async {
+        let _ = self.channel.try_write(protocol::DISMISSED.as_bytes());
+        let ended = async {
             while self.guardian.is_some() {
                 self.next().await;
             }
         };
-        let in_time = tokio::time::timeout(DISMISSAL, gone).await.is_ok();
+        let in_time = tokio::time::timeout(DISMISSAL, ended).await.is_ok();
         if let (false, Some(guardian)) = (in_time, self.guardian) {
             // It is stopped, for example.
             let _ = kill_process(guardian, Signal::KILL);
@@ -249,14 +234,14 @@ impl Child {
     async fn next(&mut self) {
         tokio::select! {
             report = self.reports.next_line(), if self.guardian.is_some() => match report {
-                Ok(Some(line)) => self.take_in(&line),
+                Ok(Some(line)) => self.handle(&line),
                 _ => self.guardian_ended(),
             },
             _ = self.ended_children.recv() => self.reap(),
         }
     }
 
-    fn take_in(&mut self, line: &str) {
+    fn handle(&mut self, line: &str) {
         match Report::parse(line) {
             Some(Report::Ended(status)) => self.status = Some(status),
             Some(Report::Empty) => self.empty = true,
@@ -302,67 +287,4 @@ fn cannot_be_run(command: &[OsString], error: io::Error) -> Failure {
     };
     let program = program.unwrap_or_default();
     Failure::own(format!("{program} cannot be run"), error).with_code(code)
-}
-
-/// Starts a guardian that inherits one end of a channel.
-fn spawn_guardian(channel: &UnixStream, environment: &[(&'static str, String)]) -> io::Result<Pid> {
-    let descriptor = channel.as_raw_fd();
-    // This path is valid even if the program file was replaced since the start.
-    let mut guardian = Command::new("/proc/self/exe");
-    guardian
-        .arg0(guardian::FIRST_ARGUMENT)
-        .arg(guardian::COMMAND)
-        .arg(descriptor.to_string())
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        // Out of the reach of the terminal's signals.
-        .process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe work may be done. This is one system call, on a
-    // descriptor that the caller keeps open.
-    unsafe {
-        guardian.pre_exec(move || {
-            let channel = BorrowedFd::borrow_raw(descriptor);
-            Ok(fcntl_setfd(channel, FdFlags::empty())?)
-        });
-    }
-    // Dropped, a `std::process::Child` is neither killed nor reaped.
-    let pid = guardian.spawn()?.id();
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// The channel to the runner, if this process was started as a guardian.
-pub(crate) fn inherited_channel() -> Option<UnixStream> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != guardian::COMMAND {
-        return None;
-    }
-    let descriptor: RawFd = arguments.next()?.to_str()?.parse().ok()?;
-    // The standard streams belong to the standard library.
-    if descriptor <= 2 {
-        return None;
-    }
-    // SAFETY: the descriptor was inherited for this purpose, and nothing else in this process owns it.
-    let channel = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    // The command must not inherit it: its end is how the runner learns that the guardian has ended.
-    fcntl_setfd(&channel, FdFlags::CLOEXEC).ok()?;
-    Some(channel.into())
-}
-
-/// Kills the command when the guardian is killed. Must be called by the main thread: the signal is sent when the
-/// calling thread ends.
-pub(crate) fn die_with_parent(command: &mut Command) {
-    let parent = getpid();
-    let arm = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above.
-        if getppid() != Some(parent) {
-            return Err(Errno::SRCH.into());
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec only async-signal-safe work may be done. `arm` makes two system
-    // calls and allocates nothing.
-    unsafe {
-        command.pre_exec(arm);
-    }
 }

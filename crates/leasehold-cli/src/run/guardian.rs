@@ -12,9 +12,7 @@
 //!
 //! The guardian lives until the last process has ended, because a watchdog takes its end for the end of all.
 
-use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -32,134 +30,25 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
-use super::child::{die_with_parent, inherited_channel};
 use super::environment;
 use super::processes::{self, Tree};
+use super::protocol::{self, Order, Report};
 use super::signals;
-
-/// The hidden subcommand that starts a guardian.
-pub(crate) const COMMAND: &str = "__guard";
+use super::spawn::{die_with_parent, inherited_channel, spawn};
 
 /// The name of its process, within the limit of 15 bytes.
 const PROCESS_NAME: &str = "guardian";
 
-/// Its first argument, as `pidof` and `ps` show it.
-pub(crate) const FIRST_ARGUMENT: &str = "leasehold-guardian";
-
-/// The line that dismisses the guardian.
-pub(crate) const DISMISSED: &str = ".\n";
-
 /// The interval between two queries to the watchdog.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+const QUERY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest time between two readings of the clock.
-const LOOK: Duration = Duration::from_secs(1);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The first interval between two rounds of KILL: a process may fork during a round. It grows, as some processes
 /// cannot be killed.
-const KILL_PAUSE: Duration = Duration::from_millis(5);
-const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// The order to a guardian.
-#[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) lease: LeaseId,
-    /// The socket of the watchdog on this machine. Empty without one.
-    pub(crate) socket: PathBuf,
-    /// The process group of the command. 0: one of its own.
-    pub(crate) group: i32,
-    pub(crate) command: Vec<OsString>,
-}
-
-impl Order {
-    /// Texts that end with a NUL, as in /proc: no argument of a process contains one.
-    ///
-    /// The command is not in the guardian's arguments, where `pkill -f` would match it instead of the command.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let group = self.group.to_string();
-        let lease = self.lease.to_string();
-        let count = self.command.len().to_string();
-        let socket = self.socket.as_os_str();
-        let texts = [
-            lease.as_bytes(),
-            socket.as_bytes(),
-            group.as_bytes(),
-            count.as_bytes(),
-        ];
-        for text in texts
-            .into_iter()
-            .chain(self.command.iter().map(|text| text.as_bytes()))
-        {
-            bytes.extend_from_slice(text);
-            bytes.push(0);
-        }
-        bytes
-    }
-
-    fn read(from: &mut impl BufRead) -> Option<Self> {
-        let mut text = || {
-            let mut bytes = Vec::new();
-            from.read_until(0, &mut bytes).ok()?;
-            // Without the NUL it was cut off.
-            (bytes.pop()? == 0).then(|| OsString::from_vec(bytes))
-        };
-        let lease = text()?.to_str()?.parse().ok()?;
-        let socket = text()?.into();
-        let group = text()?.to_str()?.parse().ok()?;
-        let count: usize = text()?.to_str()?.parse().ok()?;
-        let command = (0..count).map(|_| text()).collect::<Option<_>>()?;
-        Some(Self {
-            lease,
-            socket,
-            group,
-            command,
-        })
-    }
-}
-
-/// The line that allows the command to live until an instant.
-pub(crate) fn allowance(until: Instant, reserve: Duration) -> String {
-    format!("{} {}\n", until.as_nanos(), reserve.as_nanos())
-}
-
-/// A line from the guardian to the runner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
-    /// The command runs.
-    Running(Pid),
-    /// It could not be started, by the number of the error.
-    Failed(i32),
-    /// No process of the command is left. Comes before `Ended` if the command was the last.
-    Empty,
-    /// The command itself has ended.
-    Ended(ExitStatus),
-}
-
-impl Report {
-    pub(crate) fn parse(line: &str) -> Option<Self> {
-        let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
-        let number: i32 = number.parse().ok()?;
-        match word {
-            "running" => Pid::from_raw(number).map(Self::Running),
-            "failed" => Some(Self::Failed(number)),
-            "empty" => Some(Self::Empty),
-            "ended" => Some(Self::Ended(ExitStatus::from_raw(number))),
-            _ => None,
-        }
-    }
-
-    fn send(self, mut channel: &UnixStream) {
-        let line = match self {
-            Self::Running(pid) => format!("running {pid}\n"),
-            Self::Failed(errno) => format!("failed {errno}\n"),
-            Self::Empty => "empty\n".to_owned(),
-            Self::Ended(status) => format!("ended {}\n", status.into_raw()),
-        };
-        // The death of the runner is noticed by the end of the channel.
-        let _ = channel.write_all(line.as_bytes());
-    }
-}
+const KILL_INTERVAL: Duration = Duration::from_millis(5);
+const KILL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Runs this process as a guardian. `None` if it is not one.
 pub(crate) fn guard() -> Option<u8> {
@@ -174,9 +63,9 @@ pub(crate) fn guard() -> Option<u8> {
 fn serve(channel: &UnixStream) -> io::Result<()> {
     // Another name than the runner's: `killall -9 leasehold` must leave the guardian to end the command.
     let _ = std::fs::write("/proc/self/comm", PROCESS_NAME);
-    let mut words = BufReader::new(channel.try_clone()?);
+    let mut lines = BufReader::new(channel.try_clone()?);
     // Without an order the runner was killed.
-    let Some(order) = Order::read(&mut words) else {
+    let Some(order) = Order::read(&mut lines) else {
         return Ok(());
     };
     outlive_signals()?;
@@ -184,8 +73,8 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     let (sender, events) = mpsc::channel();
     let command = start(&order)?;
     Report::Running(command).send(channel);
-    let word_sender = sender.clone();
-    thread::Builder::new().spawn(move || forward_words(words, &word_sender))?;
+    let line_sender = sender.clone();
+    thread::Builder::new().spawn(move || forward_lines(lines, &line_sender))?;
     let reports = channel.try_clone()?;
     thread::Builder::new().spawn(move || reap(command, &reports, &sender))?;
     let mut guardian = Guardian {
@@ -195,7 +84,7 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
         until: None,
         reserve: Duration::ZERO,
     };
-    if guardian.watch() == End::RunnerGone {
+    if guardian.watch() == End::RunnerEnded {
         guardian.kill_all();
     }
     Ok(())
@@ -220,19 +109,16 @@ fn start(order: &Order) -> io::Result<Pid> {
     let mut command = Command::new(program);
     command.args(arguments).process_group(order.group);
     die_with_parent(&mut command);
-    // Dropped, a `std::process::Child` is neither killed nor reaped.
-    let pid = command.spawn()?.id();
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    spawn(&mut command)
 }
 
-fn forward_words(words: impl BufRead, sender: &mpsc::Sender<Event>) {
-    for word in words.lines().map_while(Result::ok) {
-        if sender.send(Event::Word(word)).is_err() {
+fn forward_lines(lines: impl BufRead, sender: &mpsc::Sender<Event>) {
+    for line in lines.lines().map_while(Result::ok) {
+        if sender.send(Event::Line(line)).is_err() {
             return;
         }
     }
-    let _ = sender.send(Event::RunnerGone);
+    let _ = sender.send(Event::RunnerEnded);
 }
 
 /// Reaps every process of the command. All orphans become children of this process, so without a child there
@@ -269,9 +155,9 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
 
 enum Event {
     /// A line from the runner.
-    Word(String),
+    Line(String),
     /// The channel has ended.
-    RunnerGone,
+    RunnerEnded,
     /// No process of the command is left.
     Empty,
 }
@@ -280,7 +166,7 @@ enum Event {
 enum End {
     /// The runner has dismissed the guardian, or no process is left.
     Done,
-    RunnerGone,
+    RunnerEnded,
 }
 
 struct Guardian {
@@ -299,30 +185,29 @@ impl Guardian {
         loop {
             let left = self.left();
             // The timer stands still while the machine sleeps: look at the clock now and then.
-            match self.events.recv_timeout(self.pause(left)) {
-                Ok(Event::Word(word)) if is_dismissal(&word) => return End::Done,
-                Ok(Event::Word(word)) => self.take_in(&word),
+            match self.events.recv_timeout(self.interval(left)) {
+                Ok(Event::Line(line)) if protocol::is_dismissal(&line) => return End::Done,
+                Ok(Event::Line(line)) => self.extend(&line),
                 Ok(Event::Empty) => return End::Done,
-                Ok(Event::RunnerGone) | Err(RecvTimeoutError::Disconnected) => {
-                    return End::RunnerGone;
+                Ok(Event::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => {
+                    return End::RunnerEnded;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.left() <= self.reserve {
-                        self.ask();
+                        self.query_watchdog();
                     }
                     if self.left().is_zero() {
-                        return End::RunnerGone;
+                        return End::RunnerEnded;
                     }
                 }
             }
         }
     }
 
-    fn take_in(&mut self, word: &str) {
-        let mut numbers = word.split(' ').map(str::parse::<u64>);
-        if let (Some(Ok(until)), Some(Ok(reserve))) = (numbers.next(), numbers.next()) {
-            self.until = Some(Instant::from_nanos(until));
-            self.reserve = Duration::from_nanos(reserve);
+    fn extend(&mut self, line: &str) {
+        if let Some((until, reserve)) = protocol::parse_allowance(line) {
+            self.until = Some(until);
+            self.reserve = reserve;
         }
     }
 
@@ -331,16 +216,16 @@ impl Guardian {
             .map_or(Duration::MAX, |until| BootClock.now().until(until))
     }
 
-    fn pause(&self, left: Duration) -> Duration {
+    fn interval(&self, left: Duration) -> Duration {
         match &self.socket {
-            Some(_) if left <= self.reserve => left.min(ASK_AGAIN),
-            Some(_) => (left - self.reserve).min(LOOK),
-            None => left.min(LOOK),
+            Some(_) if left <= self.reserve => left.min(QUERY_INTERVAL),
+            Some(_) => (left - self.reserve).min(CLOCK_INTERVAL),
+            None => left.min(CLOCK_INTERVAL),
         }
     }
 
     /// Queries the watchdog until when it has renewed the lease of a stopped runner.
-    fn ask(&mut self) {
+    fn query_watchdog(&mut self) {
         if let Some(socket) = &self.socket
             && let Ok(mut node) = Observer::connect(socket)
             && let Ok(Some(kept)) = node.kept_until(self.lease)
@@ -352,68 +237,22 @@ impl Guardian {
     /// Kills every process of the command, until none is left.
     fn kill_all(&self) {
         let mut tree = Tree::of(getpid());
-        let mut pause = KILL_PAUSE;
+        let mut interval = KILL_INTERVAL;
         loop {
             for denied in tree.signal(Signal::KILL).report {
                 let name = std::env::var(environment::NAME).unwrap_or_default();
                 note!("leasehold: {name}: the runner was killed or stopped, and {denied}");
             }
-            let round = BootClock.now().after(pause);
+            let round = BootClock.now().after(interval);
             while let Ok(event) = self.events.recv_timeout(BootClock.now().until(round)) {
                 match event {
                     Event::Empty => return,
                     // The runner was only stopped, and has dismissed this guardian despite the remaining processes.
-                    Event::Word(word) if is_dismissal(&word) => return,
-                    Event::Word(_) | Event::RunnerGone => {}
+                    Event::Line(line) if protocol::is_dismissal(&line) => return,
+                    Event::Line(_) | Event::RunnerEnded => {}
                 }
             }
-            pause = (pause * 2).min(KILL_PAUSE_MAX);
+            interval = (interval * 2).min(KILL_INTERVAL_MAX);
         }
-    }
-}
-
-fn is_dismissal(word: &str) -> bool {
-    word == DISMISSED.trim_end()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_read_as_it_was_written() {
-        let order = Order {
-            lease: "0123456789abcdef0123456789abcdef:7".parse().unwrap(),
-            socket: PathBuf::from("/a\nb"),
-            group: 12,
-            command: vec![
-                "".into(),
-                OsString::from_vec(vec![0xff, b'\n']),
-                "c d".into(),
-            ],
-        };
-        let bytes = order.encode();
-        let read = Order::read(&mut bytes.as_slice()).unwrap();
-        assert_eq!(format!("{read:?}"), format!("{order:?}"));
-        for length in 0..bytes.len() {
-            assert!(Order::read(&mut &bytes[..length]).is_none(), "{length}");
-        }
-    }
-
-    #[test]
-    fn a_report_is_read_as_it_was_written() {
-        for report in [
-            Report::Running(getpid()),
-            Report::Failed(2),
-            Report::Empty,
-            Report::Ended(ExitStatus::from_raw(0x0900)),
-        ] {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            report.send(&ours);
-            let mut line = String::new();
-            BufReader::new(theirs).read_line(&mut line).unwrap();
-            assert_eq!(Report::parse(line.trim_end()), Some(report));
-        }
-        assert_eq!(Report::parse("nonsense 1"), None);
     }
 }

@@ -4,7 +4,9 @@ mod child;
 mod environment;
 mod guardian;
 mod processes;
+mod protocol;
 mod signals;
+mod spawn;
 mod supervise;
 mod waiting;
 

@@ -1,5 +1,9 @@
 //! The signals that reach the runner.
 
+use std::fs::File;
+
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{
     SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -7,7 +11,6 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use tokio::sync::mpsc;
 
-use super::child::at_terminal;
 use crate::exit::Failure;
 
 /// A signal, and whether the terminal sent it.
@@ -93,6 +96,13 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Whether this process group is the foreground of a terminal, whose signals then reach the command, too.
+pub(crate) fn at_terminal() -> bool {
+    File::open("/dev/tty")
+        .and_then(|terminal| Ok(tcgetpgrp(terminal)?))
+        .is_ok_and(|foreground| foreground == getpgrp())
 }
 
 /// The signals that this process ignores, a bit for each. Empty where `/proc` is not available.

@@ -22,8 +22,8 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 const KILL_AFTER_OVERLAP: Duration = Duration::from_millis(500);
 
 /// The first interval between two rounds of KILL. It grows, as some processes cannot be killed.
-const KILL_PAUSE: Duration = Duration::from_millis(10);
-const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
+const KILL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// The part of the lease that is kept free for KILL to take effect: a tenth.
 const RESERVE_DIVISOR: u32 = 10;
@@ -163,18 +163,18 @@ impl Supervisor<'_> {
                 () = BootClock.sleep_until(kill_at) => {}
             }
         }
-        let mut pause = KILL_PAUSE;
+        let mut interval = KILL_INTERVAL;
         loop {
             let sent = self.child.tree().signal(Signal::KILL);
             self.report(&sent);
-            let ended = tokio::time::timeout(pause, self.child.all_ended()).await;
+            let ended = tokio::time::timeout(interval, self.child.all_ended()).await;
             if ended.is_ok() {
                 return;
             }
             match sent.denied {
                 _ if sent.reached > 0 => {}
                 // Those of other users may be hidden in /proc. Those that are seen may have just ended.
-                0 if pause < KILL_PAUSE_MAX => {}
+                0 if interval < KILL_INTERVAL_MAX => {}
                 0 => return self.say(format_args!(
                     "the command may run on without the lock: some of its processes are not visible"
                 )),
@@ -182,7 +182,7 @@ impl Supervisor<'_> {
                     "the command runs on without the lock: {denied} of its processes could not be stopped"
                 )),
             }
-            pause = (pause * 2).min(KILL_PAUSE_MAX);
+            interval = (interval * 2).min(KILL_INTERVAL_MAX);
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use leasehold_watchdog::Limits;
 
 use crate::duration;
 
@@ -81,14 +82,14 @@ pub(crate) struct ServeArgs {
     pub(crate) token_file: Option<PathBuf>,
 
     /// The largest number of clients
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub(crate) max_clients: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients, help_heading = "Limits")]
+    pub(crate) max_clients: usize,
     /// The largest number of leases
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub(crate) max_leases: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().leases, help_heading = "Limits")]
+    pub(crate) max_leases: usize,
     /// The largest number of leases of one client
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub(crate) max_leases_per_client: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().leases_per_client, help_heading = "Limits")]
+    pub(crate) max_leases_per_client: usize,
 
     /// Serve Prometheus metrics at http://HOST:PORT/metrics, and health at /readyz and /healthz
     #[arg(long, value_name = "HOST:PORT", help_heading = "Observability")]
@@ -128,10 +129,10 @@ fn mode(text: &str) -> Result<u32, String> {
 
 const WATCHDOG: &str = "\
 THE NODE
-  A client renews its own leases. If a client on this machine is silent and its processes are alive, the
-  node renews its leases, up to --max-pause. After the end of all its processes the node releases them at
-  once. The leases of a client on another machine are renewed in the same way while it is connected. They
-  are never released, because a lost connection does not prove a death.
+  A client renews its own leases. If a client on this machine is silent and its processes are
+  alive, the node renews its leases, up to --max-pause. After the end of all its processes the node
+  releases them at once. The leases of a client on another machine are renewed in the same way while
+  it is connected. They are never released, because a lost connection does not prove a death.
   Before it ends (TERM or INT), the node renews all leases that it keeps once more.
 
 EXAMPLES

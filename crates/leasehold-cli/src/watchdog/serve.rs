@@ -5,15 +5,17 @@ use std::io;
 use std::path::Path;
 
 use leasehold::watchdog::default_socket;
-use leasehold_watchdog::{Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token};
+use leasehold_watchdog::{
+    Limits, Listen, Node, Permission, Settings, StoreSettings, TlsFiles, Token,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::args::{LogForm, ServeArgs};
 use crate::args::StoreArgs;
-use crate::connect;
 use crate::exit::Failure;
 use crate::output::LogWriter;
+use crate::{connect, secret};
 
 /// The default log filter.
 const LOGGED: &str = "leasehold=info,leasehold_watchdog=info";
@@ -40,7 +42,7 @@ async fn run(settings: Settings) -> Result<u8, Failure> {
         note!("leasehold: the watchdog listens at {address}");
     }
     if let Some(address) = node.metrics_address() {
-        note!("leasehold: its figures are at http://{address}/metrics");
+        note!("leasehold: its metrics are at http://{address}/metrics");
     }
     tokio::select! {
         _ = term.recv() => {}
@@ -63,6 +65,11 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
         max_pause: args.max_pause,
         metrics: args.metrics,
         socket_mode: args.socket_mode,
+        limits: Limits {
+            clients: args.max_clients,
+            leases: args.max_leases,
+            leases_per_client: args.max_leases_per_client,
+        },
         ..Settings::default()
     };
     for address in &args.listen {
@@ -85,12 +92,6 @@ fn settings(args: &ServeArgs, store: &StoreArgs) -> Result<Settings, Failure> {
     if let Some(file) = &args.token_file {
         settings.tokens = Token::parse_file(&read(file)?).map_err(wrong)?;
     }
-    let limits = &mut settings.limits;
-    limits.clients = args.max_clients.unwrap_or(limits.clients);
-    limits.leases = args.max_leases.unwrap_or(limits.leases);
-    limits.leases_per_client = args
-        .max_leases_per_client
-        .unwrap_or(limits.leases_per_client);
     Ok(settings)
 }
 
@@ -100,7 +101,7 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
         name: None,
         url: connect::url(store)?,
         password: connect::password(store)?,
-        sentinel_password: connect::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?,
+        sentinel_password: secret::in_environment("LEASEHOLD_SENTINEL_PASSWORD")?,
     }];
     for named in &args.serve {
         let Some((name, url)) = named.split_once('=').filter(|(name, _)| is_name(name)) else {
@@ -112,7 +113,7 @@ fn stores(args: &ServeArgs, store: &StoreArgs) -> Result<Vec<StoreSettings>, Fai
         stores.push(StoreSettings {
             name: Some(name.to_owned()),
             url: url.to_owned(),
-            password: connect::in_environment(&variable)?,
+            password: secret::in_environment(&variable)?,
             sentinel_password: None,
         });
     }

@@ -4,11 +4,11 @@ use std::fs;
 
 use leasehold_testkit::{RedisServer, free_port};
 
-use crate::tools::{Place, RunToEnd, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, stderr, stdout};
 
 /// The one sentence of a call that must fail.
-fn refused(place: &Place, args: &[&str]) -> String {
-    let output = place.leasehold(args).run_to_end();
+fn refused(fixture: &Fixture, args: &[&str]) -> String {
+    let output = fixture.leasehold(args).run_to_end();
     assert_eq!(output.status.code(), Some(125), "{args:?}");
     assert_eq!(stdout(&output), "", "{args:?}");
     let text = stderr(&output);
@@ -18,7 +18,7 @@ fn refused(place: &Place, args: &[&str]) -> String {
 
 #[test]
 fn usage_errors_are_125() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for args in [
         &[][..],
         &["run"],
@@ -39,17 +39,17 @@ fn usage_errors_are_125() {
         &["release", "job"],
         &["completions", "no-such-shell"],
     ] {
-        refused(&place, args);
+        refused(&fixture, args);
     }
-    assert!(refused(&place, &["release", "job"]).contains("--force"));
+    assert!(refused(&fixture, &["release", "job"]).contains("--force"));
 }
 
 #[test]
-fn names_and_times_that_cannot_be_are_refused() {
-    let place = Place::new();
+fn invalid_names_and_durations_are_refused() {
+    let fixture = Fixture::new();
     let long = "n".repeat(513);
     for name in ["", "a{b}", "a\nb", &long] {
-        let text = refused(&place, &["run", name, "--", "true"]);
+        let text = refused(&fixture, &["run", name, "--", "true"]);
         assert!(text.contains("cannot be the name of a lock"), "{text}");
     }
     for (option, value) in [
@@ -59,16 +59,16 @@ fn names_and_times_that_cannot_be_are_refused() {
         ("--lease", "0"),
         ("--lease", "25h"),
     ] {
-        let text = refused(&place, &["run", option, value, "job", "--", "true"]);
+        let text = refused(&fixture, &["run", option, value, "job", "--", "true"]);
         assert!(text.contains("from 100 ms to 24 h"), "{text}");
     }
-    let text = refused(&place, &["--tenant", "a:b", "ls"]);
+    let text = refused(&fixture, &["--tenant", "a:b", "ls"]);
     assert!(text.contains("tenant"), "{text}");
 }
 
 #[test]
-fn stores_that_cannot_be_are_refused() {
-    let place = Place::new();
+fn invalid_stores_are_refused() {
+    let fixture = Fixture::new();
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     for (url, hint) in [
         ("", "store URL must start with"),
@@ -79,18 +79,18 @@ fn stores_that_cannot_be_are_refused() {
         ("sqlite:", ""),
         (nobody.as_str(), "127.0.0.1"),
     ] {
-        let text = refused(&place, &["--store", url, "run", "job", "--", "true"]);
+        let text = refused(&fixture, &["--store", url, "run", "job", "--", "true"]);
         assert!(text.contains(hint), "{url}: {text}");
         assert_eq!(text.trim_end().lines().count(), 1, "{url}: {text}");
     }
 }
 
 #[test]
-fn a_state_folder_that_cannot_be_written_is_named() {
-    let place = Place::new();
-    fs::write(place.path("file"), "").unwrap();
-    let mut run = place.run_script(&["job"], "true");
-    run.env("XDG_STATE_HOME", place.path("file"));
+fn a_state_directory_that_cannot_be_written_is_named() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), "").unwrap();
+    let mut run = fixture.run_script(&["job"], "true");
+    run.env("XDG_STATE_HOME", fixture.path("file"));
     let output = run.run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let text = stderr(&output);
@@ -99,11 +99,11 @@ fn a_state_folder_that_cannot_be_written_is_named() {
 
 #[test]
 fn a_damaged_file_is_named_and_left_alone() {
-    let place = Place::new();
-    fs::create_dir(place.path("leasehold")).unwrap();
-    let file = place.path("leasehold/locks.db");
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("leasehold")).unwrap();
+    let file = fixture.path("leasehold/locks.db");
     fs::write(&file, "this is no database, whatever its name says").unwrap();
-    let text = refused(&place, &["run", "job", "--", "true"]);
+    let text = refused(&fixture, &["run", "job", "--", "true"]);
     assert!(text.contains("locks.db"), "{text}");
     assert!(fs::read_to_string(file).unwrap().starts_with("this is no"));
 }
@@ -113,24 +113,24 @@ fn passwords_stay_out_of_argv_errors_and_listings() {
     let server = RedisServer::options().requirepass("s3cret").start();
     let url = format!("redis://127.0.0.1:{}", server.port());
     let with_password = format!("redis://:s3cret@127.0.0.1:{}", server.port());
-    let place = Place::new();
+    let fixture = Fixture::new();
 
-    let text = refused(&place, &["--store", &with_password, "ls"]);
+    let text = refused(&fixture, &["--store", &with_password, "ls"]);
     assert!(text.contains("LEASEHOLD_PASSWORD"), "{text}");
     assert!(!text.contains("s3cret"), "{text}");
-    let text = refused(&place, &["--store", &url, "ls"]);
+    let text = refused(&fixture, &["--store", &url, "ls"]);
     assert!(text.contains("password"), "{text}");
 
     let run = |variable: &str, value: &str| {
-        let mut run = place.run_script(&["job"], "echo $LEASEHOLD_STORE");
+        let mut run = fixture.run_script(&["job"], "echo $LEASEHOLD_STORE");
         run.env("LEASEHOLD_STORE", &url).env(variable, value);
         run.run_to_end()
     };
     let wrong = run("LEASEHOLD_PASSWORD", "wr0ng");
     assert_eq!(wrong.status.code(), Some(125));
     assert!(!stderr(&wrong).contains("wr0ng"), "{}", stderr(&wrong));
-    fs::write(place.path("password"), "s3cret\n").unwrap();
-    let file = place.path("password");
+    fs::write(fixture.path("password"), "s3cret\n").unwrap();
+    let file = fixture.path("password");
     for output in [
         run("LEASEHOLD_STORE", &with_password),
         run("LEASEHOLD_PASSWORD", "s3cret"),
@@ -143,8 +143,8 @@ fn passwords_stay_out_of_argv_errors_and_listings() {
 }
 
 #[test]
-fn a_reader_who_leaves_is_no_error() {
-    let place = Place::new();
+fn a_closed_pipe_is_not_an_error() {
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let mut shell = std::process::Command::new("bash");
     shell.args([
@@ -153,25 +153,25 @@ fn a_reader_who_leaves_is_no_error() {
     ]);
     let output = shell.run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    drop(place);
+    drop(fixture);
 }
 
 #[test]
-fn replicas_that_are_not_there_are_not_waited_for() {
-    let place = Place::new();
-    let text = refused(&place, &["run", "--replicas", "all", "job", "--", "true"]);
+fn missing_replicas_are_an_error_at_once() {
+    let fixture = Fixture::new();
+    let text = refused(&fixture, &["run", "--replicas", "all", "job", "--", "true"]);
     assert!(text.contains("waits for no replicas"), "{text}");
     let server = RedisServer::start();
     let run = ["run", "--replicas", "1", "job", "--", "true"];
     let url = server.url();
-    let text = refused(&place, &[&["--store", &url][..], &run].concat());
+    let text = refused(&fixture, &[&["--store", &url][..], &run].concat());
     assert!(
         text.contains("has 0 replicas that are online, and 1 must"),
         "{text}"
     );
     let _replica = RedisServer::options().replica_of(&server).start();
     leasehold_testkit::eventually(std::time::Duration::from_secs(10), || {
-        let output = place.leasehold(["--store", &url]).args(run).run_to_end();
+        let output = fixture.leasehold(["--store", &url]).args(run).run_to_end();
         output.status.success()
     });
     assert!(

@@ -3,31 +3,37 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, finish, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, code, finish, stderr, stdout};
 use leasehold_testkit::eventually;
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-/// So many that they are in each other's way.
+/// So many that they compete.
 const RUNS: usize = 20;
 
 #[test]
 fn the_codes_of_the_command_are_passed_through() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for wanted in [0, 1, 75, 122, 200, 255] {
         let script = format!("exit {wanted}");
-        assert_eq!(code(&mut place.run_script(&["job"], &script)), wanted);
+        assert_eq!(code(&mut fixture.run_script(&["job"], &script)), wanted);
     }
-    assert_eq!(code(&mut place.run_script(&["job"], "kill -TERM $$")), 143);
-    assert_eq!(code(&mut place.run_script(&["job"], "kill -KILL $$")), 137);
-    assert!(!place.is_held("job"));
+    assert_eq!(
+        code(&mut fixture.run_script(&["job"], "kill -TERM $$")),
+        143
+    );
+    assert_eq!(
+        code(&mut fixture.run_script(&["job"], "kill -KILL $$")),
+        137
+    );
+    assert!(!fixture.is_held("job"));
 }
 
 #[test]
 fn a_held_lock_refuses_or_times_out() {
-    let place = Place::new();
-    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
+    let fixture = Fixture::new();
+    let holder = fixture.hold(&["job"]);
     let run = |args: &[&str]| {
-        let mut command = place.run_script(args, "echo ran");
+        let mut command = fixture.run_script(args, "echo ran");
         command.run_to_end()
     };
     for (args, wanted) in [
@@ -48,23 +54,25 @@ fn a_held_lock_refuses_or_times_out() {
     // Another name is another lock.
     assert_eq!(stdout(&run(&["-n", "other"])), "ran\n");
     holder.signal("TERM");
-    assert_eq!(holder.finish().status.code(), Some(143));
+    holder.ends_with(143);
     assert_eq!(stdout(&run(&["-n", "job"])), "ran\n");
 }
 
-/// All are refused while another process creates the file, and then open it at once.
+/// All are refused while another process creates the file, and then open it at the same time.
 #[test]
 fn many_runs_at_once_on_one_file_all_get_their_turn() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("leasehold")).unwrap();
-    let file = std::fs::File::create(place.path("leasehold/locks.db")).unwrap();
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("leasehold")).unwrap();
+    let file = std::fs::File::create(fixture.path("leasehold/locks.db")).unwrap();
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-    let refused = place.run_script(&["--no-wait", "job"], "true").run_to_end();
+    let refused = fixture
+        .run_script(&["--no-wait", "job"], "true")
+        .run_to_end();
     assert_eq!(refused.status.code(), Some(125));
     let told = stderr(&refused);
     assert!(told.contains("keeps the file locked"), "{told}");
     let start = |_| {
-        let mut run = place.run_script(&["-v", "-w", "100s", "job"], "echo ran >> ran");
+        let mut run = fixture.run_script(&["-v", "-w", "100s", "job"], "echo ran >> ran");
         run.stderr(Stdio::piped()).spawn().unwrap()
     };
     let mut runs: Vec<_> = (0..RUNS).map(start).collect();
@@ -80,14 +88,14 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
         let output = finish(run);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
-    assert_eq!(place.read("ran"), "ran\n".repeat(RUNS));
+    assert_eq!(fixture.read("ran"), "ran\n".repeat(RUNS));
 }
 
 #[test]
-fn what_cannot_be_run_says_so_and_leaves_nothing_held() {
-    let place = Place::new();
+fn a_command_that_cannot_be_run_is_named_and_leaves_nothing_held() {
+    let fixture = Fixture::new();
     let run = |command: &str| {
-        let mut run = place.leasehold(["run", "job", "--", command]);
+        let mut run = fixture.leasehold(["run", "job", "--", command]);
         run.run_to_end()
     };
     let missing = run("no-such-command");
@@ -95,15 +103,15 @@ fn what_cannot_be_run_says_so_and_leaves_nothing_held() {
     assert!(stderr(&missing).contains("no-such-command"));
     assert_eq!(run("/etc/passwd").status.code(), Some(126));
     assert_eq!(run("/tmp").status.code(), Some(126));
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 #[test]
-fn the_command_sees_its_lock_and_gets_its_arguments_untouched() {
-    let place = Place::new();
+fn the_command_has_the_variables_of_its_lock_and_its_own_arguments() {
+    let fixture = Fixture::new();
     let script = r#"printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_TOKEN" "$LEASEHOLD_LEASE" \
         "$LEASEHOLD_DEADLINE" "$LEASEHOLD_STORE" "$0" "$@""#;
-    let mut command = place.run_script(&["job one"], script);
+    let mut command = fixture.run_script(&["job one"], script);
     command.args(["--verbose", "-n", "a b", "$HOME", "*"]);
     let output = command.run_to_end();
     let text = stdout(&output);
@@ -121,50 +129,38 @@ fn the_command_sees_its_lock_and_gets_its_arguments_untouched() {
 }
 
 #[test]
-fn tokens_grow_from_run_to_run() {
-    let place = Place::new();
-    let mut last = 0;
-    for _ in 0..10 {
-        let mut run = place.run_script(&["job"], "echo $LEASEHOLD_TOKEN");
-        let token: u64 = stdout(&run.run_to_end()).trim().parse().unwrap();
-        assert!(token > last);
-        last = token;
-    }
-}
-
-#[test]
 fn stdin_and_stdout_are_the_commands_own() {
-    let place = Place::new();
-    std::fs::write(place.path("in"), "through\n").unwrap();
-    let mut run = place.leasehold(["run", "job", "--", "cat"]);
-    run.stdin(std::fs::File::open(place.path("in")).unwrap());
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("in"), "through\n").unwrap();
+    let mut run = fixture.leasehold(["run", "job", "--", "cat"]);
+    run.stdin(std::fs::File::open(fixture.path("in")).unwrap());
     assert_eq!(stdout(&run.run_to_end()), "through\n");
 }
 
 #[test]
 fn nested_runs_see_the_inner_lock() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script =
         format!("{program} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
-    let output = place.run_script(&["outer"], &script).run_to_end();
+    let output = fixture.run_script(&["outer"], &script).run_to_end();
     assert_eq!(stdout(&output), "inner\nouter\n");
 }
 
 #[test]
 fn a_run_inside_a_run_does_not_wait_for_itself() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = format!("{program} run job -- true");
-    let output = place.run_script(&["job"], &script).run_to_end();
+    let output = fixture.run_script(&["job"], &script).run_to_end();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("would wait for itself"));
 }
 
 #[test]
-fn verbose_tells_the_times_and_the_token() {
-    let place = Place::new();
-    let output = place.run_script(&["-v", "job"], "true").run_to_end();
+fn verbose_prints_the_times_and_the_token() {
+    let fixture = Fixture::new();
+    let output = fixture.run_script(&["-v", "job"], "true").run_to_end();
     let text = stderr(&output);
     assert!(text.contains("leasehold: waited ") && text.contains(", token "));
     assert!(text.contains("leasehold: held for "), "{text}");
@@ -173,17 +169,17 @@ fn verbose_tells_the_times_and_the_token() {
 /// As some daemons start their jobs.
 #[test]
 fn a_closed_stderr_changes_nothing() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = format!("exec {program} run -v job -- sh -c 'exit 6' 2>&-");
-    assert_eq!(code(&mut place.run_script(&["outer"], &script)), 6);
+    assert_eq!(code(&mut fixture.run_script(&["outer"], &script)), 6);
 }
 
 #[test]
 fn background_processes_that_end_together_with_the_command_are_not_reported() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for _ in 0..20 {
-        let output = place.run_script(&["job"], "true & exit 0").run_to_end();
+        let output = fixture.run_script(&["job"], "true & exit 0").run_to_end();
         assert!(
             !stderr(&output).contains(" 0 background"),
             "{}",
@@ -194,15 +190,15 @@ fn background_processes_that_end_together_with_the_command_are_not_reported() {
 
 #[test]
 fn background_processes_are_reported_or_waited_for() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "(sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
-    let output = place.run_script(&["job"], script).run_to_end();
+    let output = fixture.run_script(&["job"], script).run_to_end();
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("background processes"));
-    assert!(!place.is_held("job"));
-    eventually(SOON, || place.read("out") == "late\n");
+    assert!(!fixture.is_held("job"));
+    eventually(SOON, || fixture.read("out") == "late\n");
 
-    let mut waiting = place.run_script(&["--wait-all", "job"], script);
+    let mut waiting = fixture.run_script(&["--wait-all", "job"], script);
     assert_eq!(code(&mut waiting), 0);
-    assert_eq!(place.read("out"), "late\nlate\n");
+    assert_eq!(fixture.read("out"), "late\nlate\n");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::tools::{Place, Running, code, stderr, stdout};
+use crate::tools::{Fixture, Running, code, stderr, stdout};
 
 /// Runs a command in a mount namespace of its own, after a shell has set it up. Without the right
 /// to do that it is also a user namespace.
@@ -29,8 +29,8 @@ fn contained(set_up: &str, command: &Command) -> Command {
 }
 
 /// LXC, Incus and systemd-nspawn give each container a boot id of its own.
-fn with_boot_id(place: &Place, number: u32, command: &Command) -> Command {
-    let file = place.path(&format!("boot-{number}"));
+fn with_boot_id(fixture: &Fixture, number: u32, command: &Command) -> Command {
+    let file = fixture.path(&format!("boot-{number}"));
     let id = format!("{number:08x}-0000-4000-8000-000000000000\n");
     std::fs::write(&file, id).unwrap();
     let set_up = format!(
@@ -42,46 +42,46 @@ fn with_boot_id(place: &Place, number: u32, command: &Command) -> Command {
 
 #[test]
 fn containers_with_boot_ids_of_their_own_share_the_locks() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "echo in; until test -e go-on; do sleep 0.02; done";
-    let first = place.run_script(&["--ttl", "1h", "job"], script);
-    let first = Running::start(with_boot_id(&place, 1, &first));
-    let try_it = place.run_script(&["-n", "job"], "echo in >> second");
-    assert_eq!(code(&mut with_boot_id(&place, 2, &try_it)), 75);
+    let first = fixture.run_script(&["--ttl", "1h", "job"], script);
+    let first = Running::start(with_boot_id(&fixture, 1, &first));
+    let try_it = fixture.run_script(&["-n", "job"], "echo in >> second");
+    assert_eq!(code(&mut with_boot_id(&fixture, 2, &try_it)), 75);
     // So does the host, which has the boot id of the kernel.
-    assert_eq!(code(&mut place.run_script(&["-n", "job"], "true")), 75);
-    let doctor = place.leasehold(["doctor"]);
-    let report = with_boot_id(&place, 2, &doctor).output().unwrap();
+    assert_eq!(code(&mut fixture.run_script(&["-n", "job"], "true")), 75);
+    let doctor = fixture.leasehold(["doctor"]);
+    let report = with_boot_id(&fixture, 2, &doctor).output().unwrap();
     assert!(stdout(&report).contains("another boot id"), "{report:?}");
-    std::fs::write(place.path("go-on"), "").unwrap();
+    fixture.write("go-on");
     let output = first.finish();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
-    assert_eq!(code(&mut with_boot_id(&place, 3, &try_it)), 0);
-    assert_eq!(place.read("second"), "in\n");
+    assert_eq!(code(&mut with_boot_id(&fixture, 3, &try_it)), 0);
+    assert_eq!(fixture.read("second"), "in\n");
 }
 
 /// `docker run -v FILE:FILE` mounts the file alone: the log beside it is another one inside.
 #[test]
 fn a_file_that_is_a_mount_by_itself_is_refused() {
-    let place = Place::new();
-    let store = |name: &str| format!("sqlite:{}", place.path(name).display());
+    let fixture = Fixture::new();
+    let store = |name: &str| format!("sqlite:{}", fixture.path(name).display());
     let outside = store("outside.db");
-    let warm = place.leasehold(["run", "--store", &outside, "job", "--", "true"]);
+    let warm = fixture.leasehold(["run", "--store", &outside, "job", "--", "true"]);
     assert_eq!(code(&mut { warm }), 0);
-    std::fs::write(place.path("in side.db"), "").unwrap();
+    std::fs::write(fixture.path("in side.db"), "").unwrap();
     let set_up = format!(
         "mount --bind {} '{}'",
-        place.path("outside.db").display(),
-        place.path("in side.db").display()
+        fixture.path("outside.db").display(),
+        fixture.path("in side.db").display()
     );
     let inside = store("in side.db");
-    let run = place.leasehold(["run", "--store", &inside, "job", "--", "true"]);
+    let run = fixture.leasehold(["run", "--store", &inside, "job", "--", "true"]);
     let output = contained(&set_up, &run).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     let words = "mount its directory instead of the file";
     assert!(stderr(&output).contains(words), "{}", stderr(&output));
-    let doctor = place.leasehold(["doctor", "--store", &inside]);
+    let doctor = fixture.leasehold(["doctor", "--store", &inside]);
     let output = contained(&set_up, &doctor).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     assert!(stdout(&output).contains(words), "{}", stdout(&output));

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{RedisServer, eventually};
 
 use crate::tools::{
-    Place, RunToEnd, Running, SOON, children_of, finish, lives, parent_of, stderr, zombies_of,
+    Fixture, RunToEnd, Running, SOON, children_of, finish, kill, lives, parent_of, stderr,
+    zombies_of,
 };
 
-/// Processes that keep away from the command that started them, each of which writes down its id: in a session
-/// of its own, with an empty environment, with another title, twice orphaned.
+/// Processes that hide from the command that started them, each of which writes its id: in a session of its own, with
+/// an empty environment, with another title, orphaned twice.
 const FAR: &str = "echo $$ > child; sleep 1000 & echo $! > grandchild; \
     setsid sleep 1000 & echo $! > session; \
     env -i /bin/sh -c 'echo $$ > empty; exec sleep 1000' & \
@@ -28,8 +29,8 @@ const FAR_PROCESSES: [&str; 7] = [
 ];
 
 /// The ids of all processes of such a command.
-fn far_processes(place: &Place) -> Vec<String> {
-    let pids: Vec<_> = FAR_PROCESSES.map(|name| place.line_of(name)).into();
+fn far_processes(fixture: &Fixture) -> Vec<String> {
+    let pids: Vec<_> = FAR_PROCESSES.map(|name| fixture.line_of(name)).into();
     assert!(pids.iter().all(|pid| lives(pid)));
     pids
 }
@@ -37,10 +38,10 @@ fn far_processes(place: &Place) -> Vec<String> {
 /// kill -9 of the runner takes the command along, all its processes too, and the lock ends by its ttl.
 #[test]
 fn a_killed_runner_takes_all_its_processes_along() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let begun = Instant::now();
-    let run = Running::start(place.run_script(&["--ttl", "3s", "job"], FAR));
-    let pids = far_processes(&place);
+    let run = Running::start(fixture.run_script(&["--ttl", "3s", "job"], FAR));
+    let pids = far_processes(&fixture);
     run.signal("KILL");
     for (name, pid) in FAR_PROCESSES.iter().zip(&pids) {
         eventually(SOON, || {
@@ -49,35 +50,33 @@ fn a_killed_runner_takes_all_its_processes_along() {
         });
     }
     run.finish();
-    let again = place.run_script(&["-w", "20s", "job"], "true");
-    assert!({ again }.run_to_end().status.success());
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     assert!(begun.elapsed() >= Duration::from_secs(3), "before the ttl");
 }
 
 /// Without it the runner could not be killed any more, so it ends the command itself.
 #[test]
 fn a_killed_guardian_ends_the_run() {
-    let place = Place::new();
-    let run = Running::start(place.run_script(&["job"], FAR));
-    let pids = far_processes(&place);
+    let fixture = Fixture::new();
+    let run = Running::start(fixture.run_script(&["job"], FAR));
+    let pids = far_processes(&fixture);
     let guardian = parent_of(&pids[0]);
     assert_ne!(guardian, run.process.id().to_string());
-    crate::tools::kill("KILL", guardian.parse().unwrap());
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    kill("KILL", guardian.parse().unwrap());
+    let output = run.ends_with(125);
     assert!(stderr(&output).contains("the guardian of the command was killed"));
     for pid in &pids {
         assert!(!lives(pid));
     }
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 /// `killall -9 leasehold` is what people type: one process must be left that ends the command.
 #[test]
 fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
-    let place = Place::new();
-    let run = Running::start(place.run_script(&["job"], FAR));
-    let pids = far_processes(&place);
+    let fixture = Fixture::new();
+    let run = Running::start(fixture.run_script(&["job"], FAR));
+    let pids = far_processes(&fixture);
     let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let mut by_name = vec![run.process.id()];
     by_name.extend(
@@ -86,10 +85,10 @@ fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
             .filter(|pid| name(pid).contains("leasehold"))
             .map(|pid| pid.parse::<u32>().unwrap()),
     );
-    // None may see the end of the other.
+    // None must notice the end of another.
     for signal in ["STOP", "KILL"] {
         for pid in &by_name {
-            crate::tools::kill(signal, *pid);
+            kill(signal, *pid);
         }
     }
     for pid in &pids {
@@ -98,15 +97,15 @@ fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
     run.finish();
 }
 
-/// It would not report the end of the command, and the lock would be held for ever.
+/// Otherwise it would not report the end of the command.
 #[test]
 fn a_guardian_that_is_stopped_goes_on() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(place.run_script(&["job"], script));
-    crate::tools::kill("STOP", place.line_of("guardian").parse().unwrap());
-    std::fs::write(place.path("go-on"), "").unwrap();
-    assert!(run.finish().status.success());
+    let run = Running::start(fixture.run_script(&["job"], script));
+    kill("STOP", fixture.line_of("guardian").parse().unwrap());
+    fixture.write("go-on");
+    run.ends_with(0);
 }
 
 /// Stops the guardian of a run as soon as it is there: it is about to start the command. Returns its process id.
@@ -126,15 +125,15 @@ fn stop_new_guardian(run: u32) -> u32 {
     {
         assert!(begun.elapsed() < SOON);
     }
-    crate::tools::kill("STOP", guardian);
+    kill("STOP", guardian);
     guardian
 }
 
-/// The run would wait for its first report for ever.
+/// Otherwise the run would wait for its first report for ever.
 #[test]
 fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
-    let place = Place::new();
-    let run = place.run_script(&["job"], "sleep 1").spawn().unwrap();
+    let fixture = Fixture::new();
+    let run = fixture.run_script(&["job"], "sleep 1").spawn().unwrap();
     stop_new_guardian(run.id());
     assert!(finish(run).status.success());
 }
@@ -143,32 +142,31 @@ fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
 #[test]
 fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     let script = "echo $$ > child; exec sleep 1000";
-    let run = place.run_script(&["--ttl", "2s", "job"], script).spawn();
+    let run = fixture.run_script(&["--ttl", "2s", "job"], script).spawn();
     let run = run.unwrap();
     let guardian = stop_new_guardian(run.id());
     // The runner sends its order meanwhile. Is it too slow, there is nothing to see here.
     std::thread::sleep(Duration::from_millis(500));
-    crate::tools::kill("STOP", run.id());
-    crate::tools::kill("CONT", guardian);
-    let other = place.run_script(&["-w", "20s", "job"], "true").run_to_end();
-    assert!(other.status.success(), "{}", stderr(&other));
-    let child = place.read("child").trim().to_owned();
+    kill("STOP", run.id());
+    kill("CONT", guardian);
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    let child = fixture.read("child").trim().to_owned();
     eventually(SOON, || child.is_empty() || !lives(&child));
-    crate::tools::kill("CONT", run.id());
+    kill("CONT", run.id());
     assert_eq!(finish(run).status.code(), Some(122));
 }
 
 #[test]
 fn a_run_leaves_no_process_behind() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "echo $PPID > guardian; until test -e go-on; do sleep 0.02; done";
-    let mut run = place.run_script(&["job"], script);
+    let mut run = fixture.run_script(&["job"], script);
     let run = run.spawn().unwrap();
-    let guardian = place.line_of("guardian");
+    let guardian = fixture.line_of("guardian");
     assert_eq!(parent_of(&guardian), run.id().to_string());
-    std::fs::write(place.path("go-on"), "").unwrap();
+    fixture.write("go-on");
     assert!(finish(run).status.success());
     // Reaped by the runner, so that it is not even a zombie.
     assert!(!std::path::Path::new(&format!("/proc/{guardian}")).exists());
@@ -176,10 +174,10 @@ fn a_run_leaves_no_process_behind() {
 
 #[test]
 fn a_guardian_does_not_show_the_arguments_of_the_command() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let run =
-        Running::start(place.run_script(&["job"], "echo $PPID > guardian; echo in; sleep 1000"));
-    let guardian = place.line_of("guardian");
+        Running::start(fixture.run_script(&["job"], "echo $PPID > guardian; echo in; sleep 1000"));
+    let guardian = fixture.line_of("guardian");
     let arguments = std::fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap();
     assert!(
         arguments.starts_with("leasehold-guardian\0__guard\0"),
@@ -193,26 +191,25 @@ fn a_guardian_does_not_show_the_arguments_of_the_command() {
 /// The program is upgraded while a run waits for its lock.
 #[test]
 fn a_program_that_was_replaced_has_a_guardian() {
-    let place = Place::new();
-    let holder = "echo in; until test -e go-on; do sleep 0.02; done";
-    let holder = Running::start(place.run_script(&["job"], holder));
-    let program = place.path("program");
+    let fixture = Fixture::new();
+    let holder = fixture.hold_until_go_on(&["job"]);
+    let program = fixture.path("program");
     std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).unwrap();
     let mut waiting = std::process::Command::new(&program);
     let script = "sleep 1000 & echo $! > grandchild; echo in; wait";
     let waiting = waiting
         .args(["run", "job", "--", "sh", "-c", script])
-        .env("XDG_STATE_HOME", place.path(""))
-        .current_dir(place.path(""))
+        .env("XDG_STATE_HOME", fixture.path(""))
+        .current_dir(fixture.path(""))
         .spawn()
         .unwrap();
     let runs = format!("/proc/{}/exe", waiting.id());
     eventually(SOON, || std::fs::read_link(&runs).unwrap() == program);
     std::fs::remove_file(&program).unwrap();
-    std::fs::write(place.path("go-on"), "").unwrap();
+    fixture.write("go-on");
     holder.finish();
-    let grandchild = place.line_of("grandchild");
-    crate::tools::kill("KILL", waiting.id());
+    let grandchild = fixture.line_of("grandchild");
+    kill("KILL", waiting.id());
     finish(waiting);
     eventually(SOON, || !lives(&grandchild));
 }
@@ -221,8 +218,8 @@ fn a_program_that_was_replaced_has_a_guardian() {
 #[test]
 fn a_command_that_cannot_be_guarded_is_not_run() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let run = place.run_script(&["job"], "echo ran");
+    let fixture = Fixture::with_store(server.url());
+    let run = fixture.run_script(&["job"], "echo ran");
     let mut hidden = std::process::Command::new("unshare");
     hidden
         .args(["--map-root-user", "--mount", "sh", "-c"])
@@ -235,49 +232,49 @@ fn a_command_that_cannot_be_guarded_is_not_run() {
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     assert!(stderr(&output).contains("the guardian of the command cannot be started"));
     assert!(output.stdout.is_empty(), "{output:?}");
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 /// As in a pid namespace without a /proc of its own: other processes have the ids of those that are to be killed.
 #[test]
 fn a_command_whose_processes_cannot_be_found_is_not_run() {
-    let place = Place::new();
-    let run = place.run_script(&["job"], "echo ran");
+    let fixture = Fixture::new();
+    let run = fixture.run_script(&["job"], "echo ran");
     let mut foreign = std::process::Command::new("unshare");
     foreign
         .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
         .arg(run.get_program())
         .args(run.get_args())
-        .env("XDG_STATE_HOME", place.path(""))
-        .current_dir(place.path(""));
+        .env("XDG_STATE_HOME", fixture.path(""))
+        .current_dir(fixture.path(""));
     let output = foreign.run_to_end();
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     assert!(stderr(&output).contains("another pid namespace"));
     assert!(output.stdout.is_empty(), "{output:?}");
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 /// A service of weeks starts helpers and does not wait for them.
 #[test]
 fn orphans_are_reaped() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "echo $$ > child; for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
         until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(place.run_script(&["job"], script));
-    let child = place.line_of("child");
+    let run = Running::start(fixture.run_script(&["job"], script));
+    let child = fixture.line_of("child");
     let parents = [run.process.id().to_string(), parent_of(&child)];
     eventually(SOON, || zombies_of(&parents).is_empty());
-    std::fs::write(place.path("go-on"), "").unwrap();
-    assert!(run.finish().status.success());
+    fixture.write("go-on");
+    run.ends_with(0);
 }
 
 /// Orphans of the machine come to the first process of a container, whoever started them.
 #[test]
 fn the_first_process_of_a_container_reaps_all_orphans() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "for i in $(seq 300); do ( ( exec true ) & ); done; echo in; \
         until test -e go-on; do sleep 0.02; done";
-    let run = place.run_script(&["job"], script);
+    let run = fixture.run_script(&["job"], script);
     let mut container = std::process::Command::new("unshare");
     container
         .args([
@@ -289,54 +286,29 @@ fn the_first_process_of_a_container_reaps_all_orphans() {
         ])
         .arg(run.get_program())
         .args(run.get_args())
-        .env("XDG_STATE_HOME", place.path(""))
-        .current_dir(place.path(""))
+        .env("XDG_STATE_HOME", fixture.path(""))
+        .current_dir(fixture.path(""))
         .stdin(std::process::Stdio::null());
     let container = Running::start(container);
     let init = children_of(container.process.id());
     let mut parents = init.clone();
     parents.extend(children_of(init[0].parse().unwrap()));
     eventually(SOON, || zombies_of(&parents).is_empty());
-    std::fs::write(place.path("go-on"), "").unwrap();
-    assert!(container.finish().status.success());
+    fixture.write("go-on");
+    container.ends_with(0);
 }
 
-/// Stopped for longer than its ttl, the runner finds the lock lost before anything else.
-///
-/// On Redis: a process that is stopped in the middle of a SQLite transaction keeps the file to
-/// itself until it goes on.
-#[test]
-fn a_stopped_runner_stops_the_command_when_it_goes_on() {
-    let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let script = "echo $$ > child; echo in; exec sleep 1000";
-    let run = Running::start(place.run_script(&["--ttl", "2s", "job"], script));
-    run.signal("STOP");
-    // Another gets the lock meanwhile, so the lease is over for certain.
-    let other = place
-        .run_script(&["-w", "20s", "job"], "true")
-        .run_to_end()
-        .status;
-    assert!(other.success());
-    run.signal("CONT");
-    let child = place.line_of("child");
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
-    assert!(stderr(&output).contains("the lock is lost"));
-    assert!(!lives(&child));
-}
-
-/// Its question is on the way when the time is up, and would be granted with nobody to hold it.
+/// Its request is under way at the timeout, and would be granted without a holder.
 #[test]
 fn a_wait_that_times_out_leaves_no_question_behind() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     let record = "leasehold:{default:job}";
     let stranger = format!("{}:1", "0".repeat(32));
     server.cli(&["HSET", record, &stranger, "1"]);
     server.cli(&["PEXPIRE", record, "1200"]);
     let begun = Instant::now();
-    let mut waiting = place.run_script(&["-w", "600ms", "job"], "true");
+    let mut waiting = fixture.run_script(&["-w", "600ms", "job"], "true");
     let waiting = waiting.spawn().unwrap();
     eventually(SOON, || {
         let calls = server.cli(&["INFO", "commandstats"]);
@@ -348,5 +320,5 @@ fn a_wait_that_times_out_leaves_no_question_behind() {
     eventually(SOON, || begun.elapsed() > over);
     server.cont();
     assert_eq!(finish(waiting).status.code(), Some(124));
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }

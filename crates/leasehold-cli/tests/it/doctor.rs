@@ -3,7 +3,7 @@
 use leasehold_testkit::{RedisOptions, RedisServer};
 use serde_json::Value;
 
-use crate::tools::{Place, RunToEnd, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
 
 /// A server with which nothing is wrong.
 fn healthy() -> RedisOptions {
@@ -11,16 +11,16 @@ fn healthy() -> RedisOptions {
     options.config("aof-load-truncated no")
 }
 
-fn json(place: &Place) -> (i32, Value) {
-    let output = place.leasehold(["doctor", "--json"]).run_to_end();
+fn json(fixture: &Fixture) -> (i32, Value) {
+    let output = fixture.leasehold(["doctor", "--json"]).run_to_end();
     let report = serde_json::from_slice(&output.stdout).unwrap();
     (output.status.code().unwrap(), report)
 }
 
 #[test]
-fn the_exit_code_says_how_grave_it_is() {
+fn the_exit_code_shows_the_severity() {
     let server = healthy().start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     for (settings, exit, severity) in [
         (&[][..], 0, "ok"),
         (&[("aof-load-truncated", "yes")], 0, "note"),
@@ -34,19 +34,19 @@ fn the_exit_code_says_how_grave_it_is() {
         for (name, value) in settings {
             server.cli(&["CONFIG", "SET", name, value]);
         }
-        let (code, report) = json(&place);
+        let (code, report) = json(&fixture);
         assert_eq!((code, report["severity"].as_str()), (exit, Some(severity)));
-        let human = place.leasehold(["doctor"]).run_to_end();
+        let human = fixture.leasehold(["doctor"]).run_to_end();
         assert_eq!(human.status.code(), Some(exit));
         assert_eq!(stderr(&human), "");
     }
 }
 
 #[test]
-fn programs_find_every_field() {
+fn the_json_has_every_field() {
     let server = healthy().config("appendfsync everysec").start();
-    let place = Place::with_store(server.url());
-    let (_, report) = json(&place);
+    let fixture = Fixture::with_store(server.url());
+    let (_, report) = json(&fixture);
     assert_eq!(report["store"], server.url());
     let acl = report["acl"].as_str().unwrap();
     assert!(acl.starts_with("ACL SETUSER leasehold "), "{acl}");
@@ -70,10 +70,10 @@ fn programs_find_every_field() {
 }
 
 #[test]
-fn people_read_what_follows_and_what_helps() {
+fn the_text_has_consequences_and_fixes() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let text = stdout(&place.leasehold(["doctor"]).run_to_end());
+    let fixture = Fixture::with_store(server.url());
+    let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
     for part in [
         "danger   persistence  none",
         "every lock is free at once",
@@ -95,29 +95,29 @@ fn people_read_what_follows_and_what_helps() {
 
 #[test]
 fn the_default_store_and_memory() {
-    let place = Place::new();
-    assert_eq!(code(&mut place.leasehold(["doctor"])), 0);
-    assert!(!place.path("leasehold").exists(), "it has made the file");
+    let fixture = Fixture::new();
+    assert_eq!(code(&mut fixture.leasehold(["doctor"])), 0);
+    assert!(!fixture.path("leasehold").exists(), "it has made the file");
     assert!(
-        place
+        fixture
             .leasehold(["run", "job", "--", "true"])
             .run_to_end()
             .status
             .success()
     );
-    let text = stdout(&place.leasehold(["doctor"]).run_to_end());
+    let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
     assert!(text.contains("it can be read and written"), "{text}");
     assert_eq!(
-        code(&mut place.leasehold(["doctor", "--store", "memory:"])),
+        code(&mut fixture.leasehold(["doctor", "--store", "memory:"])),
         1
     );
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_a_failure() {
+fn a_store_that_cannot_be_diagnosed_is_a_failure() {
     let server = healthy().requirepass("secret").start();
-    let place = Place::with_store(server.url().replace("secret", "wrong"));
-    let output = place.leasehold(["doctor", "--json"]).run_to_end();
+    let fixture = Fixture::with_store(server.url().replace("secret", "wrong"));
+    let output = fixture.leasehold(["doctor", "--json"]).run_to_end();
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(stdout(&output), "");
     assert!(
@@ -131,6 +131,6 @@ fn what_cannot_be_looked_at_is_a_failure() {
         &["doctor", "--ttl", "1ms"],
         &["doctor", "more"],
     ] {
-        assert_eq!(code(&mut Place::new().leasehold(args)), 125, "{args:?}");
+        assert_eq!(code(&mut Fixture::new().leasehold(args)), 125, "{args:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, RunToEnd, Running, SOON, lives, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, lives, stderr, stdout};
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
 /// the time, over and over, for as long as it lives.
@@ -16,16 +16,16 @@ fn now() -> Duration {
 }
 
 /// A stubborn command ends, and the run with the code of a lost lock.
-fn is_stopped(place: &Place, run: Running) {
-    let child = place.line_of("child");
+fn is_stopped(fixture: &Fixture, run: Running) {
+    let child = fixture.line_of("child");
     let output = run.finish();
     assert!(!lives(&child));
     assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
 }
 
 /// A stubborn command wrote its last beat before the lock could pass on.
-fn last_beat_before(place: &Place, end: Duration) {
-    let beats = place.read("beats");
+fn last_beat_before(fixture: &Fixture, end: Duration) {
+    let beats = fixture.read("beats");
     let last = beats.lines().rfind(|line| line.len() == 19).unwrap();
     let last = Duration::from_nanos(last.parse().unwrap());
     assert!(last < end, "{:?} too late", last - end);
@@ -34,44 +34,45 @@ fn last_beat_before(place: &Place, end: Duration) {
 #[test]
 fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     let mut server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let run = Running::start(place.run_script(&["--ttl", "5s", "job"], STUBBORN));
+    let fixture = Fixture::with_store(server.url());
+    let run = Running::start(fixture.run_script(&["--ttl", "5s", "job"], STUBBORN));
     server.kill9();
     // No renewal was granted after this moment.
     let killed = now();
-    is_stopped(&place, run);
-    last_beat_before(&place, killed + Duration::from_secs(5));
+    is_stopped(&fixture, run);
+    last_beat_before(&fixture, killed + Duration::from_secs(5));
 }
 
 /// The runner cannot do it: it is stopped, too. Its guardian does.
 #[test]
 fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let run = Running::start(place.run_script(&["--ttl", "4s", "job"], STUBBORN));
-    let child = place.line_of("child");
+    let fixture = Fixture::with_store(server.url());
+    let run = Running::start(fixture.run_script(&["--ttl", "4s", "job"], STUBBORN));
+    let child = fixture.line_of("child");
     run.signal("STOP");
     // No renewal was sent after this moment.
     let stopped = now();
     eventually(SOON, || !lives(&child));
-    last_beat_before(&place, stopped + Duration::from_secs(4));
+    last_beat_before(&fixture, stopped + Duration::from_secs(4));
     run.signal("CONT");
-    assert_eq!(run.finish().status.code(), Some(122));
+    let output = run.ends_with(122);
+    assert!(stderr(&output).contains("the lock is lost"));
 }
 
 #[test]
 fn a_fixed_lease_stops_the_command_before_it_ends() {
-    let place = Place::new();
-    let run = Running::start(place.run_script(&["--lease", "4s", "job"], STUBBORN));
-    is_stopped(&place, run);
-    let deadline = place.line_of("deadline").parse().unwrap();
-    last_beat_before(&place, Duration::from_millis(deadline));
+    let fixture = Fixture::new();
+    let run = Running::start(fixture.run_script(&["--lease", "4s", "job"], STUBBORN));
+    is_stopped(&fixture, run);
+    let deadline = fixture.line_of("deadline").parse().unwrap();
+    last_beat_before(&fixture, Duration::from_millis(deadline));
 }
 
 #[test]
 fn a_command_within_its_fixed_lease_is_not_disturbed() {
-    let place = Place::new();
-    let output = place
+    let fixture = Fixture::new();
+    let output = fixture
         .run_script(&["--lease", "10s", "job"], "sleep 0.2; exit 3")
         .run_to_end();
     assert_eq!(output.status.code(), Some(3));
@@ -80,7 +81,7 @@ fn a_command_within_its_fixed_lease_is_not_disturbed() {
 
 #[test]
 fn a_forced_release_ends_the_run_as_its_user_wants() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
     for (args, script, wanted) in [
@@ -89,59 +90,46 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
         (&["--ttl", "3s", "--on-lost", "kill", "job"], term, 122),
         (&["--ttl", "3s", "--on-lost", "ignore", "job"], ignore, 6),
     ] {
-        let run = Running::start(place.run_script(args, script));
-        let released = place.leasehold(["release", "--force", "job"]).run_to_end();
+        let run = Running::start(fixture.run_script(args, script));
+        let released = fixture
+            .leasehold(["release", "--force", "job"])
+            .run_to_end();
         assert_eq!(released.status.code(), Some(0));
         assert!(stdout(&released).contains("cut off"), "{released:?}");
         if wanted == 6 {
             // It runs on without the lock: another can have it.
-            let other = place
-                .run_script(&["-w", "20s", "job"], "true")
-                .run_to_end()
-                .status;
-            assert!(other.success());
-            std::fs::write(place.path("go-on"), "").unwrap();
+            assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+            fixture.write("go-on");
         }
         let output = run.finish();
         assert_eq!(output.status.code(), Some(wanted), "{args:?}");
     }
-    assert_eq!(place.read("got"), "term\nterm\n", "not at --on-lost=kill");
+    assert_eq!(fixture.read("got"), "term\nterm\n", "not at --on-lost=kill");
 }
 
 #[test]
 fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
-    let place = Place::new();
-    let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 0";
-    let run = Running::start(place.run_script(&["--ttl", "1h", "job"], script));
-    let released = place
-        .leasehold(["release", "--force", "job"])
-        .run_to_end()
-        .status;
-    assert!(released.success());
-    std::fs::write(place.path("go-on"), "").unwrap();
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    let fixture = Fixture::new();
+    let run = fixture.hold_until_go_on(&["--ttl", "1h", "job"]);
+    fixture.revoke("job");
+    fixture.write("go-on");
+    let output = run.ends_with(122);
     assert!(stderr(&output).contains("lost"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_server_that_pauses_for_less_than_the_margin_loses_nothing() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 4";
-    let run = Running::start(place.run_script(&["--ttl", "3s", "job"], script));
+    let fixture = Fixture::with_store(server.url());
+    let run = fixture.hold_until_go_on(&["--ttl", "3s", "job"]);
     server.stop();
     std::thread::sleep(Duration::from_millis(1_200));
     server.cont();
     // Held for longer than one ttl after all that: it was renewed.
-    let other = place
-        .run_script(&["-w", "4s", "job"], "true")
-        .run_to_end()
-        .status;
-    assert_eq!(other.code(), Some(124));
-    std::fs::write(place.path("go-on"), "").unwrap();
-    assert_eq!(run.finish().status.code(), Some(4));
-    eventually(SOON, || !place.is_held("job"));
+    assert_eq!(fixture.try_run(&["-w", "4s", "job"]), 124);
+    fixture.write("go-on");
+    run.ends_with(0);
+    eventually(SOON, || !fixture.is_held("job"));
 }
 
 /// Forks one process after the other, so that one is always forked while the others are looked for.
@@ -150,61 +138,54 @@ const FORKING: &str = "echo in; while :; do sleep 1000 & sleep 0.002; done";
 #[test]
 fn a_process_that_is_forked_while_the_others_are_told_to_end_is_told_so_too() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     for _ in 0..5 {
         let args = ["--ttl", "1h", "--kill-after", "30m", "job"];
-        let run = Running::start(place.run_script(&args, FORKING));
-        let released = place.leasehold(["release", "--force", "job"]).run_to_end();
-        assert!(released.status.success());
-        let output = run.finish();
-        assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+        let run = Running::start(fixture.run_script(&args, FORKING));
+        fixture.revoke("job");
+        run.ends_with(122);
     }
 }
 
 #[test]
 fn what_a_command_starts_to_clean_up_is_not_told_to_end() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     let script = "trap 'sleep 1 && echo clean >> cleaned; exit 0' TERM; \
         echo in; while :; do sleep 0.02; done";
     let args = ["--ttl", "1h", "--kill-after", "30m", "job"];
-    let run = Running::start(place.run_script(&args, script));
-    let released = place.leasehold(["release", "--force", "job"]).run_to_end();
-    assert!(released.status.success());
-    assert_eq!(run.finish().status.code(), Some(122));
-    assert_eq!(place.read("cleaned"), "clean\n");
+    let run = Running::start(fixture.run_script(&args, script));
+    fixture.revoke("job");
+    run.ends_with(122);
+    assert_eq!(fixture.read("cleaned"), "clean\n");
 }
 
 /// Another can have the lock from the release on, so the command is killed earlier than otherwise.
 #[test]
 fn a_command_whose_lock_is_anothers_is_killed_soon() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let run = Running::start(place.run_script(&["--ttl", "1h", "job"], STUBBORN));
+    let fixture = Fixture::with_store(server.url());
+    let run = Running::start(fixture.run_script(&["--ttl", "1h", "job"], STUBBORN));
     let released = now();
-    let release = place.leasehold(["release", "--force", "job"]).run_to_end();
-    assert!(release.status.success());
-    assert_eq!(run.finish().status.code(), Some(122));
-    last_beat_before(&place, released + Duration::from_secs(4));
+    fixture.revoke("job");
+    run.ends_with(122);
+    last_beat_before(&fixture, released + Duration::from_secs(4));
 }
 
 /// The runner inside is told to end, and its command by it; its guardian must not take that for the end.
 #[test]
 fn a_run_inside_a_run_may_clean_up_when_the_outer_lock_is_lost() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = format!(
         "exec {program} run inner -- sh -c \
          \"trap 'sleep 0.3; echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done\""
     );
     let args = ["--ttl", "1h", "--kill-after", "30m", "outer"];
-    let run = Running::start(place.run_script(&args, &script));
-    let released = place
-        .leasehold(["release", "--force", "outer"])
-        .run_to_end();
-    assert!(released.status.success());
-    assert_eq!(run.finish().status.code(), Some(122));
-    assert_eq!(place.read("got"), "term\n");
-    assert!(!place.is_held("inner"));
+    let run = Running::start(fixture.run_script(&args, &script));
+    fixture.revoke("outer");
+    run.ends_with(122);
+    assert_eq!(fixture.read("got"), "term\n");
+    assert!(!fixture.is_held("inner"));
 }

@@ -1,6 +1,6 @@
 //! Tests of the command line, with real processes.
 
-// In a test a panic is the answer, in its helpers too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
@@ -9,7 +9,7 @@ mod containers;
 mod death;
 mod doctor;
 mod help;
-mod looking;
+mod listings;
 mod loss;
 mod other_user;
 mod overlap;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, kill, lives, parent_of, stderr};
+use crate::tools::{Fixture, Running, SOON, kill, lives, parent_of, stderr};
 use crate::watchdog::Node;
 
 /// Becomes another user. `child` has its process id.
@@ -15,25 +15,25 @@ const SCRIPT: &str = "echo $$ > child; echo in; \
     exec setpriv --reuid 65534 --regid 65534 --clear-groups sleep 1000";
 
 /// Starts it, or `None` for those who may not become another user.
-fn start(place: &Place, args: &[&str]) -> Option<Running> {
+fn start(fixture: &Fixture, args: &[&str]) -> Option<Running> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: no process of another user can be started");
         return None;
     }
-    let run = place.run_script(args, SCRIPT);
+    let run = fixture.run_script(args, SCRIPT);
     let mut weak = Command::new("setpriv");
     weak.args(["--bounding-set", "-kill"])
         .arg(run.get_program())
         .args(run.get_args())
-        .current_dir(place.path(""))
-        .env("XDG_STATE_HOME", place.path(""));
+        .current_dir(fixture.path(""))
+        .env("XDG_STATE_HOME", fixture.path(""));
     for (name, value) in run.get_envs() {
         if let Some(value) = value {
             weak.env(name, value);
         }
     }
     let run = Running::start(weak);
-    let status = format!("/proc/{}/status", place.line_of("child"));
+    let status = format!("/proc/{}/status", fixture.line_of("child"));
     eventually(SOON, || {
         std::fs::read_to_string(&status)
             .unwrap()
@@ -43,22 +43,20 @@ fn start(place: &Place, args: &[&str]) -> Option<Running> {
 }
 
 #[test]
-fn what_cannot_be_stopped_is_named_and_left() {
+fn a_process_that_cannot_be_stopped_is_named() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     let args = ["--ttl", "1h", "--kill-after", "300ms", "job"];
-    let Some(run) = start(&place, &args) else {
+    let Some(run) = start(&fixture, &args) else {
         return;
     };
-    let child = place.line_of("child");
-    let released = place.leasehold(["release", "--force", "job"]).run_to_end();
-    assert!(released.status.success());
+    let child = fixture.line_of("child");
+    fixture.revoke("job");
     eventually(SOON, || !lives(&run.process.id().to_string()));
     assert!(lives(&child));
     // It has the same stderr, so that the end of that is not seen before.
     kill("KILL", child.parse().unwrap());
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    let output = run.ends_with(122);
     let text = stderr(&output);
     let named = format!("process {child} (sleep) of user ");
     assert!(text.contains(&named), "{text}");
@@ -74,25 +72,23 @@ fn what_cannot_be_stopped_is_named_and_left() {
 #[test]
 fn a_killed_run_keeps_its_lock_while_a_process_cannot_be_stopped() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let node = Node::start(&place);
+    let fixture = Fixture::with_store(server.url());
+    let node = Node::start(&fixture);
     let watchdog = node.option();
     let args = ["--watchdog-required", &watchdog, "--ttl", "1h", "job"];
-    let Some(run) = start(&place, &args) else {
+    let Some(run) = start(&fixture, &args) else {
         return;
     };
-    let child = place.line_of("child");
+    let child = fixture.line_of("child");
     let guardian = parent_of(&child);
-    node.has_run(&place);
+    node.has_run(&fixture);
     run.signal("KILL");
     // The node has seen the runner's end, and looks after what is left.
-    eventually(SOON, || node.client(&place, "processes") == 2);
-    let next = code(&mut place.run_script(&["-w", "1s", "job"], "true"));
-    assert_eq!(next, 124);
+    eventually(SOON, || node.client(&fixture, "processes") == 2);
+    assert_eq!(fixture.try_run(&["-w", "1s", "job"]), 124);
     assert!(lives(&child) && lives(&guardian));
     kill("KILL", child.parse().unwrap());
-    let next = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
-    assert_eq!(next, 0);
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     assert!(!lives(&guardian));
     let text = stderr(&run.finish());
     let named = format!("process {child} (sleep) of user ");

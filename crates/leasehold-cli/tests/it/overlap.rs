@@ -5,25 +5,25 @@ use std::thread;
 use leasehold_checker::Sequence;
 use leasehold_testkit::RedisServer;
 
-use crate::tools::{Place, RunToEnd};
+use crate::tools::{Fixture, RunToEnd};
 
 const PROCESSES: usize = 8;
 const RUNS: usize = 25;
 
 /// 200 short runs from 8 processes at a time write their begin and end into one file.
-fn never_overlap(place: &Place) {
+fn never_overlap(fixture: &Fixture) {
     thread::scope(|scope| {
         for _ in 0..PROCESSES {
             scope.spawn(|| {
                 for _ in 0..RUNS {
                     let script = "echo begin $LEASEHOLD_TOKEN >> log; echo end >> log";
-                    let status = place.run_script(&["job"], script).run_to_end().status;
+                    let status = fixture.run_script(&["job"], script).run_to_end().status;
                     assert!(status.success());
                 }
             });
         }
     });
-    let log = place.read("log");
+    let log = fixture.read("log");
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), PROCESSES * RUNS * 2);
     let mut sequence = Sequence::of_tokens();
@@ -37,32 +37,32 @@ fn never_overlap(place: &Place) {
         }
     }
     assert_eq!(sequence.acquisitions(), (PROCESSES * RUNS) as u64);
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 #[test]
 fn on_sqlite() {
-    never_overlap(&Place::new());
+    never_overlap(&Fixture::new());
 }
 
 #[test]
 fn on_redis() {
     let server = RedisServer::start();
-    never_overlap(&Place::with_store(server.url()));
+    never_overlap(&Fixture::with_store(server.url()));
 }
 
 /// A lease that was granted to a waiter is short until it is renewed. The command must not notice.
 #[test]
 fn a_command_that_waited_runs_to_its_end() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let script = "sleep 0.3; echo $LEASEHOLD_DEADLINE $(date +%s) >> log";
-                let status = place.run_script(&["waited"], script).run_to_end().status;
+                let status = fixture.run_script(&["waited"], script).run_to_end().status;
                 assert!(status.success(), "{status}");
             });
         }
     });
-    assert_eq!(place.read("log").lines().count(), 3);
+    assert_eq!(fixture.read("log").lines().count(), 3);
 }

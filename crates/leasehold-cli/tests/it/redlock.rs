@@ -8,52 +8,52 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{Masters, RedisServer, eventually, fill_connections};
 use serde_json::Value;
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, finish, kill, stderr};
+use crate::tools::{Fixture, RunToEnd, SOON, code, finish, kill, stderr};
 
-fn json(place: &Place, args: &[&str]) -> (i32, Value) {
-    let output = place.leasehold(args).run_to_end();
+fn json(fixture: &Fixture, args: &[&str]) -> (i32, Value) {
+    let output = fixture.leasehold(args).run_to_end();
     let answer = serde_json::from_slice(&output.stdout);
     let answer = answer.unwrap_or_else(|_| panic!("{args:?}: {}", stderr(&output)));
     (output.status.code().unwrap(), answer)
 }
 
 /// Runs under the lock, shows who holds it, and takes it away.
-fn works(place: &Place, name: &str) {
-    let exit = |script: &str| code(&mut place.run_script(&[name], script));
+fn works(fixture: &Fixture, name: &str) {
+    let exit = |script: &str| code(&mut fixture.run_script(&[name], script));
     assert_eq!(exit("exit 7"), 7);
-    assert!(!place.is_held(name));
-    let run = Running::start(place.run_script(&[name], "echo in; exec sleep 1000"));
-    let (_, listed) = json(place, &["ls", "--json"]);
+    assert!(!fixture.is_held(name));
+    let run = fixture.hold(&[name]);
+    let (_, listed) = json(fixture, &["ls", "--json"]);
     assert_eq!(listed[0]["name"], name, "{listed}");
-    let (shown, lock) = json(place, &["show", "--json", name]);
+    let (shown, lock) = json(fixture, &["show", "--json", name]);
     assert_eq!((shown, &lock["held"]), (0, &Value::Bool(true)));
-    let mut other = place.leasehold(["run", "--no-wait", name, "--", "true"]);
+    let mut other = fixture.leasehold(["run", "--no-wait", name, "--", "true"]);
     assert_ne!(code(&mut other), 0);
-    let (_, released) = json(place, &["release", "--force", "--json", name]);
+    let (_, released) = json(fixture, &["release", "--force", "--json", name]);
     assert_eq!(released["released"], true);
     // Whoever runs under it is told, and ends.
     let ended = run.finish();
     assert_ne!(ended.status.code(), Some(0));
-    eventually(SOON, || !place.is_held(name));
+    eventually(SOON, || !fixture.is_held(name));
     assert_eq!(exit("true"), 0);
 }
 
 #[test]
 fn over_three_also_without_one() {
     let mut masters = Masters::aged(3);
-    let place = Place::with_store(masters.url());
-    works(&place, "job");
+    let fixture = Fixture::with_store(masters.url());
+    works(&fixture, "job");
     masters.server_mut(1).kill9();
-    works(&place, "night");
+    works(&fixture, "night");
 }
 
 #[test]
 fn doctor_names_the_one_that_is_unlike_the_others() {
     let masters = Masters::aged(3);
-    let place = Place::with_store(masters.url());
+    let fixture = Fixture::with_store(masters.url());
     let one = masters.server(1);
     one.cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
-    let (_, report) = json(&place, &["doctor", "--json"]);
+    let (_, report) = json(&fixture, &["doctor", "--json"]);
     let findings = report["findings"].as_array().unwrap();
     let found = |check: &str, part: &str, node: &str| {
         findings.iter().any(|finding| {
@@ -70,13 +70,13 @@ fn doctor_names_the_one_that_is_unlike_the_others() {
 }
 
 #[test]
-fn without_a_majority_the_reason_is_told() {
+fn without_a_majority_the_reason_is_printed() {
     let mut masters = Masters::aged(3);
-    let place = Place::with_store(masters.url());
+    let fixture = Fixture::with_store(masters.url());
     for nth in 0..2 {
         masters.server_mut(nth).kill9();
     }
-    let output = place.run_script(&["job"], "true").run_to_end();
+    let output = fixture.run_script(&["job"], "true").run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let told = stderr(&output);
     assert!(told.contains("no majority of 3 masters"), "{told}");
@@ -89,13 +89,13 @@ const LONGEST: Duration = Duration::from_secs(6);
 fn new_masters_are_waited_for() {
     let masters = Masters::start(3);
     let longest = LONGEST.as_secs();
-    let place = Place::with_store(format!("{}?longest-ttl={longest}s", masters.url()));
+    let fixture = Fixture::with_store(format!("{}?longest-ttl={longest}s", masters.url()));
     let begun = Instant::now();
-    let mut run = place.run_script(&["--ttl", "1s", "job"], "echo ran > ran");
+    let mut run = fixture.run_script(&["--ttl", "1s", "job"], "echo ran > ran");
     let output = run.output().unwrap();
     let told = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert_eq!(place.read("ran"), "ran\n");
+    assert_eq!(fixture.read("ran"), "ran\n");
     // The servers were started a moment before the run was.
     assert!(begun.elapsed() > LONGEST / 2, "{:?}", begun.elapsed());
     let lines: Vec<_> = told.lines().collect();
@@ -109,8 +109,8 @@ fn new_masters_are_waited_for() {
 #[test]
 fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
     let masters = Masters::start(3);
-    let place = Place::with_store(masters.url());
-    let output = place
+    let fixture = Fixture::with_store(masters.url());
+    let output = fixture
         .run_script(&["-w", "1s", "job"], "true")
         .output()
         .unwrap();
@@ -119,13 +119,13 @@ fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
     assert!(told.contains("kept out for another "), "{told}");
     assert!(!told.contains("could not be released"), "{told}");
 
-    let mut waiting = place.run_script(&["job"], "true");
+    let mut waiting = fixture.run_script(&["job"], "true");
     let mut waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(waiting.stderr.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     assert!(line.contains("kept out for another "), "{line}");
-    crate::tools::kill("TERM", waiting.id());
+    kill("TERM", waiting.id());
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
@@ -151,7 +151,7 @@ fn rejected(stream: &mut TcpStream) -> u64 {
 #[test]
 fn masters_that_load_their_data_are_waited_for() {
     let masters = Masters::aged(3);
-    let place = Place::with_store(masters.url());
+    let fixture = Fixture::with_store(masters.url());
     // One serves, and the others make no majority without it.
     let loading = &masters.servers()[1..];
     for server in loading {
@@ -174,12 +174,14 @@ fn masters_that_load_their_data_are_waited_for() {
                 pong.is_err_and(|error| error.starts_with("LOADING"))
             });
         }
-        let refused = place.run_script(&["--no-wait", "job"], "true").run_to_end();
+        let refused = fixture
+            .run_script(&["--no-wait", "job"], "true")
+            .run_to_end();
         assert_eq!(refused.status.code(), Some(125));
         let told = stderr(&refused);
         assert!(told.contains("still loading its data"), "{told}");
 
-        let mut run = place.run_script(&["-v", "-w", "60s", "job"], "echo ran > ran");
+        let mut run = fixture.run_script(&["-v", "-w", "60s", "job"], "echo ran > ran");
         let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(run.stderr.take().unwrap());
         let mut line = String::new();
@@ -192,7 +194,7 @@ fn masters_that_load_their_data_are_waited_for() {
         }
         assert_eq!(finish(run).status.code(), Some(0));
     });
-    assert_eq!(place.read("ran"), "ran\n");
+    assert_eq!(fixture.read("ran"), "ran\n");
 }
 
 /// How many commands a server has refused for want of replicas.
@@ -207,16 +209,16 @@ fn refused_commands(server: &RedisServer) -> u64 {
 #[test]
 fn a_grant_that_cannot_be_renewed_at_once_is_waited_for() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
-    let mut waiter = place.run_script(&["-w", "60s", "job"], "echo ran > ran");
+    let fixture = Fixture::with_store(server.url());
+    let holder = fixture.hold(&["job"]);
+    let mut waiter = fixture.run_script(&["-w", "60s", "job"], "echo ran > ran");
     let waiter = waiter.stderr(Stdio::piped()).spawn().unwrap();
     eventually(SOON, || {
         server.cli(&["EXISTS", "leasehold:{default:job}:queue"]) == "1"
     });
     kill("STOP", waiter.id());
     holder.signal("TERM");
-    assert_eq!(holder.finish().status.code(), Some(143));
+    holder.ends_with(143);
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     server.cli(&["CONFIG", "RESETSTAT"]);
     kill("CONT", waiter.id());
@@ -225,20 +227,20 @@ fn a_grant_that_cannot_be_renewed_at_once_is_waited_for() {
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let output = finish(waiter);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(place.read("ran"), "ran\n");
+    assert_eq!(fixture.read("ran"), "ran\n");
 }
 
 /// A newcomer that a server does not let in for a while.
 #[test]
 fn a_server_that_is_full_is_waited_for() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
+    let fixture = Fixture::with_store(server.url());
     server.cli(&["CONFIG", "SET", "maxclients", "4"]);
     let mut others = fill_connections(server.port(), SOON);
-    let refused = place.run_script(&["--no-wait", "job"], "true").output();
+    let refused = fixture.run_script(&["--no-wait", "job"], "true").output();
     let told = stderr(&refused.unwrap());
     assert!(told.contains("maxclients"), "{told}");
-    let mut run = place.run_script(&["-w", "60s", "job"], "echo ran > ran");
+    let mut run = fixture.run_script(&["-w", "60s", "job"], "echo ran > ran");
     let mut run = run.spawn().unwrap();
     // It is refused, and asks again.
     let before = rejected(&mut others[0]);
@@ -246,5 +248,5 @@ fn a_server_that_is_full_is_waited_for() {
     assert!(run.try_wait().unwrap().is_none());
     drop(others);
     assert_eq!(run.wait().unwrap().code(), Some(0));
-    assert_eq!(place.read("ran"), "ran\n");
+    assert_eq!(fixture.read("ran"), "ran\n");
 }

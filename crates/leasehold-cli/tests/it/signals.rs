@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use leasehold_testkit::eventually;
 
 use crate::tools::{
-    Place, RunToEnd, Running, SOON, finish, lives, with_default_signals, within_deadline,
+    Fixture, RunToEnd, Running, SOON, finish, kill, lives, with_default_signals, within_deadline,
 };
 
 #[test]
 fn term_is_passed_on_and_the_commands_answer_counts() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for (signal, wanted) in [
         ("TERM", 9),
         ("INT", 9),
@@ -23,23 +23,23 @@ fn term_is_passed_on_and_the_commands_answer_counts() {
             "trap 'echo {signal} >> got; exit 9' {signal}; echo in; while :; do sleep 0.05; done"
         );
         // Whoever runs the tests may ignore a signal, and so would the command.
-        let run = with_default_signals(&place.run_script(&["job"], &script));
+        let run = with_default_signals(&fixture.run_script(&["job"], &script));
         let run = Running::start(run);
         run.signal(signal);
-        assert_eq!(run.finish().status.code(), Some(wanted), "{signal}");
+        run.ends_with(wanted);
     }
-    assert_eq!(place.read("got"), "TERM\nINT\nHUP\nUSR1\nQUIT\n");
-    assert!(!place.is_held("job"));
+    assert_eq!(fixture.read("got"), "TERM\nINT\nHUP\nUSR1\nQUIT\n");
+    assert!(!fixture.is_held("job"));
 }
 
 /// As nohup(1) starts it.
 #[test]
 fn what_was_ignored_stays_ignored() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_leasehold");
     let script = "grep SigIgn /proc/self/status";
     let outer = format!("trap '' HUP; exec {program} run job -- {script}");
-    let output = place.run_script(&["outer"], &outer).run_to_end();
+    let output = fixture.run_script(&["outer"], &outer).run_to_end();
     let text = String::from_utf8_lossy(&output.stdout);
     let mask = text.trim().strip_prefix("SigIgn:").unwrap().trim();
     assert_eq!(u64::from_str_radix(mask, 16).unwrap() & 1, 1, "{text}");
@@ -47,18 +47,18 @@ fn what_was_ignored_stays_ignored() {
 
 #[test]
 fn a_signal_ends_the_waiting_and_leaves_nothing() {
-    let place = Place::new();
-    let holder = Running::start(place.run_script(&["job"], "echo in; exec sleep 1000"));
-    let mut waiting = place.run_script(&["-v", "job"], "echo ran > ran");
+    let fixture = Fixture::new();
+    let holder = fixture.hold(&["job"]);
+    let mut waiting = fixture.run_script(&["-v", "job"], "echo ran > ran");
     let waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
     // Its handlers are installed before it asks for the lock.
     eventually(SOON, || catches_term(waiting.id()));
-    crate::tools::kill("TERM", waiting.id());
+    kill("TERM", waiting.id());
     assert_eq!(finish(waiting).status.code(), Some(143));
     holder.signal("TERM");
     holder.finish();
-    assert!(!place.is_held("job"));
-    assert_eq!(place.read("ran"), "");
+    assert!(!fixture.is_held("job"));
+    assert_eq!(fixture.read("ran"), "");
 }
 
 /// The ticks of processor time that processes have used.
@@ -74,25 +74,25 @@ fn ticks(pids: &[String]) -> u64 {
 
 #[test]
 fn a_run_that_waits_for_background_processes_passes_signals_on_and_costs_nothing() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "echo $$ > child; echo $PPID > guardian; \
         setsid sleep 1000 > /dev/null 2>&1 & echo $! > left; echo in";
-    let run = Running::start(place.run_script(&["--wait-all", "job"], script));
-    let left = place.line_of("left");
-    let child = place.line_of("child");
+    let run = Running::start(fixture.run_script(&["--wait-all", "job"], script));
+    let left = fixture.line_of("left");
+    let child = fixture.line_of("child");
     eventually(SOON, || !lives(&child));
-    let pids = [run.process.id().to_string(), place.line_of("guardian")];
+    let pids = [run.process.id().to_string(), fixture.line_of("guardian")];
     let before = ticks(&pids);
     let since = std::time::Instant::now();
     eventually(SOON, || since.elapsed() > std::time::Duration::from_secs(3));
     // Of 300. The end of the command is within them.
     let used = ticks(&pids) - before;
     assert!(used < 10, "{used} ticks");
-    assert!(lives(&left) && place.is_held("job"));
+    assert!(lives(&left) && fixture.is_held("job"));
     run.signal("TERM");
-    assert_eq!(run.finish().status.code(), Some(0));
+    run.ends_with(0);
     assert!(!lives(&left));
-    assert!(!place.is_held("job"));
+    assert!(!fixture.is_held("job"));
 }
 
 fn catches_term(pid: u32) -> bool {
@@ -110,7 +110,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn run(place: &Place, args: &str) -> Self {
+    fn run(fixture: &Fixture, args: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_leasehold");
         let mut process = Command::new("script")
             .args([
@@ -121,9 +121,9 @@ impl Terminal {
                 &format!("exec env --default-signal {program} run {args}"),
                 "/dev/null",
             ])
-            .env("XDG_STATE_HOME", place.path(""))
+            .env("XDG_STATE_HOME", fixture.path(""))
             .env("SHELL", "/bin/sh")
-            .current_dir(place.path(""))
+            .current_dir(fixture.path(""))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -163,37 +163,37 @@ impl Terminal {
 /// The terminal sends it to the whole group; passing it on as well would make it two.
 #[test]
 fn ctrl_c_reaches_the_command_once() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "trap \"echo int >> got\" INT; echo in; \
                   while ! test -s got; do sleep 0.05; done; sleep 0.3; exit 5";
-    let mut terminal = Terminal::run(&place, &format!("job -- sh -c '{script}'"));
+    let mut terminal = Terminal::run(&fixture, &format!("job -- sh -c '{script}'"));
     terminal.wait_for("in");
     terminal.type_key(b"\x03");
     assert_eq!(terminal.finish(), Some(5));
-    assert_eq!(place.read("got"), "int\n");
-    assert!(!place.is_held("job"));
+    assert_eq!(fixture.read("got"), "int\n");
+    assert!(!fixture.is_held("job"));
 }
 
 #[test]
 fn ctrl_c_ends_a_command_that_does_not_catch_it() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut terminal = Terminal::run(
-        &place,
+        &fixture,
         "job -- sh -c 'echo $$ > pid; echo in; exec sleep 1000'",
     );
     terminal.wait_for("in");
     terminal.type_key(b"\x03");
     assert_eq!(terminal.finish(), Some(130));
-    assert!(!lives(&place.line_of("pid")));
-    assert!(!place.is_held("job"));
+    assert!(!lives(&fixture.line_of("pid")));
+    assert!(!fixture.is_held("job"));
 }
 
 /// The command can read what is typed: it is not a background process of its terminal.
 #[test]
 fn the_command_owns_the_terminal() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut terminal = Terminal::run(
-        &place,
+        &fixture,
         "job -- sh -c 'echo in; read word; echo got $word; test -t 0'",
     );
     terminal.wait_for("in");

@@ -1,4 +1,4 @@
-//! A place for one test: a state folder of its own, and the program under test.
+//! A state directory for a test, and the program.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -13,16 +13,17 @@ use tempfile::TempDir;
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) struct Place {
-    folder: TempDir,
+/// A state directory and a store.
+pub(crate) struct Fixture {
+    directory: TempDir,
     store: Option<String>,
 }
 
-impl Place {
-    /// With the default store, in a state folder of its own.
+impl Fixture {
+    /// With the default store, a file in the state directory.
     pub(crate) fn new() -> Self {
         Self {
-            folder: TempDir::new().unwrap(),
+            directory: TempDir::new().unwrap(),
             store: None,
         }
     }
@@ -35,14 +36,14 @@ impl Place {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// The program, in this place, without the variables of whoever runs the tests.
+    /// The program, in this directory, without the `LEASEHOLD_` variables of the tests.
     pub(crate) fn leasehold<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         for (name, _) in std::env::vars_os() {
@@ -52,8 +53,8 @@ impl Place {
         }
         command
             .args(args)
-            .current_dir(self.folder.path())
-            .env("XDG_STATE_HOME", self.folder.path())
+            .current_dir(self.directory.path())
+            .env("XDG_STATE_HOME", self.directory.path())
             .stdin(Stdio::null());
         if let Some(store) = &self.store {
             command.env("LEASEHOLD_STORE", store);
@@ -68,6 +69,32 @@ impl Place {
         command
     }
 
+    /// A run with a command that ends only by a signal.
+    pub(crate) fn hold(&self, args: &[&str]) -> Running {
+        Running::start(self.run_script(args, "echo in; exec sleep 1000"))
+    }
+
+    /// A run with a command that ends when the file `go-on` exists.
+    pub(crate) fn hold_until_go_on(&self, args: &[&str]) -> Running {
+        let script = "echo in; until test -e go-on; do sleep 0.02; done";
+        Running::start(self.run_script(args, script))
+    }
+
+    /// Runs a command that does nothing under a lock. Returns the exit code.
+    pub(crate) fn try_run(&self, args: &[&str]) -> i32 {
+        code(&mut self.run_script(args, "true"))
+    }
+
+    /// Frees a lock by force.
+    pub(crate) fn revoke(&self, name: &str) {
+        assert_eq!(code(&mut self.leasehold(["release", "--force", name])), 0);
+    }
+
+    /// Creates an empty file.
+    pub(crate) fn write(&self, name: &str) {
+        std::fs::write(self.path(name), "").unwrap();
+    }
+
     pub(crate) fn is_held(&self, name: &str) -> bool {
         match self.leasehold(["show", name]).run_to_end().status.code() {
             Some(0) => true,
@@ -76,14 +103,14 @@ impl Place {
         }
     }
 
-    /// Waits until a file has a line, and answers it.
+    /// Waits until a file has a line, and returns it.
     pub(crate) fn line_of(&self, name: &str) -> String {
         eventually(SOON, || self.read(name).ends_with('\n'));
         self.read(name).trim().to_owned()
     }
 }
 
-/// A run that has told its first line, so that it holds the lock.
+/// A run whose command has written its first line, so that it holds the lock.
 pub(crate) struct Running {
     pub(crate) process: Child,
     pub(crate) lines: BufReader<ChildStdout>,
@@ -112,14 +139,22 @@ impl Running {
         kill(signal, self.process.id());
     }
 
+    /// Waits for its end, and checks the exit code.
+    #[track_caller]
+    pub(crate) fn ends_with(self, code: i32) -> Output {
+        let output = self.finish();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        output
+    }
+
     pub(crate) fn finish(self) -> Output {
-        // Its end is seen here; a writer that outlives it must not hang the test.
+        // A writer that outlives it must not hang the test.
         drop(self.lines);
         finish(self.process)
     }
 }
 
-/// The same command, which ignores no signal, whatever the tests ignore.
+/// The same command with default signal handling, even if the tests ignore a signal.
 pub(crate) fn with_default_signals(command: &Command) -> Command {
     let mut env = Command::new("env");
     env.arg("--default-signal")
@@ -132,8 +167,8 @@ pub(crate) fn with_default_signals(command: &Command) -> Command {
             None => env.env_remove(name),
         };
     }
-    if let Some(folder) = command.get_current_dir() {
-        env.current_dir(folder);
+    if let Some(directory) = command.get_current_dir() {
+        env.current_dir(directory);
     }
     env
 }
@@ -152,14 +187,14 @@ pub(crate) fn children_of(pid: u32) -> Vec<String> {
     children_in(&[pid.to_string()], |_| true)
 }
 
-/// The children of these processes that have ended, and that nobody has reaped.
+/// The children of these processes that have ended and were not reaped.
 pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
     children_in(parents, |state| state == "Z")
 }
 
 fn children_in(parents: &[String], wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap();
-    // One that ends meanwhile is not there any more.
+    // Some may have ended meanwhile.
     let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let is_child = |name: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();

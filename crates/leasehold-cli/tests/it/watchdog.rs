@@ -5,48 +5,48 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, RunToEnd, Running, SOON, code, kill, lives, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, kill, lives, stderr, stdout};
 
-/// A node in a place. It ends with the test.
+/// A node in a fixture. It ends with the test.
 pub(crate) struct Node {
     process: Child,
     socket: String,
 }
 
 impl Node {
-    pub(crate) fn start(place: &Place) -> Self {
-        let socket = place.path("run/watchdog.sock").display().to_string();
+    pub(crate) fn start(fixture: &Fixture) -> Self {
+        let socket = fixture.path("run/watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
-        let process = place
+        let process = fixture
             .leasehold(["watchdog", "--listen", &listen])
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let node = Self { process, socket };
-        eventually(SOON, || node.status(place).is_some());
+        eventually(SOON, || node.status(fixture).is_some());
         node
     }
 
-    /// What `--watchdog` is told.
+    /// The option `--watchdog`.
     pub(crate) fn option(&self) -> String {
         format!("--watchdog=unix:{}", self.socket)
     }
 
-    fn status(&self, place: &Place) -> Option<serde_json::Value> {
+    fn status(&self, fixture: &Fixture) -> Option<serde_json::Value> {
         let args = ["watchdog", "status", "--json", "--socket", &self.socket];
-        let output = place.leasehold(args).run_to_end();
+        let output = fixture.leasehold(args).run_to_end();
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// What the status says of its only client.
-    pub(crate) fn client(&self, place: &Place, field: &str) -> serde_json::Value {
-        self.status(place).unwrap()["clients"][0][field].clone()
+    /// A field of its only client.
+    pub(crate) fn client(&self, fixture: &Fixture, field: &str) -> serde_json::Value {
+        self.status(fixture).unwrap()["clients"][0][field].clone()
     }
 
-    /// Waits until it looks after a run, and all its processes.
-    pub(crate) fn has_run(&self, place: &Place) {
+    /// Waits until a run is registered with all its processes.
+    pub(crate) fn has_run(&self, fixture: &Fixture) {
         eventually(SOON, || {
-            self.client(place, "leases") == 1 && self.client(place, "processes") == 3
+            self.client(fixture, "leases") == 1 && self.client(fixture, "processes") == 3
         });
     }
 }
@@ -58,69 +58,58 @@ impl Drop for Node {
     }
 }
 
-/// A run of a command that says it is in, then waits for a file, and says where it is.
-fn run(place: &Place, node: &Node, ttl: &str) -> Running {
+/// A run whose command waits for a file.
+fn run(fixture: &Fixture, node: &Node, ttl: &str) -> Running {
     let script =
-        "echo $$ > child; echo in; while ! test -e go; do sleep 0.01; done; echo out > end";
+        "echo $$ > child; echo in; while ! test -e go-on; do sleep 0.01; done; echo out > end";
     let watchdog = node.option();
     let args = ["--watchdog-required", &watchdog, "--ttl", ttl, "job"];
-    let run = Running::start(place.run_script(&args, script));
-    node.has_run(place);
+    let run = Running::start(fixture.run_script(&args, script));
+    node.has_run(fixture);
     run
 }
 
 #[test]
 fn a_stopped_run_keeps_its_lock_and_its_command() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let node = Node::start(&place);
-    let run = run(&place, &node, "2s");
-    let child = place.line_of("child");
+    let fixture = Fixture::with_store(server.url());
+    let node = Node::start(&fixture);
+    let run = run(&fixture, &node, "2s");
+    let child = fixture.line_of("child");
     run.signal("STOP");
     let since = Instant::now();
-    // Who waits for three ttls does not get it.
-    let other = code(&mut place.run_script(&["-w", "6s", "job"], "true"));
-    assert_eq!(other, 124, "after {:?}", since.elapsed());
-    assert_eq!(node.client(&place, "condition"), "silent");
+    // A wait for three ttls times out.
+    assert_eq!(
+        fixture.try_run(&["-w", "6s", "job"]),
+        124,
+        "after {:?}",
+        since.elapsed()
+    );
+    assert_eq!(node.client(&fixture, "condition"), "silent");
     assert!(lives(&child));
     run.signal("CONT");
-    eventually(SOON, || node.client(&place, "condition") == "alive");
-    std::fs::write(place.path("go"), "").unwrap();
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(place.line_of("end"), "out");
-    assert!(!place.is_held("job"));
+    eventually(SOON, || node.client(&fixture, "condition") == "alive");
+    fixture.write("go-on");
+    run.ends_with(0);
+    assert_eq!(fixture.line_of("end"), "out");
+    assert!(!fixture.is_held("job"));
 }
 
+/// The next run begins at once after the last process of the killed one has ended, and not before.
 #[test]
-fn a_killed_run_frees_its_lock_at_once() {
+fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let node = Node::start(&place);
-    let run = run(&place, &node, "1h");
-    let child = place.line_of("child");
-    run.signal("KILL");
-    run.finish();
-    let other = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
-    assert_eq!(other, 0);
-    assert!(!lives(&child));
-}
-
-/// The next run begins when the last process of the killed one is gone, and not before.
-#[test]
-fn a_killed_run_frees_its_lock_after_the_last_of_its_processes() {
-    let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let node = Node::start(&place);
+    let fixture = Fixture::with_store(server.url());
+    let node = Node::start(&fixture);
     let script = "for i in $(seq 100); do setsid env -i sleep 1000 & echo $! >> workers; done; \
         echo in; wait";
     let watchdog = node.option();
     let args = ["--watchdog-required", &watchdog, "--ttl", "1h", "job"];
-    let run = Running::start(place.run_script(&args, script));
-    node.has_run(&place);
+    let run = Running::start(fixture.run_script(&args, script));
+    node.has_run(&fixture);
     run.signal("KILL");
     let look = "for pid in $(cat workers); do ! kill -0 $pid || echo $pid; done 2> /dev/null";
-    let mut next = place.run_script(&["-w", "20s", "job"], look);
+    let mut next = fixture.run_script(&["-w", "20s", "job"], look);
     let output = next.run_to_end();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output), "", "they worked on without the lock");
@@ -129,34 +118,33 @@ fn a_killed_run_frees_its_lock_after_the_last_of_its_processes() {
 #[test]
 fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
     let server = RedisServer::start();
-    let place = Place::with_store(server.url());
-    let node = Node::start(&place);
-    let run = run(&place, &node, "2s");
+    let fixture = Fixture::with_store(server.url());
+    let node = Node::start(&fixture);
+    let run = run(&fixture, &node, "2s");
     run.signal("STOP");
     drop(node);
-    let child = place.line_of("child");
-    let other = code(&mut place.run_script(&["-w", "20s", "job"], "true"));
-    assert_eq!(other, 0);
+    let child = fixture.line_of("child");
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     assert!(!lives(&child), "it worked on without the lock");
     run.signal("CONT");
-    let output = run.finish();
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
+    run.ends_with(122);
 }
 
-/// The watchdog is needed by nobody who does not ask for it.
 #[test]
 fn without_a_watchdog_a_run_runs() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
-    let output = place.run_script(&[nowhere, "job"], "echo in").run_to_end();
+    let output = fixture
+        .run_script(&[nowhere, "job"], "echo in")
+        .run_to_end();
     assert_eq!(stdout(&output), "in\n");
     let required = [nowhere, "--watchdog-required", "job"];
-    let output = place.run_script(&required, "echo in").run_to_end();
+    let output = fixture.run_script(&required, "echo in").run_to_end();
     assert_eq!(output.status.code(), Some(125));
     let words = stderr(&output);
     assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");
     assert_eq!(stdout(&output), "");
-    let output = place
+    let output = fixture
         .leasehold(["watchdog", "status", "--socket", "/nonexistent/a"])
         .run_to_end();
     assert_eq!(output.status.code(), Some(1));
@@ -164,13 +152,13 @@ fn without_a_watchdog_a_run_runs() {
 }
 
 #[test]
-fn the_status_says_who_is_there() {
-    let place = Place::new();
-    let node = Node::start(&place);
+fn the_status_lists_the_clients() {
+    let fixture = Fixture::new();
+    let node = Node::start(&fixture);
     let nobody = ["watchdog", "status", "--socket", &node.socket];
-    assert!(stdout(&place.leasehold(nobody).run_to_end()).contains("0 clients, 0 leases"));
-    let run = run(&place, &node, "30s");
-    let text = stdout(&place.leasehold(nobody).run_to_end());
+    assert!(stdout(&fixture.leasehold(nobody).run_to_end()).contains("0 clients, 0 leases"));
+    let run = run(&fixture, &node, "30s");
+    let text = stdout(&fixture.leasehold(nobody).run_to_end());
     for part in [
         "1 client, 1 lease",
         "CONDITION",
@@ -180,10 +168,10 @@ fn the_status_says_who_is_there() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    std::fs::write(place.path("go"), "").unwrap();
-    assert!(run.finish().status.success());
+    fixture.write("go-on");
+    run.ends_with(0);
     eventually(SOON, || {
-        node.status(&place).unwrap()["clients"]
+        node.status(&fixture).unwrap()["clients"]
             .as_array()
             .unwrap()
             .is_empty()
@@ -192,8 +180,8 @@ fn the_status_says_who_is_there() {
 
 #[test]
 fn a_planned_end_is_a_success_and_leaves_no_socket() {
-    let place = Place::new();
-    let mut node = Node::start(&place);
+    let fixture = Fixture::new();
+    let mut node = Node::start(&fixture);
     kill("TERM", node.process.id());
     eventually(SOON, || node.process.try_wait().unwrap().is_some());
     assert_eq!(node.process.wait().unwrap().code(), Some(0));
@@ -203,34 +191,34 @@ fn a_planned_end_is_a_success_and_leaves_no_socket() {
 #[test]
 fn a_node_lives_on_when_nobody_reads_its_log() {
     for form in ["text", "json"] {
-        let place = Place::new();
-        let socket = place.path("run/watchdog.sock").display().to_string();
+        let fixture = Fixture::new();
+        let socket = fixture.path("run/watchdog.sock").display().to_string();
         let listen = format!("unix:{socket}");
         let (reader, log) = std::io::pipe().unwrap();
         drop(reader);
-        let process = place
+        let process = fixture
             .leasehold(["watchdog", "--listen", &listen, "--log", form])
             .stderr(log)
             .spawn()
             .unwrap();
         let node = Node { process, socket };
-        eventually(SOON, || node.status(&place).is_some());
+        eventually(SOON, || node.status(&fixture).is_some());
         let watchdog = node.option();
-        let mut run = place.run_script(&["--watchdog-required", &watchdog, "job"], "echo in");
+        let mut run = fixture.run_script(&["--watchdog-required", &watchdog, "job"], "echo in");
         let output = run.run_to_end();
         assert_eq!(output.status.code(), Some(0), "{form}: {}", stderr(&output));
     }
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_sentence() {
-    let place = Place::new();
-    let node = Node::start(&place);
+fn invalid_settings_are_errors_in_one_sentence() {
+    let fixture = Fixture::new();
+    let node = Node::start(&fixture);
     let there = format!("unix:{}", node.socket);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let fails = |args: &[&str], words: &[&str]| {
-        let output = place.leasehold(["watchdog"]).args(args).run_to_end();
+        let output = fixture.leasehold(["watchdog"]).args(args).run_to_end();
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
         for word in words {
@@ -244,7 +232,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
         &["unix:PATH", "tcp://HOST:PORT"],
     );
     fails(&["--listen", "tcp://127.0.0.1:0"], &["certificate"]);
-    let other = format!("unix:{}", place.path("b.sock").display());
+    let other = format!("unix:{}", fixture.path("b.sock").display());
     fails(&["--listen", &other, "--metrics", &taken], &[&taken]);
     fails(
         &["--listen", &other, "--token-file", "/nonexistent"],
@@ -254,36 +242,36 @@ fn what_cannot_be_is_said_in_a_sentence() {
     let secret = "a=redis://:open-sesame@host";
     fails(&["--serve", secret], &["password"]);
     // The first one is still there.
-    assert!(node.status(&place).is_some());
+    assert!(node.status(&fixture).is_some());
 }
 
 #[test]
-fn its_figures_are_told_over_http() {
-    let place = Place::new();
-    let socket = place.path("watchdog.sock");
+fn its_metrics_are_served_over_http() {
+    let fixture = Fixture::new();
+    let socket = fixture.path("watchdog.sock");
     let listen = format!("unix:{}", socket.display());
-    let mut command: Command = place.leasehold(["watchdog", "--listen", &listen]);
+    let mut command: Command = fixture.leasehold(["watchdog", "--listen", &listen]);
     command.args(["--metrics", "127.0.0.1:0", "--log", "json"]);
-    let log = std::fs::File::create(place.path("log")).unwrap();
+    let log = std::fs::File::create(fixture.path("log")).unwrap();
     let process = command.stderr(log).spawn().unwrap();
     let node = Node {
         process,
         socket: socket.display().to_string(),
     };
     let address = || {
-        let log = place.read("log");
-        let (_, rest) = log.split_once("figures are at http://")?;
+        let log = fixture.read("log");
+        let (_, rest) = log.split_once("metrics are at http://")?;
         Some(rest.split_once("/metrics")?.0.to_owned())
     };
     eventually(SOON, || address().is_some());
     let address = address().unwrap();
-    let _run = run(&place, &node, "30s");
+    let _run = run(&fixture, &node, "30s");
     let metrics = get(&address, "/metrics");
     assert!(metrics.contains("leasehold_watchdog_leases"), "{metrics}");
     for path in ["/healthz", "/readyz"] {
         assert!(get(&address, path).starts_with("HTTP/1.1 200"), "{path}");
     }
-    let object = place
+    let object = fixture
         .read("log")
         .lines()
         .find(|line| line.starts_with('{'))

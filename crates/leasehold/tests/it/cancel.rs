@@ -55,7 +55,7 @@ async fn dropped_at_every_poll<F: Future>(fixture: &Fixture, acquire: impl Fn(Mu
 
 async fn dropped_while_waiting(fixture: &Fixture) {
     let (client, holder) = (fixture.client().await, fixture.client().await);
-    // Who waits is woken once a second at most: more polls would take long and find nothing new.
+    // A waiter is woken once a second at most: more polls would take long and show nothing new.
     for polls in 1..4 {
         let name = fresh_name("cancel-wait");
         let guard = holder.mutex(&name).unwrap().lock().await.unwrap();
@@ -66,7 +66,7 @@ async fn dropped_while_waiting(fixture: &Fixture) {
     }
 }
 
-async fn whatever_is_dropped_leaves_nothing(fixture: Fixture) {
+async fn a_dropped_acquisition_leaves_nothing(fixture: Fixture) {
     dropped_at_every_poll(&fixture, async |mutex: Mutex| mutex.lock().await.unwrap()).await;
     dropped_at_every_poll(&fixture, async |mutex: Mutex| {
         mutex.try_lock().await.unwrap()
@@ -94,15 +94,15 @@ async fn whatever_is_dropped_leaves_nothing(fixture: Fixture) {
 
 #[tokio::test]
 async fn memory() {
-    whatever_is_dropped_leaves_nothing(Fixture::memory()).await;
+    a_dropped_acquisition_leaves_nothing(Fixture::memory()).await;
 }
 
 #[tokio::test]
 async fn sqlite() {
-    whatever_is_dropped_leaves_nothing(Fixture::sqlite()).await;
+    a_dropped_acquisition_leaves_nothing(Fixture::sqlite()).await;
 }
 
 #[tokio::test]
 async fn redis() {
-    whatever_is_dropped_leaves_nothing(Fixture::redis()).await;
+    a_dropped_acquisition_leaves_nothing(Fixture::redis()).await;
 }

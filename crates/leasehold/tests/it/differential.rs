@@ -1,4 +1,4 @@
-//! Every store answers and tells as the rule does, operation by operation, on random histories.
+//! Every store replies and notifies by the rule, operation by operation, on random histories.
 
 mod compare;
 mod corrupting_store;
@@ -17,55 +17,55 @@ use leasehold_sim::history::Shape;
 #[cfg(feature = "redis")]
 use leasehold_testkit::RedisServer;
 
-use self::compare::{Difference, Subject, compare};
+use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
 
 /// How many histories each store is played.
 const HISTORIES: usize = 10_000;
 
-/// By how much the server's answers may be off: it reads its clock twice in a call, and may lose the
-/// processor in between. Leases are half a second away from any question.
+/// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
+/// processor in between. No request comes within half a second of the end of a lease.
 #[cfg(feature = "redis")]
 const REDIS_SLACK: Duration = Duration::from_millis(100);
 
-/// How long a store that tells from another thread or process may take for that. Far more than it
+/// How long notices from another thread or process may take. Far more than they
 /// does: only what never comes is waited for as long.
 #[cfg(any(feature = "sqlite", feature = "redis"))]
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many histories a store that lies may survive.
-const HISTORIES_TO_CONVICT: usize = 500;
+/// The number of histories in which a corrupting store must be detected.
+const HISTORIES_TO_DETECT: usize = 500;
 
 #[test]
-fn the_memory_store_answers_as_the_rule() {
+fn the_memory_store_follows_the_rule() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-    play(compare(Subject {
+    play(compare(Target {
         store: &store,
         step: &|step_ms| advance(&clock, step_ms),
         shape: Shape::Standing,
         slack: Duration::ZERO,
-        patience: Duration::ZERO,
+        timeout: Duration::ZERO,
         histories: HISTORIES,
     }));
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn the_sqlite_store_answers_as_the_rule() {
+fn the_sqlite_store_follows_the_rule() {
     let clock = ManualClock::new();
-    // In memory where the system has a folder for that: answers are compared here, not disks.
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let folder = folder.unwrap();
-    let path = folder.path().join("locks.db");
+    // In memory where the system has a directory for that: replies are compared here, not disks.
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let directory = directory.unwrap();
+    let path = directory.path().join("locks.db");
     play(async {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
-        compare(Subject {
+        compare(Target {
             store: &store.await.unwrap(),
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Standing,
             slack: Duration::ZERO,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             histories: HISTORIES,
         })
         .await
@@ -75,53 +75,52 @@ fn the_sqlite_store_answers_as_the_rule() {
 /// The clock of the server is moved, also back, while it runs on.
 #[cfg(feature = "redis")]
 #[test]
-fn the_redis_store_answers_as_the_rule() {
+fn the_redis_store_follows_the_rule() {
     let server = RedisServer::options().clock_shim().start();
     let options = OpenOptions::default();
     play(async {
-        compare(Subject {
+        compare(Target {
             store: &RedisStore::open(&server.url(), &options).await.unwrap(),
             step: &|step_ms| server.step_clock(step_ms),
             shape: Shape::RunningBack,
             slack: REDIS_SLACK,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             histories: HISTORIES,
         })
         .await
     });
 }
 
-/// Shows that the comparison can fail: each corruption of a store that otherwise follows the rule is
-/// found out.
+/// Each corruption of a store that otherwise follows the rule is detected.
 #[test]
-fn a_store_that_lies_is_found_out() {
+fn every_corruption_of_a_store_is_detected() {
     for corruption in Corruption::ALL {
         let clock = ManualClock::new();
         let store =
             CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), corruption);
-        let found = block_on(compare(Subject {
+        let found = block_on(compare(Target {
             store: &store,
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
             slack: Duration::from_millis(2),
-            patience: Duration::ZERO,
-            histories: HISTORIES_TO_CONVICT,
+            timeout: Duration::ZERO,
+            histories: HISTORIES_TO_DETECT,
         }));
-        assert!(found.is_err(), "{corruption:?} was believed");
+        assert!(found.is_err(), "{corruption:?} was not detected");
     }
 }
 
-/// A clock that the store was not told of would make every history one without time.
+/// Without this, a wrong clock would make all histories timeless.
 #[test]
-fn a_clock_that_is_not_moved_is_found_out() {
+fn a_clock_that_is_not_moved_is_detected() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock));
-    let found = block_on(compare(Subject {
+    let found = block_on(compare(Target {
         store: &store,
         step: &|_| {},
         shape: Shape::Running,
         slack: Duration::ZERO,
-        patience: Duration::ZERO,
+        timeout: Duration::ZERO,
         // The first one is always the same; its clock is moved.
         histories: 2,
     }));

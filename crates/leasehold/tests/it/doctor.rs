@@ -1,10 +1,10 @@
-//! What would lose locks, found in real stores.
+//! Diagnosis of real stores.
 
 mod allowed;
+mod deployments;
 mod files;
 mod rights;
 mod servers;
-mod together;
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn diagnose(url: &str) -> Report {
     Client::builder().diagnose(url).await.unwrap()
 }
 
-/// What was found by a check. The gravest first.
+/// The most severe finding of a check.
 #[track_caller]
 fn found<'a>(report: &'a Report, check: &str) -> &'a Finding {
     let found = report
@@ -31,7 +31,7 @@ fn found<'a>(report: &'a Report, check: &str) -> &'a Finding {
     found.unwrap_or_else(|| panic!("no {check} in {report:#?}"))
 }
 
-/// The only finding that is not as it should be, which is this check's.
+/// The only finding above `Ok`, which is of this check.
 #[track_caller]
 fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding {
     let wrong = report.findings.iter().filter(|f| f.severity > Severity::Ok);
@@ -44,7 +44,7 @@ fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding 
     finding
 }
 
-/// Waits until so many replicas have told a master that they have all it has written. One that is online
+/// Waits until so many replicas have acknowledged all writes of a master. One that is online
 /// may still be loading.
 fn in_step(master: &RedisServer, replicas: usize) {
     eventually(SOON, || {

@@ -1,7 +1,6 @@
 //! The stores that every test of behaviour runs on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 use crate::doctor;
 use crate::recording_store::RecordingStore;
 
-/// A store of its own for one test, which several clients share.
+/// A store for one test, which several clients share.
 pub(crate) enum Fixture {
     Memory(Arc<MemoryStore>),
     Sqlite(TempDir),
@@ -21,7 +20,7 @@ pub(crate) enum Fixture {
     Masters(Arc<Masters>),
     /// A server, for a user with the rights that `doctor` names and no others.
     Allowed(Arc<RedisServer>),
-    /// One that another process set up.
+    /// A store that another process has created.
     Other(String),
 }
 
@@ -36,69 +35,44 @@ impl Fixture {
         Self::Sqlite(memory.or_else(|_| TempDir::new()).unwrap())
     }
 
-    /// A server that the tests of this process share while any of them runs.
+    // Servers that the tests of this process share while any of them runs.
+
     pub(crate) fn redis() -> Self {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
-        let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = server.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(RedisServer::start());
-            *server = Arc::downgrade(&started);
-            started
-        });
-        Self::Redis(running)
+        Self::Redis(shared(&SERVER, RedisServer::start))
     }
 
-    /// As [`Fixture::redis`], for a user with no more rights than need be.
+    /// A server over TLS, with a user that has the rights named by `doctor` and no others.
     pub(crate) fn allowed() -> Self {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
-        let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = server.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(RedisServer::options().tls().start());
-            doctor::allow(&started, "");
-            // Spaces that the tests use beside the usual one.
-            let more = [
-                "~other:*", "&other:*", "~names:*", "&names:*", "~list-*", "&list-*",
-            ];
-            started.cli(&[&["ACL", "SETUSER", "leasehold"][..], &more].concat());
-            *server = Arc::downgrade(&started);
-            started
-        });
-        Self::Allowed(running)
+        Self::Allowed(shared(&SERVER, || {
+            let server = RedisServer::options().tls().start();
+            doctor::allow(&server, "");
+            // The other namespaces of the tests.
+            let more = ["app", "other", "names", "list-*"];
+            let more = more.map(|namespace| [format!("~{namespace}:*"), format!("&{namespace}:*")]);
+            let more = more.iter().flatten().map(String::as_str);
+            let user = ["ACL", "SETUSER", "leasehold"];
+            server.cli(&user.into_iter().chain(more).collect::<Vec<_>>());
+            server
+        }))
     }
 
-    /// A set that the tests of this process share while any of them runs. None of them lets it fail
-    /// over, nor does a busy machine.
     pub(crate) fn sentinel() -> Self {
         static SET: Mutex<Weak<SentinelSet>> = Mutex::new(Weak::new());
-        let mut set = SET.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = set.upgrade().unwrap_or_else(|| {
-            let patient = SentinelSet::options().down_after(Duration::from_secs(60));
-            let started = Arc::new(patient.start());
-            *set = Arc::downgrade(&started);
-            started
-        });
-        Self::Sentinel(running)
+        Self::Sentinel(shared(&SET, SentinelSet::start))
     }
 
-    /// A cluster that the tests of this process share while any of them runs.
     pub(crate) fn cluster() -> Self {
         static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-        let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = cluster.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Cluster::start());
-            *cluster = Arc::downgrade(&started);
-            started
-        });
-        Self::Cluster(running)
+        Self::Cluster(shared(&CLUSTER, Cluster::start))
     }
 
-    /// Three masters that the tests of this process share while any of them runs.
     pub(crate) fn redlock3() -> Self {
         static MASTERS: Mutex<Weak<Masters>> = Mutex::new(Weak::new());
         Self::Masters(shared(&MASTERS, || Masters::aged(3)))
     }
 
-    /// Five of them.
     pub(crate) fn redlock5() -> Self {
         static MASTERS: Mutex<Weak<Masters>> = Mutex::new(Weak::new());
         Self::Masters(shared(&MASTERS, || Masters::aged(5)))
@@ -107,7 +81,9 @@ impl Fixture {
     pub(crate) fn url(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
-            Self::Sqlite(folder) => Some(format!("sqlite:{}/locks.db", folder.path().display())),
+            Self::Sqlite(directory) => {
+                Some(format!("sqlite:{}/locks.db", directory.path().display()))
+            }
             Self::Redis(server) => Some(server.url()),
             Self::Sentinel(set) => Some(set.url()),
             Self::Cluster(cluster) => Some(cluster.url()),
@@ -122,13 +98,7 @@ impl Fixture {
         match self {
             Self::Redis(server) | Self::Allowed(server) => server,
             Self::Sentinel(set) => &set.servers()[set.master()],
-            Self::Memory(_)
-            | Self::Sqlite(_)
-            | Self::Cluster(_)
-            | Self::Masters(_)
-            | Self::Other(_) => {
-                unreachable!("there is none, or more than one")
-            }
+            _ => unreachable!("there is none, or more than one"),
         }
     }
 
@@ -146,8 +116,8 @@ impl Fixture {
         .unwrap()
     }
 
-    /// Another client whose every operation can be seen.
-    pub(crate) async fn tapped(&self, builder: ClientBuilder) -> (Client, Arc<RecordingStore>) {
+    /// Another client, whose operations are recorded.
+    pub(crate) async fn recorded(&self, builder: ClientBuilder) -> (Client, Arc<RecordingStore>) {
         let recorder = RecordingStore::on(self.store().await);
         let store = Arc::clone(&recorder) as Arc<dyn Store>;
         (builder.build(store).unwrap(), recorder)
@@ -170,7 +140,7 @@ pub(crate) fn fresh_name(what: &str) -> String {
     format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What runs already, or a new one.
+/// What is shared already, or a new one.
 fn shared<T>(running: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     running.upgrade().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! A client on a store whose fault_mode and time the test makes.
+//! A client on a faulty store, with a clock that the test moves.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,6 @@ use crate::recording_store::RecordingStore;
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A client on a store whose fault_mode and time the test makes.
 pub(crate) struct Harness {
     pub(crate) clock: ManualClock,
     pub(crate) store: Arc<FaultyStore>,
@@ -32,7 +31,7 @@ impl Harness {
         Self::with(clock, store, Client::builder())
     }
 
-    /// Another client of the same records, with a fault_mode of its own.
+    /// Another client of the same records, with a fault mode of its own.
     pub(crate) fn another(&self) -> Self {
         self.another_with(Client::builder())
     }

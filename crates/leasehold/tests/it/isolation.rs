@@ -1,4 +1,4 @@
-//! What happens to some leases does not concern the others, on a clock that the tests drive.
+//! Failures of some leases do not affect the others, on a clock that the tests move.
 
 mod listeners;
 mod shards;
@@ -109,7 +109,7 @@ impl Scenario {
         }
         assert!(jeopardy.iter().all(Option::is_some), "without jeopardy");
         self.bad_are(|state| state == State::Lost(Cause::Unreachable));
-        // Nobody else can have them yet.
+        // No other client can acquire them yet.
         let left = self.client.mutex("bad/0").unwrap().time_left().await;
         assert!(left.unwrap().unwrap() >= TTL / 3 - SECOND);
     }
@@ -129,24 +129,24 @@ impl Scenario {
 }
 
 #[tokio::test]
-async fn a_shard_that_never_answers_delays_no_other() {
+async fn a_silent_shard_delays_no_other() {
     let scenario = Scenario::set().await;
     scenario.store.set(ShardFault::Silent);
     scenario.bad_are_lost_in_time().await;
     scenario.goes_well(TTL * 2).await;
-    // What was never answered is given up: the way to the shard is free again.
+    // Requests without a reply are given up, so the shard can be used again.
     scenario.store.set(ShardFault::None);
     let later = scenario.lock("bad/later").await;
     scenario.goes_well(TTL * 2).await;
     assert!(later.state().is_held(), "{:?}", later.state());
-    // And nobody waits for it.
+    // And releases do not wait for it.
     for guard in scenario.bad {
         assert!(guard.release().await.is_err());
     }
 }
 
 #[tokio::test]
-async fn a_shard_that_answers_slowly_delays_no_other() {
+async fn a_slow_shard_delays_no_other() {
     let scenario = Scenario::set().await;
     scenario.store.set(ShardFault::Slow);
     for _ in 0..60 {
@@ -161,7 +161,7 @@ async fn a_shard_that_answers_slowly_delays_no_other() {
 }
 
 #[tokio::test]
-async fn a_shard_that_fails_touches_no_other() {
+async fn a_failing_shard_affects_no_other() {
     let scenario = Scenario::set().await;
     scenario.store.set(ShardFault::Fails);
     scenario.bad_are_lost_in_time().await;
@@ -169,7 +169,7 @@ async fn a_shard_that_fails_touches_no_other() {
 }
 
 #[tokio::test]
-async fn a_shard_whose_store_panics_touches_no_other() {
+async fn a_panic_for_one_shard_affects_no_other() {
     for fault in [ShardFault::Panics, ShardFault::PanicsLater] {
         let scenario = Scenario::set().await;
         scenario.store.set(fault);
@@ -178,18 +178,18 @@ async fn a_shard_whose_store_panics_touches_no_other() {
     }
 }
 
-/// The store that finds the shard panics: the renewal is tried on another.
+/// The renewal is sent as one of another shard.
 #[tokio::test]
-async fn a_panic_in_the_search_for_the_shard_touches_nothing() {
+async fn a_panic_in_the_choice_of_the_shard_affects_no_lease() {
     let scenario = Scenario::set().await;
     scenario.store.set(ShardFault::Nowhere);
     scenario.goes_well(TTL * 2).await;
     scenario.bad_are(|state| state.is_held());
 }
 
-/// All leases of a shard are due at once and travel together; one of them gets a bad answer.
+/// All leases of a shard are due at once and renewed in one batch; one of them gets a bad reply.
 #[tokio::test]
-async fn a_bad_answer_touches_one_lease() {
+async fn a_bad_reply_affects_one_lease() {
     let expected = [
         (ShardFault::Rejected, None),
         (ShardFault::Unknown, None),
@@ -228,7 +228,7 @@ async fn a_bad_answer_touches_one_lease() {
 }
 
 #[tokio::test]
-async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
+async fn missing_replies_affect_their_leases_and_surplus_ones_none() {
     for (fault, answered) in [
         (ShardFault::Short(0), 0),
         (ShardFault::Short(1), 1),
@@ -248,7 +248,7 @@ async fn too_few_answers_touch_those_without_one_and_too_many_nobody() {
 }
 
 #[tokio::test]
-async fn who_listens_to_metrics_and_logs_and_panics_touches_nothing() {
+async fn panics_of_metric_and_log_sinks_affect_no_lease() {
     let _logs = tracing::subscriber::set_default(PanickingSubscriber);
     let _metrics = metrics::set_default_local_recorder(&PanickingRecorder);
     let scenario = Scenario::set().await;
@@ -260,7 +260,7 @@ async fn who_listens_to_metrics_and_logs_and_panics_touches_nothing() {
 }
 
 /// The clock panics at each of its calls in turn while all leases are due: in the renewer's task, in a
-/// batch before it is sent and after its answer.
+/// batch before it is sent and after its reply.
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_clock_ends_no_renewal() {
     let mut restarts = HashMap::<u64, u64>::new();

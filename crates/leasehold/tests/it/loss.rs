@@ -1,4 +1,4 @@
-//! What a holder is told when things go wrong, on a clock that the tests drive.
+//! The states of a lease during failures, on a clock that the tests move.
 
 use std::pin::pin;
 
@@ -6,7 +6,7 @@ use leasehold::{Cause, ErrorKind, Owner, State};
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
-use crate::waiters::{in_line, soon};
+use crate::waiters::{soon, spawn_waiter};
 
 #[tokio::test]
 async fn renewals_keep_a_lease_for_a_hundred_ttls() {
@@ -35,9 +35,9 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
         (TTL * 28 / 100..TTL / 3 + SECOND).contains(&jeopardy),
         "{jeopardy:?}"
     );
-    let told = states.next().await.unwrap();
+    let state = states.next().await.unwrap();
     assert!(matches!(
-        told,
+        state,
         State::Jeopardy {
             cause: Cause::Unreachable,
             ..
@@ -52,7 +52,7 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
     harness.store.set(FaultMode::None);
     harness.go_on(SECOND).await;
     assert!(guard.state().is_lost());
-    // All the while nobody else could have it.
+    // Meanwhile no other client could acquire it.
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
     harness.go_on(TTL / 3).await;
     let next = harness.stranger().try_lock().await.unwrap().unwrap();
@@ -72,7 +72,7 @@ async fn one_failed_renewal_is_jeopardy_until_the_next_succeeds() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_never_answered_ends_in_lost_too() {
+async fn a_renewal_without_a_reply_ends_in_lost_too() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     harness.store.set(FaultMode::Silent);
@@ -83,7 +83,7 @@ async fn a_renewal_that_is_never_answered_ends_in_lost_too() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_ran_without_an_answer_is_jeopardy_and_then_held() {
+async fn an_applied_renewal_without_a_reply_is_jeopardy_and_then_held() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     harness.store.set(FaultMode::ReplyLost);
@@ -92,7 +92,7 @@ async fn a_renewal_that_ran_without_an_answer_is_jeopardy_and_then_held() {
     harness.until(&guard, |state| state.is_held()).await;
 }
 
-/// A stopped process runs nothing, not even its timers: time has passed when it looks again.
+/// A stopped process runs nothing, not even its timers.
 #[tokio::test]
 async fn a_process_that_was_stopped_reads_lost_first() {
     let harness = Harness::new();
@@ -124,7 +124,7 @@ async fn run_does_not_go_on_with_the_work_after_a_pause() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_to_an_acquire_is_asked_for_again_and_held_once() {
+async fn an_acquire_with_a_lost_reply_is_repeated_and_held_once() {
     let harness = Harness::new();
     harness.store.set(FaultMode::ReplyLost);
     let mutex = harness.mutex();
@@ -203,7 +203,7 @@ async fn a_request_that_runs_late_is_released_once_more_after_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_release_that_cannot_be_told_is_told_later() {
+async fn a_release_that_fails_is_repeated() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     harness.store.set(FaultMode::Unreachable);
@@ -215,8 +215,8 @@ async fn a_release_that_cannot_be_told_is_told_later() {
     assert!(!harness.stranger().is_locked().await.unwrap());
 }
 
-/// The question was asked twice, so a first one may still come alive. Whoever leaves the lease while
-/// another hold is left must not give it away for that.
+/// The request was sent twice, so the first one may still be applied. The release of an inner hold must not
+/// release the lease because of that.
 #[tokio::test]
 async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
     for dropped in [false, true] {
@@ -247,13 +247,13 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
 
 /// The process was stopped. Before its timers ring, an inner hold is left.
 #[tokio::test]
-async fn a_loss_that_an_inner_release_sees_first_lets_the_waiters_go_on() {
+async fn a_loss_that_an_inner_release_notices_first_ends_no_wait() {
     let harness = Harness::new();
     let owner = Owner::new();
     let mutex = harness.mutex().owned_by(&owner);
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
-    let waiter = in_line(&harness.mutex());
+    let waiter = spawn_waiter(&harness.mutex());
     harness.clock.advance(TTL);
     drop(inner);
     assert!(outer.state().is_lost());

@@ -1,6 +1,6 @@
 //! Tests of the library over real stores.
 
-// In a test a panic is the answer, in its helpers too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cancel;
@@ -13,13 +13,14 @@ mod fence;
 mod fixture;
 mod harness;
 mod isolation;
+mod leftovers;
 mod loss;
 mod old_grants;
 mod processes;
 mod recording_store;
 mod redis;
-mod remains;
 mod sqlite;
+mod store_client;
 mod terms;
 mod waiters;
 mod waits;

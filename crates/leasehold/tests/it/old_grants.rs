@@ -80,7 +80,7 @@ impl fmt::Display for SetBack {
 /// The process resumes and repeats its request, because its timer has expired; then it reads the old grant, and
 /// then the refusal. The grant looks younger than the refusal, but is not: it is verified.
 #[tokio::test]
-async fn a_clock_that_was_set_back_makes_no_old_grant_a_new_one() {
+async fn an_old_grant_is_not_used_after_the_clock_was_set_back() {
     let clock = ManualClock::new();
     let store = Arc::new(SetBack::default());
     let builder = Client::builder().ttl(TTL).clock(Arc::new(clock.clone()));

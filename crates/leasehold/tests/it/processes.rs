@@ -2,21 +2,21 @@
 //!
 //! A test starts helpers as its children. The test checks what they report, and knows nothing of the store.
 
-/// Makes a test of each story and store that processes share.
+/// Makes a test of each scenario and store that processes share.
 macro_rules! over_shared_stores {
-    ($($story:ident),+ $(,)?) => {
-        over_shared_stores!(@store sqlite, $($story),+);
-        over_shared_stores!(@store redis, $($story),+);
+    ($($scenario:ident),+ $(,)?) => {
+        over_shared_stores!(@store sqlite, $($scenario),+);
+        over_shared_stores!(@store redis, $($scenario),+);
     };
-    (@store $store:ident, $($story:ident),+) => {
+    (@store $store:ident, $($scenario:ident),+) => {
         mod $store {
             $(
                 #[test]
-                fn $story() {
+                fn $scenario() {
                     // As the test harness names it.
-                    let path = concat!(module_path!(), "::", stringify!($story));
+                    let path = concat!(module_path!(), "::", stringify!($scenario));
                     let (_, test) = path.split_once("::").unwrap();
-                    super::$story(test, crate::fixture::Fixture::$store);
+                    super::$scenario(test, crate::fixture::Fixture::$store);
                 }
             )+
         }
@@ -24,7 +24,7 @@ macro_rules! over_shared_stores {
 }
 
 pub(crate) mod child;
-mod crowd;
 mod deaths;
 mod ends;
 mod fork;
+mod many_waiters;

@@ -91,7 +91,7 @@ impl RecordingStore {
     }
 
     /// The batches so far, each as the names of its operations.
-    pub(crate) fn verbs(&self) -> Vec<Vec<&'static str>> {
+    pub(crate) fn operations(&self) -> Vec<Vec<&'static str>> {
         let batches = self.batches();
         let verbs = |batch: &Batch| batch.ops.iter().map(verb).collect();
         batches.iter().map(verbs).collect()
@@ -104,7 +104,7 @@ impl RecordingStore {
     }
 
     /// The number of acquisitions so far.
-    pub(crate) fn questions(&self) -> usize {
+    pub(crate) fn acquisitions(&self) -> usize {
         let batches = self.batches();
         let ops = batches.iter().flat_map(|batch| &batch.ops);
         ops.filter(|op| matches!(op, Op::Acquire { .. })).count()

@@ -2,10 +2,9 @@
 
 mod cluster;
 mod connect;
-mod event_log;
 mod faults;
 mod grants;
-mod look;
+mod inspect;
 mod losses;
 mod queue;
 mod records;
@@ -16,116 +15,117 @@ mod rights;
 mod rule;
 mod sentinel;
 mod stopped;
-mod tls;
 mod transient;
-mod wakes;
+mod wakeup;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Error;
-use leasehold::store::{self, Key, Keyspace, OpenOptions, Reply, Request, Store};
-use leasehold_core::{
-    ClientId, LeaseId, Loss, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
-};
+use leasehold::store::{OpenOptions, Reply, Request, Store};
+use leasehold::{Client, Error, Guard, State};
+use leasehold_core::{Loss, Outcome, Ttl};
+use leasehold_testkit::{RedisServer, eventually_async};
 
-/// Longer than any state of these tests takes to come about.
-const SOON: Duration = Duration::from_secs(10);
+use crate::leftovers::default_key;
+use crate::store_client::*;
+use crate::waiters::SOON;
 
-async fn open(url: &str) -> Arc<dyn Store> {
-    match try_open(url).await {
-        Ok(store) => store,
-        Err(error) => panic!("{error}"),
-    }
-}
+/// Longer than a failover takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
 
 async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    store::open(url, &OpenOptions::default()).await
+    leasehold::store::open(url, &OpenOptions::default()).await
 }
 
-fn space() -> Keyspace {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    Keyspace::new(scope("app"), scope("t"))
+/// The key of the record of a client with default settings.
+fn record(name: &str) -> String {
+    crate::leftovers::record(&default_key(name))
 }
 
-fn key(name: &str) -> Key {
-    space().key(Name::parse(name).unwrap())
+async fn client_at(url: &str, ttl: Duration) -> Client {
+    Client::builder().ttl(ttl).connect(url).await.unwrap()
 }
 
-fn lease(number: u64) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number,
+async fn lock(client: &Client, name: &str) -> Guard {
+    let mutex = client.mutex(name).unwrap();
+    let locked = tokio::time::timeout(LONG, mutex.lock());
+    locked.await.expect("the lock in time").unwrap()
+}
+
+fn is_held(guard: &Guard) -> bool {
+    matches!(guard.state(), State::Held { .. })
+}
+
+/// Retries a request until the connection is restored.
+async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
+    let mut last = None;
+    eventually_async(LONG, async || {
+        last = outcome(&send(store, request.clone()).await);
+        last.is_some()
+    })
+    .await;
+    last.unwrap()
+}
+
+/// The field of a section of `INFO`.
+fn info(server: &RedisServer, section: &str, field: &str) -> Option<String> {
+    let info = server.cli(&["INFO", section]);
+    let mut lines = info.lines();
+    lines.find_map(|line| {
+        Some(
+            line.strip_prefix(field)?
+                .strip_prefix(':')?
+                .trim()
+                .to_owned(),
+        )
+    })
+}
+
+/// The number of calls of a command, also by scripts.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = info(server, "commandstats", &format!("cmdstat_{command}"));
+    let count = |stats: String| {
+        stats
+            .strip_prefix("calls=")?
+            .split(',')
+            .next()?
+            .parse()
+            .ok()
+    };
+    stats.and_then(count).unwrap_or_default()
+}
+
+fn script_calls(server: &RedisServer) -> u64 {
+    calls(server, "evalsha") + calls(server, "eval")
+}
+
+/// Waits until the server tracks this number of keys for its connections.
+async fn until_tracked(server: &RedisServer, keys: u64) {
+    eventually_async(SOON, async || tracked(server) == keys).await;
+}
+
+fn tracked(server: &RedisServer) -> u64 {
+    let keys = info(server, "stats", "tracking_total_items");
+    keys.unwrap().parse().unwrap()
+}
+
+/// Puts leases of clients that never existed into a queue.
+fn queue_dead(server: &RedisServer, name: &str, numbers: std::ops::Range<u64>) {
+    let queue = format!("app:{{t:{name}}}:queue");
+    for numbers in numbers.collect::<Vec<_>>().chunks(500) {
+        let mut push = vec!["RPUSH".to_owned(), queue.clone()];
+        for number in numbers {
+            let lease = format!("{:032x}:{number}", number + 1_000);
+            push.push(format!("{lease} 30000 {}", dead_tokens(*number)));
+            push.push(lease);
+        }
+        let push: Vec<_> = push.iter().map(String::as_str).collect();
+        server.cli(&push);
     }
+    server.cli(&["PEXPIRE", &queue, "60000"]);
 }
 
-fn ttl(millis: u64) -> Ttl {
-    Ttl::from_millis(millis).unwrap()
-}
-
-fn acquire(name: &str, number: u64) -> Request {
-    Request::new(
-        key(name),
-        Op::Acquire {
-            lease: lease(number),
-            count: NonZeroU32::MIN,
-            ttl: ttl(30_000),
-            tokens: TokenCount::MIN,
-            wait: false,
-        },
-    )
-}
-
-fn renew(name: &str, number: u64) -> Request {
-    let (lease, ttl) = (lease(number), ttl(30_000));
-    Request::new(key(name), Op::Renew { lease, ttl })
-}
-
-fn release(name: &str, number: u64, count: u32) -> Request {
-    let (lease, ttl) = (lease(number), ttl(30_000));
-    Request::new(key(name), Op::Release { lease, count, ttl })
-}
-
-fn revoke(name: &str) -> Request {
-    Request::new(key(name), Op::Revoke)
-}
-
-async fn send(store: &dyn Store, request: Request) -> Reply {
-    let mut replies = store.apply(vec![request]).await;
-    assert_eq!(replies.len(), 1);
-    replies.remove(0)
-}
-
-async fn applied(store: &dyn Store, request: Request) -> Outcome {
-    applied_at(store, request).await.0
-}
-
-async fn applied_at(store: &dyn Store, request: Request) -> (Outcome, StoreTime) {
-    match send(store, request.clone()).await {
-        Reply::Applied { outcome, now } => (outcome, now),
-        other => panic!("{request:?}: {other:?}"),
-    }
-}
-
-async fn rejected(store: &dyn Store, request: Request) -> Error {
-    match send(store, request.clone()).await {
-        Reply::Rejected(error) => error,
-        other => panic!("{request:?}: {other:?}"),
-    }
-}
-
-/// Acquires a free lock and gives its token.
-async fn granted(store: &dyn Store, request: Request) -> u64 {
-    match applied(store, request.clone()).await {
-        Outcome::Granted { first } => first.get(),
-        other => panic!("{request:?}: {other:?}"),
-    }
-}
-
-/// Takes a lock and gives it back.
-async fn works(store: &dyn Store) {
-    granted(store, acquire("works", 1)).await;
-    let released = applied(store, release("works", 1, 0)).await;
-    assert_eq!(released, Outcome::Released { count: 0 });
+/// The number of tokens for which such a lease waits.
+fn dead_tokens(number: u64) -> u64 {
+    number % 7 + 1
 }

@@ -1,89 +1,98 @@
-//! The SQLite store: what holds for its file, its clock and its processes, beyond the rules that
-//! every store keeps.
+//! The SQLite store: its file, its clock and its processes, beyond the rules for every store.
 
-// In a test a panic is the answer, in its helpers too.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod bells;
 mod damage;
 mod descriptors;
-mod event_log;
 mod files;
 mod grants;
 mod load;
-mod locks;
+mod notify_sockets;
 mod processes;
 mod restart;
-mod waiters;
 
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::process::Command;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{self, Key, Keyspace, OpenOptions, Reply, Request, SqliteStore, Store};
-use leasehold_core::{
-    ClientId, LeaseId, Loss, Name, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
-};
+use leasehold::clock::ManualClock;
+use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
+use leasehold_core::{Loss, Outcome};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// How long a test waits for what must happen.
-const SOON: Duration = Duration::from_secs(20);
+use crate::store_client::*;
+use crate::waiters::SOON;
 
-/// A folder of its own for a file.
-struct Place {
-    folder: TempDir,
+/// A directory for a store file.
+struct FileFixture {
+    directory: TempDir,
 }
 
-impl Place {
+impl FileFixture {
     fn new() -> Self {
         Self {
-            folder: TempDir::new().unwrap(),
+            directory: TempDir::new().unwrap(),
         }
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("locks.db")
+        self.directory.path().join("locks.db")
     }
 
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
     }
 
-    /// The names of all files in the folder.
+    /// The names of all files in the directory.
     fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.folder.path()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        names
+        names_in(self.directory.path())
     }
 
-    async fn open(&self) -> std::sync::Arc<dyn Store> {
-        store::open(&self.url(), &OpenOptions::default())
-            .await
-            .unwrap()
+    async fn open(&self) -> Arc<dyn Store> {
+        open(&self.url()).await
     }
 
-    /// The file as SQLite sees it. It goes through the same library as the store, so that closing
-    /// it does not take away the store's locks.
+    async fn open_with_clock(&self, clock: &ManualClock) -> SqliteStore {
+        let store = SqliteStore::open_with_clock(self.path(), Arc::new(clock.clone()));
+        store.await.unwrap()
+    }
+
+    /// A client of each of two stores on the file.
+    async fn two_clients(&self) -> [StoreClient; 2] {
+        let (one, other) = (self.open().await, self.open().await);
+        [
+            StoreClient::listening(&one, 11).await,
+            StoreClient::listening(&other, 12).await,
+        ]
+    }
+
+    /// The file as SQLite sees it. It is opened through the same library as the store, so that closing
+    /// it does not remove the locks of the store.
     fn database(&self) -> Connection {
         Connection::open(self.path()).unwrap()
     }
 
-    /// Waits until no store of this process has the file open any more.
+    fn is_sound(&self) -> bool {
+        let check = "PRAGMA integrity_check";
+        let checked = self
+            .database()
+            .query_row(check, [], |row| row.get::<_, String>(0));
+        checked.unwrap() == "ok"
+    }
+
+    /// Waits until no store of this process has the file open.
     fn wait_until_closed(&self) {
         leasehold_testkit::eventually(SOON, || {
             self.files().iter().all(|name| !name.ends_with("-wal")) && self.is_unlocked()
         });
     }
 
-    /// Whether nobody has the file open, as the kernel lock shows. Only when SQLite has closed it:
-    /// closing it here would take SQLite's locks away.
+    /// Whether the kernel lock shows that no process has the file open. Only after SQLite has closed it:
+    /// closing it here would remove the locks of SQLite.
     fn is_unlocked(&self) -> bool {
         let file = std::fs::File::open(self.path()).unwrap();
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -91,112 +100,64 @@ impl Place {
 
     fn count(&self, table: &str) -> i64 {
         let query = format!("SELECT count(*) FROM {table}");
-        self.database()
-            .query_row(&query, [], |row| row.get(0))
-            .unwrap()
+        let count = self.database().query_row(&query, [], |row| row.get(0));
+        count.unwrap()
     }
 }
 
-fn space(tenant: &str) -> Keyspace {
-    Keyspace::new(
-        ScopeName::parse("test").unwrap(),
-        ScopeName::parse(tenant).unwrap(),
-    )
+/// The sorted names in a directory. Empty if there is none.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
 }
 
-fn key(name: &str) -> Key {
-    space("main").key(Name::parse(name).unwrap())
+/// Waits until a lock passes from one client to another.
+async fn passes_on(holder: &StoreClient, waiter: &StoreClient) {
+    holder.acquire("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, 0);
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+    waiter.release("a", 1).await;
 }
 
-fn client(number: u8) -> ClientId {
-    ClientId::from_random([number; 16])
-}
-
-fn lease(number: u64) -> LeaseId {
-    LeaseId {
-        client: client(1),
-        number,
+/// Sends requests until the store has deleted an unused record.
+async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
+    let mut requests = 0..2_000;
+    while fixture.count(&format!("records WHERE name = '{name}'")) > 0 {
+        assert!(requests.next().is_some(), "the record is never deleted");
+        applied(store, renew("other", 1)).await;
     }
 }
 
-fn acquire(name: &str, lease: LeaseId, ttl: Duration) -> Request {
-    Request::new(
-        key(name),
-        Op::Acquire {
-            lease,
-            count: NonZeroU32::MIN,
-            ttl: Ttl::checked(ttl).unwrap(),
-            tokens: TokenCount::MIN,
-            wait: false,
-        },
-    )
+/// This test program, which runs one test only, as a child process.
+fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]);
+    command
 }
 
-fn renew(name: &str, lease: LeaseId, ttl: Duration) -> Request {
-    Request::new(
-        key(name),
-        Op::Renew {
-            lease,
-            ttl: Ttl::checked(ttl).unwrap(),
-        },
-    )
+/// A runtime in a child process.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(work)
 }
 
-fn release(name: &str, lease: LeaseId) -> Request {
-    Request::new(
-        key(name),
-        Op::Release {
-            lease,
-            count: 0,
-            ttl: Ttl::USER_MIN,
-        },
-    )
-}
-
-/// A ttl that no test lives to see the end of.
-const LONG: Duration = Duration::from_secs(3_600);
-
-async fn one(store: &dyn Store, request: Request) -> Reply {
-    let mut replies = store.apply(vec![request]).await;
-    assert_eq!(replies.len(), 1);
-    replies.remove(0)
-}
-
-async fn outcome(store: &dyn Store, request: Request) -> (Outcome, StoreTime) {
-    match one(store, request).await {
-        Reply::Applied { outcome, now } => (outcome, now),
-        failed => panic!("{failed:?}"),
-    }
-}
-
-async fn token(store: &dyn Store, request: Request) -> u64 {
-    match outcome(store, request).await.0 {
-        Outcome::Granted { first } => first.get(),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The error of a request that was certainly not applied.
-async fn rejected(store: &dyn Store, request: Request) -> leasehold::Error {
-    match one(store, request).await {
-        Reply::Rejected(error) => error,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Opens a file that cannot be a store, and checks kind and words of the refusal.
-async fn refusal(path: &Path, kind: ErrorKind, words: &str) {
+/// Checks that a file cannot be opened as a store, and the kind and a part of the error.
+async fn refusal(path: &Path, kind: ErrorKind, advice: &str) {
     let url = format!("sqlite:{}", path.display());
     let options = OpenOptions::default().with_connect_timeout(Duration::from_secs(2));
     let error = store::open(&url, &options).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");
-    assert!(text.contains(words), "{text}");
+    assert!(text.contains(advice), "{text}");
     assert!(text.starts_with(&format!("store {url}: ")), "{text}");
     assert!(!text.ends_with('.') && !text.contains('\n'), "{text}");
 }
 
-/// Starts a future: its request is in the store's queue afterwards.
+/// Polls a future once: its request is in the queue of the store afterwards.
 fn start<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
     let mut context = Context::from_waker(Waker::noop());
     assert!(future.as_mut().poll(&mut context).is_pending());

@@ -1,4 +1,4 @@
-//! Holds of different terms over one lease: who is renewed when, and what the store keeps after.
+//! Holds of different terms over one lease: its renewals, and its time in the store.
 
 use std::pin::pin;
 use std::time::Duration;

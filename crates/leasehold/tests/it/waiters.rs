@@ -1,4 +1,4 @@
-//! Tasks that stand in line when the test goes on.
+//! Tasks that wait for a lock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use leasehold::{Guard, Mutex};
 use tokio::task::JoinHandle;
 
-/// Far longer than anything takes that a test waits for, and shorter than the ttl of 30 s.
+/// Longer than every wait of a test, and shorter than the ttl of 30 s.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Does what a future does before it first waits, and gives the rest to a task.
-pub(crate) fn begun<F>(future: F) -> JoinHandle<F::Output>
+/// Polls a future once, and spawns a task for the rest.
+pub(crate) fn spawn_polled<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send,
@@ -27,13 +27,13 @@ where
     })
 }
 
-/// A task that has come to the line of a lock.
-pub(crate) fn in_line(mutex: &Mutex) -> JoinHandle<Guard> {
+/// A task that has entered the local queue of a lock.
+pub(crate) fn spawn_waiter(mutex: &Mutex) -> JoinHandle<Guard> {
     let mutex = mutex.clone();
-    begun(async move { mutex.lock().await.unwrap() })
+    spawn_polled(async move { mutex.lock().await.unwrap() })
 }
 
-/// The outcome of a task whose time has come.
+/// The output of a task that is about to end.
 #[track_caller]
 pub(crate) fn soon<T>(task: JoinHandle<T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();

@@ -1,4 +1,4 @@
-//! How long waiters wait and how often they ask, on a clock that the tests drive.
+//! How long waiters wait and how often they send requests, on a clock that the tests move.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::task::JoinHandle;
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
 use crate::recording_store::RecordingStore;
-use crate::waiters::{begun, in_line, poll_once, soon};
+use crate::waiters::{poll_once, soon, spawn_polled, spawn_waiter};
 
-/// How long a waiter has a grant that it was told, until it says more.
+/// The acceptance ttl.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
 
-/// The ttls that were asked for in renewals.
+/// The ttls of the renewals so far.
 fn renewals(recorder: &RecordingStore) -> Vec<Duration> {
     let ops = recorder
         .all_batches()
@@ -28,25 +28,29 @@ fn renewals(recorder: &RecordingStore) -> Vec<Duration> {
     ttls.collect()
 }
 
-/// A guard that was granted by a message, ten seconds after its question.
-async fn told(harness: &Harness) -> (Harness, Guard) {
+/// A guard by a pushed grant, ten seconds after its request.
+async fn pushed_grant(harness: &Harness) -> (Harness, Guard) {
     let guard = harness.mutex().lock().await.unwrap();
     let waiter = harness.another();
-    let waiting = in_line(&waiter.mutex());
+    let waiting = spawn_waiter(&waiter.mutex());
     waiter.recorder.until_queued(1).await;
     harness.go_on(SECOND * 10).await;
     let token = guard.token();
     guard.release().await.unwrap();
     let guard = soon(waiting).await;
     assert!(guard.token() > token);
-    assert_eq!(waiter.recorder.questions(), 1, "it was asked for, not told");
+    assert_eq!(
+        waiter.recorder.acquisitions(),
+        1,
+        "it was requested, not pushed"
+    );
     (waiter, guard)
 }
 
 #[tokio::test]
-async fn a_grant_that_was_told_is_held_for_the_acceptance_ttl_and_then_for_the_full_one() {
+async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one() {
     let harness = Harness::new();
-    let (waiter, guard) = told(&harness).await;
+    let (waiter, guard) = pushed_grant(&harness).await;
     assert!(guard.state().is_held());
     let left = guard.time_left();
     // The drift of the ten seconds of waiting is taken off, too.
@@ -80,20 +84,20 @@ async fn a_grant_that_was_told_is_held_for_the_acceptance_ttl_and_then_for_the_f
 }
 
 #[tokio::test]
-async fn a_short_critical_section_after_a_grant_that_was_told_costs_no_renewal() {
+async fn a_short_critical_section_after_a_pushed_grant_needs_no_renewal() {
     let harness = Harness::new();
-    let (waiter, guard) = told(&harness).await;
+    let (waiter, guard) = pushed_grant(&harness).await;
     harness.go_on(SECOND / 2).await;
     guard.release().await.unwrap();
-    assert_eq!(waiter.recorder.verbs(), [["acquire"], ["release"]]);
+    assert_eq!(waiter.recorder.operations(), [["acquire"], ["release"]]);
     assert!(renewals(&waiter.recorder).is_empty());
     assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
 #[tokio::test]
-async fn a_grant_that_was_told_and_cannot_be_renewed_is_lost_before_it_ends() {
+async fn a_pushed_grant_that_cannot_be_renewed_is_lost_before_it_ends() {
     let harness = Harness::new();
-    let (waiter, guard) = told(&harness).await;
+    let (waiter, guard) = pushed_grant(&harness).await;
     waiter.store.set(FaultMode::Unreachable);
     let jeopardy = harness.until(&guard, |state| !state.is_held()).await;
     assert!(jeopardy <= ACCEPTANCE / 3 + SECOND / 5, "{jeopardy:?}");
@@ -103,12 +107,12 @@ async fn a_grant_that_was_told_and_cannot_be_renewed_is_lost_before_it_ends() {
     assert!(left >= ACCEPTANCE / 4, "{left:?} left to stop the work");
 }
 
-/// Not at the next renewal: no time goes by.
+/// Not at the next renewal: the clock does not move.
 #[tokio::test]
-async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once() {
+async fn a_revoked_holder_is_notified_and_the_lock_passes_on_at_once() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
-    let next = in_line(&harness.mutex());
+    let next = spawn_waiter(&harness.mutex());
     let operator = harness.another().mutex();
     operator.force_release().await.unwrap().unwrap();
     settle().await;
@@ -118,10 +122,10 @@ async fn a_holder_that_is_cut_off_is_told_so_and_the_next_has_the_lock_at_once()
     next.release().await.unwrap();
 }
 
-/// A stopped process cannot take what it is granted. The next one has it after three seconds, and
-/// the one that was stopped is not deceived.
+/// A stopped process cannot accept its grant. The next one is granted the lock after three seconds, and the
+/// stopped one does not hold it when it continues.
 #[tokio::test]
-async fn a_grant_that_nobody_takes_costs_three_seconds() {
+async fn a_grant_that_is_not_accepted_costs_three_seconds() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     let stopped = harness.another();
@@ -130,7 +134,7 @@ async fn a_grant_that_nobody_takes_costs_three_seconds() {
     assert!(poll_once(&mut waiting).is_pending());
     assert_eq!(stopped.recorder.queued(), 1);
     let next = harness.another();
-    let follower = in_line(&next.mutex());
+    let follower = spawn_waiter(&next.mutex());
     next.recorder.until_queued(1).await;
     guard.release().await.unwrap();
     let granted = harness.mutex().holder().await.unwrap().unwrap();
@@ -144,7 +148,7 @@ async fn a_grant_that_nobody_takes_costs_three_seconds() {
     assert!(waited >= ACCEPTANCE, "{waited:?}");
     let second = soon(follower).await;
     assert!(Some(second.token()) > granted.token);
-    // It goes on: nobody has told it that its time is over.
+    // It continues, and has not noticed that its grant has expired.
     let waiting = tokio::spawn(waiting);
     settle().await;
     assert!(!waiting.is_finished());
@@ -157,9 +161,9 @@ async fn a_grant_that_nobody_takes_costs_three_seconds() {
     assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
-/// A hundred clients wait for a holder that renews: about one question each in a ttl.
+/// A hundred clients wait for a holder that renews its lease.
 #[tokio::test]
-async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
+async fn a_waiter_repeats_its_request_once_in_a_ttl() {
     const CLIENTS: usize = 100;
     const TTLS: u32 = 5;
     let harness = Harness::new();
@@ -169,7 +173,7 @@ async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
     for (client, number) in clients.iter().zip(0..) {
         fronts.push(passing(client));
         client.recorder.until_queued(1).await;
-        // Some have others behind them, who ask nothing.
+        // Some have further tasks in their local queues, which send nothing.
         others.extend((0..number % 3).map(|_| passing(client)));
         harness.go_on(TTL / 150).await;
     }
@@ -180,16 +184,13 @@ async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
         harness.go_on(TTL / 30).await;
         assert!(guard.state().is_held());
     }
-    let questions: Vec<_> = clients
+    let requests: Vec<_> = clients
         .iter()
-        .map(|client| client.recorder.questions())
+        .map(|client| client.recorder.acquisitions())
         .collect();
     let most = usize::try_from(TTLS).unwrap() + 1;
-    assert!(
-        questions.iter().all(|count| *count <= most),
-        "{questions:?}"
-    );
-    let all: usize = questions.iter().sum();
+    assert!(requests.iter().all(|count| *count <= most), "{requests:?}");
+    let all: usize = requests.iter().sum();
     assert!(all <= CLIENTS * most - CLIENTS / 2, "{all}");
     // They still have their places, in their order, and then the others have theirs.
     guard.release().await.unwrap();
@@ -206,7 +207,7 @@ async fn while_nothing_is_released_a_waiter_asks_once_in_a_ttl() {
 /// A waiter that holds the lock for no time, and its token.
 fn passing(harness: &Harness) -> JoinHandle<Token> {
     let mutex = harness.mutex();
-    begun(async move {
+    spawn_polled(async move {
         let guard = mutex.lock().await.unwrap();
         let token = guard.token();
         guard.release().await.unwrap();
@@ -214,7 +215,7 @@ fn passing(harness: &Harness) -> JoinHandle<Token> {
     })
 }
 
-/// Only the head asks when the holder's time is over; the others give it time.
+/// Only the head repeats its request at the end of the lease.
 #[tokio::test]
 async fn a_holder_that_died_is_succeeded_by_the_head() {
     let harness = Harness::new();
@@ -224,7 +225,7 @@ async fn a_holder_that_died_is_succeeded_by_the_head() {
     let clients: Vec<_> = (0..5).map(|_| harness.another()).collect();
     let mut waiters = Vec::new();
     for client in &clients {
-        waiters.push(in_line(&client.mutex()));
+        waiters.push(spawn_waiter(&client.mutex()));
         client.recorder.until_queued(1).await;
     }
     let mut waited = Duration::ZERO;
@@ -234,11 +235,11 @@ async fn a_holder_that_died_is_succeeded_by_the_head() {
         harness.go_on(SECOND / 10).await;
     }
     assert!(waited >= lease);
-    let questions: Vec<_> = clients
+    let requests: Vec<_> = clients
         .iter()
-        .map(|client| client.recorder.questions())
+        .map(|client| client.recorder.acquisitions())
         .collect();
-    assert_eq!(questions, [2, 1, 1, 1, 1]);
+    assert_eq!(requests, [2, 1, 1, 1, 1]);
     for waiter in waiters {
         soon(waiter).await.release().await.unwrap();
     }
@@ -250,7 +251,7 @@ async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
     let span = Duration::from_millis(20);
     let mutex = harness.mutex();
     let alone = mutex.lock().await.unwrap();
-    let mut waiters: Vec<_> = (0..6).map(|_| in_line(&mutex)).collect();
+    let mut waiters: Vec<_> = (0..6).map(|_| spawn_waiter(&mutex)).collect();
     alone.release().await.unwrap();
     for _ in 0..2 {
         let first = soon(waiters.remove(0)).await;
@@ -263,7 +264,7 @@ async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
         harness.recorder.clear();
         second.release().await.unwrap();
         // The time of the next one counts from its own grant.
-        assert_eq!(harness.recorder.verbs(), [["release", "acquire"]]);
+        assert_eq!(harness.recorder.operations(), [["release", "acquire"]]);
     }
 }
 
@@ -271,18 +272,17 @@ type Outcome<T> = JoinHandle<Result<T>>;
 
 fn waiting(harness: &Harness) -> Outcome<Guard> {
     let mutex = harness.mutex();
-    begun(async move { mutex.lock().await })
+    spawn_polled(async move { mutex.lock().await })
 }
 
 fn waiting_for(harness: &Harness, span: Duration) -> Outcome<Option<Guard>> {
     let mutex = harness.mutex();
-    begun(async move { mutex.lock_timeout(span).await })
+    spawn_polled(async move { mutex.lock_timeout(span).await })
 }
 
-/// Everybody in a line has its error when a ttl has passed without an answer, not one after the
-/// other.
+/// All tasks of a local queue fail after a ttl without a reply, not one after the other.
 #[tokio::test]
-async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
+async fn all_local_waiters_fail_after_a_ttl_of_an_outage() {
     for fault_mode in [FaultMode::Unreachable, FaultMode::TimesOut] {
         let harness = Harness::new();
         harness.store.set(fault_mode);
@@ -302,7 +302,7 @@ async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
             let error = soon(waiter).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unreachable);
         }
-        // One who came later has its own time, and is served when all is well in time.
+        // A later task has its own limit, and is served if the outage ends before that.
         let early = waiting(&harness);
         harness.go_on(TTL / 2).await;
         let late = waiting(&harness);
@@ -320,9 +320,9 @@ async fn all_in_a_line_learn_of_an_outage_in_about_a_ttl() {
 }
 
 #[tokio::test]
-async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
+async fn a_timeout_shows_whether_the_store_failed_or_the_lock_was_held() {
     let harness = Harness::new();
-    // Behind one who asks in vain.
+    // Behind a head without replies.
     harness.store.set(FaultMode::Unreachable);
     let front = waiting(&harness);
     let limited = waiting_for(&harness, SECOND);
@@ -334,7 +334,7 @@ async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
     harness.go_on(SECOND).await;
     let guard = soon(front).await.unwrap();
 
-    // Behind one who holds it, whatever the fault_mode.
+    // Behind a local holder, in any fault mode.
     for fault_mode in [FaultMode::None, FaultMode::Unreachable, FaultMode::Silent] {
         harness.store.set(fault_mode);
         let limited = waiting_for(&harness, SECOND);
@@ -343,7 +343,7 @@ async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
     }
     harness.store.set(FaultMode::None);
 
-    // Behind one who was refused.
+    // Behind a refused head.
     let other = harness.another();
     let waiter = waiting(&other);
     let limited = waiting_for(&other, SECOND);
@@ -354,17 +354,16 @@ async fn a_timeout_says_whether_nobody_answered_or_another_held_the_lock() {
     soon(waiter).await.unwrap().release().await.unwrap();
 }
 
-/// The lock was held by a task of this process until a moment ago, and the next in line has not had
-/// its answer yet: that is no outage.
+/// A task of this process held the lock until a moment ago, and the next head has no reply yet.
 #[tokio::test]
-async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
+async fn a_timeout_during_a_hand_over_is_not_an_outage() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     let waiters = [waiting(&harness), waiting(&harness)];
     let limited = [SECOND, SECOND].map(|span| waiting_for(&harness, span));
     settle().await;
     harness.store.set(FaultMode::TimesOut);
-    let releasing = begun(guard.release());
+    let releasing = spawn_polled(guard.release());
     settle().await;
     harness.go_on(SECOND).await;
     for limited in limited {
@@ -374,23 +373,23 @@ async fn a_timeout_while_the_lock_changes_hands_is_no_outage() {
     for _ in 0..5 {
         harness.go_on(SECOND).await;
     }
-    // The release was not answered in time.
+    // The release had no reply in time.
     soon(releasing).await.unwrap_err();
     for waiter in waiters {
         soon(waiter).await.unwrap().release().await.unwrap();
     }
 }
 
-/// As one with a limit is at the front itself when its time is over.
+/// The task that times out is the head.
 #[tokio::test]
-async fn a_timeout_at_the_front_that_has_no_answer_yet_is_no_outage_if_the_process_held_it() {
+async fn a_timeout_of_the_head_is_not_an_outage_if_the_process_held_the_lock() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     let limited = waiting_for(&harness, SECOND);
     let behind = waiting_for(&harness, SECOND);
     settle().await;
     harness.store.set(FaultMode::TimesOut);
-    let releasing = begun(guard.release());
+    let releasing = spawn_polled(guard.release());
     settle().await;
     harness.go_on(SECOND).await;
     assert!(soon(limited).await.unwrap().is_none());

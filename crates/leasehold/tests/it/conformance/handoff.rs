@@ -1,4 +1,4 @@
-//! A lease goes from task to task of a client, as far as it may.
+//! Hand-off of leases between tasks of a client.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::recording_store::Valve;
-use crate::waiters::{SOON, in_line, poll_once, soon};
+use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
 /// A client that hands its leases off however long that takes.
 fn patient() -> ClientBuilder {
     Client::builder().handoff_time(SOON)
 }
 
-/// A lease with tokens to hand it off, and those who wait for it in this process, in their order.
+/// A lease with a block of tokens, and its local waiters in their order.
 ///
-/// Who is first in line has one token only: at its question nobody waits.
+/// The first task has one token only, because no other waits at its request.
 async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<Guard>>) {
     let stranger = mutex.owned_by(&Owner::new());
     let alone = stranger.lock().await.unwrap();
-    let next = in_line(mutex);
-    let waiters = waiters.iter().map(|mutex| in_line(mutex)).collect();
+    let next = spawn_waiter(mutex);
+    let waiters = waiters.iter().map(|mutex| spawn_waiter(mutex)).collect();
     alone.release().await.unwrap();
     (soon(next).await, waiters)
 }
 
-pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(fixture: Fixture) {
-    let (client, recorder) = fixture.tapped(patient()).await;
+pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
+    let (client, recorder) = fixture.recorded(patient()).await;
     let mutex = client.mutex(fresh_name("handoff")).unwrap();
     let (mut guard, waiters) = followed(&mutex, &[&mutex; 20]).await;
     assert_eq!(
-        recorder.verbs(),
+        recorder.operations(),
         [vec!["acquire"], vec!["release", "acquire"]]
     );
     recorder.clear();
@@ -44,7 +44,11 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(fixture: Fi
         assert!(guard.token() > token);
         assert!(guard.state().is_held());
     }
-    assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
+    assert!(
+        recorder.operations().is_empty(),
+        "{:?}",
+        recorder.operations()
+    );
     // What the store believes is the same all the time.
     let holder = mutex.holder().await.unwrap().unwrap();
     assert_eq!((holder.lease, holder.count), (guard.lease_id(), 1));
@@ -53,42 +57,48 @@ pub(super) async fn a_lease_goes_from_task_to_task_without_the_store(fixture: Fi
         "the block was used up"
     );
     guard.release().await.unwrap();
-    assert_eq!(recorder.verbs(), [["release"]]);
+    assert_eq!(recorder.operations(), [["release"]]);
     assert!(!mutex.is_locked().await.unwrap());
     // A token that was never given out is smaller than the next lease's, too.
     let next = mutex.lock().await.unwrap();
     assert!(next.token() > holder.token.unwrap());
 }
 
-/// Release and question travel together, so who waits elsewhere comes first.
-pub(super) async fn after_so_many_times_the_process_queues_up_again(fixture: Fixture) {
+/// Release and acquisition travel together, behind the waiters of other clients.
+pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_again(
+    fixture: Fixture,
+) {
     let name = fresh_name("turns");
-    let (client, recorder) = fixture.tapped(patient().handoff_max(3)).await;
-    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.recorded(patient().handoff_max(3)).await;
+    let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let rival = rival.mutex(&name).unwrap();
     let (mut guard, mut waiters) = followed(&mutex, &[&mutex; 9]).await;
     for round in 1..=2 {
-        let competing = in_line(&rival);
-        rival_tap.until_queued(round).await;
+        let competing = spawn_waiter(&rival);
+        rival_recorder.until_queued(round).await;
         recorder.clear();
         for _ in 0..3 {
             guard.release().await.unwrap();
             guard = soon(waiters.remove(0)).await;
         }
-        assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
+        assert!(
+            recorder.operations().is_empty(),
+            "{:?}",
+            recorder.operations()
+        );
         let token = guard.token();
         guard.release().await.unwrap();
         let competitor = soon(competing).await;
         assert!(competitor.token() > token);
-        assert_eq!(recorder.verbs(), [["release", "acquire"]]);
+        assert_eq!(recorder.operations(), [["release", "acquire"]]);
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
         let token = competitor.token();
         competitor.release().await.unwrap();
         guard = soon(waiters.remove(0)).await;
         assert!(guard.token() > token);
-        // It was told; the follow-up question was the only one.
-        assert_eq!(recorder.questions(), 1);
+        // It was a pushed grant: only the acquisition with the release was sent.
+        assert_eq!(recorder.acquisitions(), 1);
     }
     drop((guard, waiters));
 }
@@ -99,7 +109,7 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
         Client::builder().handoff_time(Duration::ZERO),
     ];
     for builder in off {
-        let (client, recorder) = fixture.tapped(builder).await;
+        let (client, recorder) = fixture.recorded(builder).await;
         let mutex = client.mutex(fresh_name("off")).unwrap();
         let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
         for waiter in waiters {
@@ -109,7 +119,7 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            travelled_together(&fixture, &recorder.verbs());
+            travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
     }
@@ -123,8 +133,10 @@ fn travelled_together(fixture: &Fixture, batches: &[Vec<&'static str>]) {
     assert!(batches.len() == 1 || matches!(fixture, Fixture::Masters(_)));
 }
 
-pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(fixture: Fixture) {
-    let (client, recorder) = fixture.tapped(patient()).await;
+pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same(
+    fixture: Fixture,
+) {
+    let (client, recorder) = fixture.recorded(patient()).await;
     let ttl = Duration::from_secs(20);
     let renewed = client.mutex(fresh_name("alike")).unwrap();
     let fixed = renewed.lease(ttl).unwrap();
@@ -145,11 +157,11 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(fixture:
             guard = soon(waiter).await;
             assert_ne!(guard.lease_id(), lease);
             assert!(guard.token() > token);
-            travelled_together(&fixture, &recorder.verbs());
+            travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
     }
-    // Also not to one who holds it for a time of its own inside a lease that is renewed.
+    // Nor from a fixed hold inside a renewed lease.
     let owner = Owner::new();
     let (renewed, fixed) = (renewed.owned_by(&owner), fixed.owned_by(&owner));
     let stranger = client.mutex(renewed.name()).unwrap();
@@ -165,7 +177,7 @@ pub(super) async fn only_a_renewed_lease_goes_to_one_who_wants_the_same(fixture:
     }
 }
 
-pub(super) async fn a_lease_goes_on_after_its_last_hold(fixture: Fixture) {
+pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) {
     let client = fixture.client_with(patient()).await;
     let stranger = client.mutex(fresh_name("last")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
@@ -178,7 +190,7 @@ pub(super) async fn a_lease_goes_on_after_its_last_hold(fixture: Fixture) {
     let token = outer.token();
     outer.release().await.unwrap();
     assert_eq!(count().await, 1);
-    // The owner has it still: it enters again past those who wait.
+    // The owner still holds it, so it enters again before the waiters.
     let again = owned.try_lock().await.unwrap().unwrap();
     assert_eq!((again.lease_id(), again.token()), (inner.lease_id(), token));
     again.release().await.unwrap();
@@ -190,8 +202,8 @@ pub(super) async fn a_lease_goes_on_after_its_last_hold(fixture: Fixture) {
 
     // The lease is a stranger's now, whatever it was before.
     assert!(owned.try_lock().await.unwrap().is_none());
-    let back = in_line(&owned);
-    let behind = in_line(&stranger);
+    let back = spawn_waiter(&owned);
+    let behind = spawn_waiter(&stranger);
     assert_eq!(count().await, 1);
     let lease = next.lease_id();
     next.release().await.unwrap();
@@ -209,14 +221,14 @@ pub(super) async fn a_lease_goes_on_after_its_last_hold(fixture: Fixture) {
 }
 
 /// A task of the owner is about to enter, and has its turn when the lease is another's.
-pub(super) async fn a_lease_that_went_on_is_not_entered_again(fixture: Fixture) {
-    let (client, recorder) = fixture.tapped(patient()).await;
+pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fixture) {
+    let (client, recorder) = fixture.recorded(patient()).await;
     let stranger = client.mutex(fresh_name("late")).unwrap();
     let owned = stranger.owned_by(&Owner::new());
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
-    // One enters; its question is on the way. Another waits for that.
+    // One task enters, with its request under way. Another waits for that.
     recorder.set(Valve::ClosedBefore);
-    let entering = in_line(&owned);
+    let entering = spawn_waiter(&owned);
     recorder.until_stopped().await;
     let mutex = owned.clone();
     let mut late = Box::pin(async move { mutex.lock().await.unwrap() });
@@ -243,14 +255,14 @@ pub(super) async fn a_lease_that_went_on_is_not_entered_again(fixture: Fixture) 
 pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
     let name = fresh_name("chain");
     let client = fixture.client_with(patient()).await;
-    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
+    let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let (guard, mut waiters) = followed(&mutex, &[&mutex; 4]).await;
     guard.release().await.unwrap();
     let cut_off = soon(waiters.remove(0)).await;
     let rival = rival.mutex(&name).unwrap();
-    let competing = in_line(&rival);
-    rival_tap.until_queued(1).await;
+    let competing = spawn_waiter(&rival);
+    rival_recorder.until_queued(1).await;
 
     let found = rival.force_release().await.unwrap().unwrap();
     assert_eq!(found.lease, cut_off.lease_id());

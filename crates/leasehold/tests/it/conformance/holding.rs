@@ -1,4 +1,4 @@
-//! Taking, entering again, giving back.
+//! Acquisition, re-entry and release.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
     assert_eq!(sum.load(Ordering::SeqCst), 32 * 5);
 }
 
-pub(super) async fn a_refusal_tells_the_time_left(fixture: Fixture) {
+pub(super) async fn a_refusal_has_the_remaining_time(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("left")).unwrap();
     assert_eq!(mutex.time_left().await.unwrap(), None);
     let ttl = Duration::from_secs(20);
@@ -88,7 +88,7 @@ pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture:
     guard.release().await.unwrap();
 }
 
-pub(super) async fn tasks_of_one_owner_meet_in_one_lease(fixture: Fixture) {
+pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
     let client = fixture.client().await;
     let mutex = client
         .mutex(fresh_name("meet"))
@@ -110,7 +110,7 @@ pub(super) async fn tasks_of_one_owner_meet_in_one_lease(fixture: Fixture) {
     eventually_async(SOON, async || !mutex.is_locked().await.unwrap()).await;
 }
 
-pub(super) async fn without_an_owner_nobody_enters_again(fixture: Fixture) {
+pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
     let mutex = fixture
         .client()
         .await
@@ -125,8 +125,8 @@ pub(super) async fn without_an_owner_nobody_enters_again(fixture: Fixture) {
     guard.release().await.unwrap();
 }
 
-/// Drop, then ask: the release travels first, so the question is not refused.
-pub(super) async fn a_drop_releases_before_the_next_question(fixture: Fixture) {
+/// The release is sent first, so the request is not refused.
+pub(super) async fn a_drop_releases_before_the_next_request(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("drop")).unwrap();
     for _ in 0..50 {
         let guard = mutex.try_lock().await.unwrap();
@@ -135,7 +135,7 @@ pub(super) async fn a_drop_releases_before_the_next_question(fixture: Fixture) {
     }
 }
 
-pub(super) async fn a_stale_guard_does_nothing_to_the_new_holder(fixture: Fixture) {
+pub(super) async fn a_stale_guard_does_not_affect_the_new_holder(fixture: Fixture) {
     let name = fresh_name("stale");
     let (old, new) = (fixture.client().await, fixture.client().await);
     let short = Duration::from_millis(150);
@@ -229,7 +229,7 @@ pub(super) async fn shutdown_ends_all_waiting(fixture: Fixture) {
     let name = fresh_name("shutdown");
     let mutex = client.mutex(&name).unwrap();
     let guard = other.mutex(&name).unwrap().lock().await.unwrap();
-    // One asks the store, the others wait behind it.
+    // The first is the head, the others wait in the local queue.
     let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(mutex.lock())).collect();
     for waiter in &mut waiters {
         poll_once(waiter.as_mut()).await;
@@ -261,18 +261,18 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
     );
     let guard = mutex.max_hold(ttl * 2).unwrap().lock().await.unwrap();
     let mut states = guard.states();
-    let mut told = Vec::new();
+    let mut kinds = Vec::new();
     while let Some(state) = states.next().await {
-        told.push(state.kind());
+        kinds.push(state.kind());
     }
     // A busy machine may add others.
     assert_eq!(
-        told[told.len() - 2..],
+        kinds[kinds.len() - 2..],
         [
             StateKind::Jeopardy(Cause::HeldTooLong),
             StateKind::Lost(Cause::HeldTooLong)
         ],
-        "{told:?}"
+        "{kinds:?}"
     );
     let next = other.mutex(&name).unwrap().lock().await.unwrap();
     assert!(next.token() > guard.token());

@@ -59,7 +59,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     let fixed = renewed.lease(TTL).unwrap();
     let long = renewed.lease(TTL * 4).unwrap();
 
-    // Fixed inside renewed: the inner one ends, the outer one goes on.
+    // Fixed inside renewed: the inner one ends, the outer one continues.
     let outer = renewed.lock().await.unwrap();
     let inner = fixed.lock().await.unwrap();
     assert_eq!(inner.lost().await, Cause::Expired);
@@ -87,7 +87,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     outer.release().await.unwrap();
 }
 
-pub(super) async fn ensure_renews_or_says_why_not(fixture: Fixture) {
+pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("ensure")).unwrap();
     let guard = mutex.lock().await.unwrap();
     guard.ensure(Duration::from_secs(1)).await.unwrap();
@@ -129,7 +129,7 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
     guard.release().await.unwrap();
 }
 
-pub(super) async fn the_states_are_told_one_after_the_other(fixture: Fixture) {
+pub(super) async fn the_states_are_reported_in_their_order(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("states")).unwrap();
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
     let token = guard.cancellation_token();

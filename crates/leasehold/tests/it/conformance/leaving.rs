@@ -1,4 +1,4 @@
-//! Waiters that give up, and what they leave to the others.
+//! Waiters that give up.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::leftovers::{default_key, is_subscribed, nothing_is_left, queue_length};
 use crate::recording_store::{RecordingStore, Valve};
-use crate::remains::{listens, nothing_is_left, queue_length};
-use crate::waiters::{SOON, begun, in_line, poll_once, soon};
+use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
 
 const SHORT: Duration = Duration::from_millis(100);
 
 type Limited = JoinHandle<Option<Guard>>;
 
-/// A waiter in line whose time will soon be over.
-fn briefly_in_line(mutex: &Mutex) -> Limited {
+/// A waiter with a short limit.
+fn spawn_brief_waiter(mutex: &Mutex) -> Limited {
     let mutex = mutex.clone();
-    begun(async move { mutex.lock_timeout(SHORT).await.unwrap() })
+    spawn_polled(async move { mutex.lock_timeout(SHORT).await.unwrap() })
 }
 
-/// Ends a task and waits until it is gone.
+/// Cancels a task and waits for its end.
 async fn cancel<T>(task: JoinHandle<T>) {
     task.abort();
     match task.await {
@@ -41,9 +41,9 @@ async fn all_are_served(waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
     }
 }
 
-pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(fixture: Fixture) {
+pub(super) async fn a_timeout_in_the_local_queue_affects_no_other_waiter(fixture: Fixture) {
     let name = fresh_name("middle");
-    let (client, recorder) = fixture.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let elsewhere = fixture.client().await.mutex(&name).unwrap();
     for holder in [&mutex, &elsewhere] {
@@ -52,33 +52,33 @@ pub(super) async fn a_timeout_in_the_middle_of_a_line_disturbs_nobody(fixture: F
         let mut waiters = Vec::new();
         let mut limited = Vec::new();
         for _ in 0..3 {
-            waiters.push(in_line(&mutex));
-            limited.push(briefly_in_line(&mutex));
+            waiters.push(spawn_waiter(&mutex));
+            limited.push(spawn_brief_waiter(&mutex));
         }
         let begun = Instant::now();
         for limited in limited {
             assert!(soon(limited).await.is_none());
         }
         assert!(begun.elapsed() < SHORT + Duration::from_secs(5));
-        assert!(recorder.questions() <= 1, "{:?}", recorder.verbs());
+        assert!(recorder.acquisitions() <= 1, "{:?}", recorder.operations());
         guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(&fixture, &name, &[&client]).await;
+        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
     }
 }
 
-pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(fixture: Fixture) {
+pub(super) async fn a_head_that_times_out_passes_its_position_on(fixture: Fixture) {
     let name = fresh_name("place");
     let holder = fixture.client().await.mutex(&name).unwrap();
-    let (client, recorder) = fixture.tapped(Client::builder()).await;
-    let (rival, rival_tap) = fixture.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(&name).unwrap();
     let guard = holder.lock().await.unwrap();
-    let limited = briefly_in_line(&mutex);
-    let waiter = in_line(&mutex);
+    let limited = spawn_brief_waiter(&mutex);
+    let waiter = spawn_waiter(&mutex);
     recorder.until_queued(1).await;
-    let competing = in_line(&rival.mutex(&name).unwrap());
-    rival_tap.until_queued(1).await;
+    let competing = spawn_waiter(&rival.mutex(&name).unwrap());
+    rival_recorder.until_queued(1).await;
     assert!(soon(limited).await.is_none());
     guard.release().await.unwrap();
     let first = soon(waiter).await;
@@ -88,7 +88,7 @@ pub(super) async fn a_front_whose_time_is_over_passes_its_place_on(fixture: Fixt
     let second = soon(competing).await;
     assert!(second.token() > token);
     second.release().await.unwrap();
-    nothing_is_left(&fixture, &name, &[&client, &rival]).await;
+    nothing_is_left(&fixture, &default_key(&name), &[&client, &rival]).await;
 }
 
 /// A lock that another client holds, and a client that waits for it.
@@ -104,7 +104,7 @@ impl Scenario {
     async fn set(fixture: &Fixture) -> Self {
         let name = fresh_name("scenario");
         let holder = fixture.client().await.mutex(&name).unwrap();
-        let (client, recorder) = fixture.tapped(Client::builder()).await;
+        let (client, recorder) = fixture.recorded(Client::builder()).await;
         let mutex = client.mutex(&name).unwrap();
         let guard = holder.lock().await.unwrap();
         Self {
@@ -116,39 +116,39 @@ impl Scenario {
         }
     }
 
-    /// Those who are left are served, and then nothing is left.
+    /// The remaining waiters are served, and leave nothing.
     async fn finish(self, fixture: &Fixture, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
         self.guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(fixture, &self.name, &[&self.client]).await;
+        nothing_is_left(fixture, &default_key(&self.name), &[&self.client]).await;
     }
 }
 
-pub(super) async fn a_waiter_that_is_cancelled_anywhere_disturbs_nobody(fixture: Fixture) {
-    // At the front, while its question is on its way there or back.
+pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
+    // The head, while its request or the reply is under way.
     for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
         for behind in [0, 3] {
             let scenario = Scenario::set(&fixture).await;
             scenario.recorder.set(valve);
-            let front = in_line(&scenario.mutex);
-            let waiters: Vec<_> = (0..behind).map(|_| in_line(&scenario.mutex)).collect();
+            let front = spawn_waiter(&scenario.mutex);
+            let waiters: Vec<_> = (0..behind).map(|_| spawn_waiter(&scenario.mutex)).collect();
             scenario.recorder.until_stopped().await;
             cancel(front).await;
             scenario.recorder.set(Valve::Open);
             scenario.finish(&fixture, waiters).await;
         }
     }
-    // At the front, with a place in the queue, and anywhere behind.
+    // The head with a position in the queue, and tasks behind it.
     for place in 0..4 {
         let scenario = Scenario::set(&fixture).await;
-        let mut waiters: Vec<_> = (0..4).map(|_| in_line(&scenario.mutex)).collect();
+        let mut waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
         scenario.recorder.until_queued(1).await;
         cancel(waiters.remove(place)).await;
         scenario.finish(&fixture, waiters).await;
     }
     // All of them.
     let scenario = Scenario::set(&fixture).await;
-    let waiters: Vec<_> = (0..4).map(|_| in_line(&scenario.mutex)).collect();
+    let waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
     scenario.recorder.until_queued(1).await;
     for waiter in waiters {
         cancel(waiter).await;
@@ -156,7 +156,7 @@ pub(super) async fn a_waiter_that_is_cancelled_anywhere_disturbs_nobody(fixture:
     scenario.finish(&fixture, []).await;
 }
 
-/// A waiter in line that runs only when the test lets it.
+/// A waiter that runs only when the test polls it.
 fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
     let mutex = mutex.clone();
     let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
@@ -165,34 +165,34 @@ fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
 }
 
 /// The lease, or the right to ask for one, was given to a task that never takes it.
-pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(fixture: Fixture) {
+pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture: Fixture) {
     let name = fresh_name("turn");
-    let (client, recorder) = fixture.tapped(Client::builder().handoff_time(SOON)).await;
+    let (client, recorder) = fixture.recorded(Client::builder().handoff_time(SOON)).await;
     let mutex = client.mutex(&name).unwrap();
     for behind in [0, 2] {
-        // The right to ask, with the question under way already.
+        // The turn of the head, with the request under way already.
         let guard = mutex.lock().await.unwrap();
         let sleeper = sleeping(&mutex);
-        let waiters: Vec<_> = (0..behind).map(|_| in_line(&mutex)).collect();
+        let waiters: Vec<_> = (0..behind).map(|_| spawn_waiter(&mutex)).collect();
         guard.release().await.unwrap();
         drop(sleeper);
         all_are_served(waiters).await;
-        nothing_is_left(&fixture, &name, &[&client]).await;
+        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
 
         // The lease itself.
         let guard = mutex.lock().await.unwrap();
-        let next = in_line(&mutex);
+        let next = spawn_waiter(&mutex);
         let sleepers = [sleeping(&mutex), sleeping(&mutex)];
-        let waiters: Vec<_> = (0..behind).map(|_| in_line(&mutex)).collect();
+        let waiters: Vec<_> = (0..behind).map(|_| spawn_waiter(&mutex)).collect();
         guard.release().await.unwrap();
         let next = soon(next).await;
         let lease = next.lease_id();
         recorder.clear();
         next.release().await.unwrap();
         assert!(
-            recorder.verbs().is_empty(),
+            recorder.operations().is_empty(),
             "not handed off: {:?}",
-            recorder.verbs()
+            recorder.operations()
         );
         drop(sleepers);
         for waiter in waiters {
@@ -200,13 +200,13 @@ pub(super) async fn a_waiter_that_is_cancelled_as_its_turn_comes_passes_it_on(fi
             assert_eq!(guard.lease_id(), lease);
             guard.release().await.unwrap();
         }
-        nothing_is_left(&fixture, &name, &[&client]).await;
+        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
     }
 }
 
 /// Half of all waiters of four clients give up, some while the lock is held, some as it goes from
 /// one to the next.
-pub(super) async fn storms_of_cancellations_leave_nothing_behind(fixture: Fixture) {
+pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
     const CLIENTS: usize = 4;
     const TASKS: usize = 50;
     let name = fresh_name("storm");
@@ -214,7 +214,7 @@ pub(super) async fn storms_of_cancellations_leave_nothing_behind(fixture: Fixtur
     let holder = fixture.client().await.mutex(&name).unwrap();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(fixture.tapped(Client::builder()).await);
+        clients.push(fixture.recorded(Client::builder()).await);
     }
     for round in 0..6 {
         let guard = holder.lock().await.unwrap();
@@ -231,9 +231,9 @@ pub(super) async fn storms_of_cancellations_leave_nothing_behind(fixture: Fixtur
         if round % 2 == 0 {
             // All leave before anybody is served.
             leave_one_by_one(&leavers).await;
-            // Each client with waiters has one place in the queue, and nobody else has.
+            // Each client with waiters has one lease in the queue.
             eventually_async(SOON, async || {
-                queue_length(&*store, &name).await == CLIENTS as u32
+                queue_length(&*store, &default_key(&name)).await == CLIENTS as u32
             })
             .await;
             guard.release().await.unwrap();
@@ -250,22 +250,29 @@ pub(super) async fn storms_of_cancellations_leave_nothing_behind(fixture: Fixtur
         }
         assert!(served.load(Ordering::SeqCst) >= CLIENTS * TASKS - gone);
         let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
-        nothing_is_left(&fixture, &name, &clients).await;
+        nothing_is_left(&fixture, &default_key(&name), &clients).await;
     }
     let ids: Vec<_> = clients
         .iter()
         .map(|(_, recorder)| recorder.client())
         .collect();
     let memory = matches!(fixture, Fixture::Memory(_));
-    assert!(ids.iter().all(|id| memory || listens(&fixture, *id)));
+    assert!(
+        ids.iter()
+            .all(|id| memory || is_subscribed(&fixture, "leasehold", *id))
+    );
     drop(clients);
-    eventually_async(SOON, async || !ids.iter().any(|id| listens(&fixture, *id))).await;
+    eventually_async(SOON, async || {
+        !ids.iter()
+            .any(|id| is_subscribed(&fixture, "leasehold", *id))
+    })
+    .await;
 }
 
 /// A waiter that holds the lock for a moment and counts itself.
 fn counted(mutex: Mutex, served: &Arc<AtomicUsize>) -> JoinHandle<()> {
     let served = Arc::clone(served);
-    begun(async move {
+    spawn_polled(async move {
         let guard = mutex.lock().await.unwrap();
         served.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;
@@ -283,15 +290,15 @@ async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
 }
 
 /// Its tasks are cancelled, the client is dropped: as if it had never been there.
-pub(super) async fn a_client_that_is_gone_is_not_waited_for(fixture: Fixture) {
+pub(super) async fn the_waiters_of_a_dropped_client_are_passed_over(fixture: Fixture) {
     let name = fresh_name("gone");
     let holder = fixture.client().await.mutex(&name).unwrap();
     let guard = holder.lock().await.unwrap();
-    let (gone, recorder) = fixture.tapped(Client::builder()).await;
-    let waiters = [(); 3].map(|()| in_line(&gone.mutex(&name).unwrap()));
+    let (gone, recorder) = fixture.recorded(Client::builder()).await;
+    let waiters = [(); 3].map(|()| spawn_waiter(&gone.mutex(&name).unwrap()));
     recorder.until_queued(1).await;
-    let (other, recorder) = fixture.tapped(Client::builder()).await;
-    let waiter = in_line(&other.mutex(&name).unwrap());
+    let (other, recorder) = fixture.recorded(Client::builder()).await;
+    let waiter = spawn_waiter(&other.mutex(&name).unwrap());
     recorder.until_queued(1).await;
     drop(gone);
     for waiter in waiters {
@@ -302,12 +309,12 @@ pub(super) async fn a_client_that_is_gone_is_not_waited_for(fixture: Fixture) {
     soon(waiter).await.release().await.unwrap();
     // Without the time that a client is given to take its grant.
     assert!(begun.elapsed() < Duration::from_secs(2));
-    nothing_is_left(&fixture, &name, &[&other]).await;
+    nothing_is_left(&fixture, &default_key(&name), &[&other]).await;
 }
 
 /// A client that is shut down releases what it holds, and its own waiters do not stand in the way of
 /// others.
-pub(super) async fn a_shutdown_lets_the_others_go_on(fixture: Fixture) {
+pub(super) async fn a_shutdown_delays_no_other_client(fixture: Fixture) {
     let name = fresh_name("shutdown");
     let client = fixture.client().await;
     let mutex = client.mutex(&name).unwrap();
@@ -316,8 +323,8 @@ pub(super) async fn a_shutdown_lets_the_others_go_on(fixture: Fixture) {
     for waiter in &mut own {
         assert!(poll_once(waiter).is_pending());
     }
-    let (other, recorder) = fixture.tapped(Client::builder()).await;
-    let competing = in_line(&other.mutex(&name).unwrap());
+    let (other, recorder) = fixture.recorded(Client::builder()).await;
+    let competing = spawn_waiter(&other.mutex(&name).unwrap());
     recorder.until_queued(1).await;
     client.shutdown(SOON).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Cause::Released));
@@ -328,5 +335,5 @@ pub(super) async fn a_shutdown_lets_the_others_go_on(fixture: Fixture) {
         assert_eq!(error.kind(), ErrorKind::ShutDown);
     }
     competitor.release().await.unwrap();
-    nothing_is_left(&fixture, &name, &[&client, &other]).await;
+    nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
 }

@@ -4,7 +4,7 @@ use leasehold::{Client, ErrorKind};
 
 use crate::fixture::Fixture;
 
-pub(super) async fn what_may_be_a_name_is_locked_and_listed(fixture: Fixture) {
+pub(super) async fn valid_names_are_locked_and_listed(fixture: Fixture) {
     let client = fixture
         .client_with(Client::builder().namespace("names"))
         .await;
@@ -30,7 +30,7 @@ pub(super) async fn what_may_be_a_name_is_locked_and_listed(fixture: Fixture) {
     }
 }
 
-pub(super) async fn what_may_not_be_a_name_is_refused_before_the_store(fixture: Fixture) {
+pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture) {
     let client = fixture.client().await;
     let long = "n".repeat(513);
     for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {

@@ -12,25 +12,25 @@ use leasehold_core::Op;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::recording_store::RecordingStore;
-use crate::waiters::{in_line, poll_once, soon};
+use crate::waiters::poll_once;
 
-/// How many acquisitions are watched.
+/// The number of acquisitions.
 const ACQUISITIONS: usize = 10_000;
 
-/// How many where each costs a round trip to a server or a disk.
+/// Their number where each is a round trip to a server or a disk.
 const ACQUISITIONS_AFAR: usize = 1_000;
 
-/// Gives numbers to those who come to a line, in the order in which they do.
+/// Numbers the tasks that enter a local queue, in their order.
 #[derive(Default)]
-struct Turnstile {
+struct LocalOrder {
     next: StdMutex<usize>,
     served: AtomicUsize,
 }
 
 type Locking = Pin<Box<dyn Future<Output = Result<Guard>> + Send>>;
 
-impl Turnstile {
-    /// Joins the line. The future was polled once; what came of it comes with it.
+impl LocalOrder {
+    /// Enters the local queue. The future was polled once, with this result.
     fn join(&self, mutex: &Mutex) -> (usize, Locking, Poll<Result<Guard>>) {
         let mutex = mutex.clone();
         let mut locking: Locking = Box::pin(async move { mutex.lock().await });
@@ -41,7 +41,7 @@ impl Turnstile {
         (number, locking, first)
     }
 
-    /// Comes to the line, and is served when all are who came before.
+    /// Enters the local queue, and is served after all tasks before it.
     async fn pass(&self, mutex: &Mutex) {
         let (number, locking, first) = self.join(mutex);
         let guard = match first {
@@ -54,57 +54,36 @@ impl Turnstile {
     }
 }
 
-/// 50 tasks take the lock over and over. They are served in the order in which they came, each time.
-pub(super) async fn tasks_of_a_client_are_served_in_the_order_they_came(fixture: Fixture) {
+/// 50 tasks acquire the lock repeatedly, always in the order of the local queue.
+pub(super) async fn tasks_of_a_client_are_served_in_their_order(fixture: Fixture) {
     let mutex = fixture.client().await.mutex(fresh_name("order")).unwrap();
-    let turnstile = Arc::new(Turnstile::default());
+    let order = Arc::new(LocalOrder::default());
     let tasks = (0..50).map(|_| {
-        let (mutex, turnstile) = (mutex.clone(), Arc::clone(&turnstile));
+        let (mutex, order) = (mutex.clone(), Arc::clone(&order));
         tokio::spawn(async move {
             for _ in 0..ACQUISITIONS / 50 {
-                turnstile.pass(&mutex).await;
+                order.pass(&mutex).await;
             }
         })
     });
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    assert_eq!(turnstile.served.load(Ordering::SeqCst), ACQUISITIONS);
+    assert_eq!(order.served.load(Ordering::SeqCst), ACQUISITIONS);
 }
 
-pub(super) async fn clients_are_served_in_the_order_of_the_queue(fixture: Fixture) {
-    let name = fresh_name("queue");
-    let holder = fixture.client().await.mutex(&name).unwrap();
-    let mut last = holder.lock().await.unwrap();
-    let mut waiters = Vec::new();
-    for _ in 0..5 {
-        let (client, recorder) = fixture.tapped(Client::builder()).await;
-        waiters.push(in_line(&client.mutex(&name).unwrap()));
-        recorder.until_queued(1).await;
-    }
-    for _ in 0..5 {
-        let next = waiters.remove(0);
-        let token = last.token();
-        last.release().await.unwrap();
-        last = soon(next).await;
-        assert!(last.token() > token);
-        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
-    }
-    last.release().await.unwrap();
-}
-
-/// Eight clients take the lock over and over. Nobody is served before one who was told its place in
-/// the queue before the other asked.
-pub(super) async fn nobody_overtakes_the_queue(fixture: Fixture) {
+/// Eight clients acquire the lock repeatedly. No lease is served before one that had its position before the
+/// first was requested.
+pub(super) async fn no_client_overtakes_the_queue(fixture: Fixture) {
     let acquisitions = match fixture {
         Fixture::Memory(_) => ACQUISITIONS,
         _ => ACQUISITIONS_AFAR,
     };
     let name = fresh_name("fifo");
     let served = Arc::new(StdMutex::new(Vec::new()));
-    let (mut taps, mut tasks) = (Vec::new(), Vec::new());
+    let (mut recorders, mut tasks) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let (client, recorder) = fixture.tapped(Client::builder()).await;
+        let (client, recorder) = fixture.recorded(Client::builder()).await;
         let (mutex, served) = (client.mutex(&name).unwrap(), Arc::clone(&served));
         tasks.push(tokio::spawn(async move {
             for _ in 0..acquisitions / 8 {
@@ -116,7 +95,7 @@ pub(super) async fn nobody_overtakes_the_queue(fixture: Fixture) {
                 guard.release().await.unwrap();
             }
         }));
-        taps.push(recorder);
+        recorders.push(recorder);
     }
     for task in tasks {
         task.await.unwrap();
@@ -125,39 +104,42 @@ pub(super) async fn nobody_overtakes_the_queue(fixture: Fixture) {
     assert_eq!(served.len(), acquisitions);
     assert!(served.is_sorted_by_key(|(_, token)| *token));
     let leases: Vec<_> = served.into_iter().map(|(lease, _)| lease).collect();
-    let queued = judge_order(&leases, &asked(&taps));
+    let queued = check_order(&leases, &requests(&recorders));
     assert!(queued > acquisitions / 2, "only {queued} waited");
 }
 
-/// When a lease asked first, and when it was first told its place, if it was.
-type Asked = HashMap<LeaseId, (u64, Option<u64>)>;
+/// The first request of a lease, and the first reply with its position, if any.
+type Requests = HashMap<LeaseId, (u64, Option<u64>)>;
 
-fn asked(taps: &[Arc<RecordingStore>]) -> Asked {
-    let mut asked = Asked::new();
-    for batch in taps.iter().flat_map(|recorder| recorder.batches()) {
+fn requests(recorders: &[Arc<RecordingStore>]) -> Requests {
+    let mut requests = Requests::new();
+    for batch in recorders.iter().flat_map(|recorder| recorder.batches()) {
         for op in &batch.ops {
             if let Op::Acquire { lease, .. } = op {
-                asked.entry(*lease).or_insert((batch.came, None));
+                requests.entry(*lease).or_insert((batch.came, None));
             }
         }
         for lease in batch.queued() {
-            let (_, told) = asked.get_mut(&lease).unwrap();
-            told.get_or_insert(batch.answered);
+            let (_, position) = requests.get_mut(&lease).unwrap();
+            position.get_or_insert(batch.answered);
         }
     }
-    asked
+    requests
 }
 
-/// Checks that nobody was served before one whose place was told before it asked. Answers how many
-/// were told a place.
-fn judge_order(served: &[LeaseId], asked: &Asked) -> usize {
-    let mut first_told_of_the_later = u64::MAX;
+/// Checks that no lease was served before one that had its position before the first was requested. Returns the
+/// number of leases with a position.
+fn check_order(served: &[LeaseId], requests: &Requests) -> usize {
+    let mut first_position_of_the_later = u64::MAX;
     let mut queued = 0;
     for lease in served.iter().rev() {
-        let (came, told) = asked[lease];
-        assert!(came < first_told_of_the_later, "{lease} overtook another");
-        queued += usize::from(told.is_some());
-        first_told_of_the_later = first_told_of_the_later.min(told.unwrap_or(u64::MAX));
+        let (came, position) = requests[lease];
+        assert!(
+            came < first_position_of_the_later,
+            "{lease} overtook another"
+        );
+        queued += usize::from(position.is_some());
+        first_position_of_the_later = first_position_of_the_later.min(position.unwrap_or(u64::MAX));
     }
     queued
 }

@@ -1,21 +1,21 @@
-//! Taking a lock only if it is free.
+//! `try_lock`.
 
 use leasehold::Client;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::waiters::{in_line, poll_once, soon};
+use crate::waiters::{poll_once, soon, spawn_waiter};
 
 pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
-    let (client, recorder) = fixture.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
     let name = fresh_name("free");
     let mutex = client.mutex(&name).unwrap();
     let first = mutex.try_lock().await.unwrap().unwrap();
     first.release().await.unwrap();
-    assert_eq!(recorder.verbs(), [["acquire"], ["release"]]);
+    assert_eq!(recorder.operations(), [["acquire"], ["release"]]);
     // Also after others waited, here and elsewhere.
     let other = fixture.client().await.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
-    let waiters = [in_line(&mutex), in_line(&other)];
+    let waiters = [spawn_waiter(&mutex), spawn_waiter(&other)];
     guard.release().await.unwrap();
     for waiter in
         waiters.map(|waiter| tokio::spawn(async move { waiter.await.unwrap().release().await }))
@@ -27,34 +27,42 @@ pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
 }
 
 pub(super) async fn a_lock_of_this_process_is_refused_without_the_store(fixture: Fixture) {
-    let (client, recorder) = fixture.tapped(Client::builder()).await;
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
     let mutex = client.mutex(fresh_name("own")).unwrap();
     let guard = mutex.lock().await.unwrap();
-    let waiters = [in_line(&mutex), in_line(&mutex)];
+    let waiters = [spawn_waiter(&mutex), spawn_waiter(&mutex)];
     recorder.clear();
     for _ in 0..100 {
         assert!(mutex.try_lock().await.unwrap().is_none());
     }
-    assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
+    assert!(
+        recorder.operations().is_empty(),
+        "{:?}",
+        recorder.operations()
+    );
     guard.release().await.unwrap();
     for waiter in waiters {
         let guard = soon(waiter).await;
         recorder.clear();
         assert!(mutex.try_lock().await.unwrap().is_none());
-        assert!(recorder.verbs().is_empty(), "{:?}", recorder.verbs());
+        assert!(
+            recorder.operations().is_empty(),
+            "{:?}",
+            recorder.operations()
+        );
         guard.release().await.unwrap();
     }
 }
 
-/// The lock is free at many moments, but never for one who does not wait.
-pub(super) async fn nobody_who_waits_is_overtaken(fixture: Fixture) {
+/// The lock is free at many moments, but never for a request that does not wait.
+pub(super) async fn try_lock_overtakes_no_waiter(fixture: Fixture) {
     let name = fresh_name("barge");
     let stranger = fixture.client().await;
-    let (holder, holder_tap) = fixture.tapped(Client::builder()).await;
-    let (waiter, waiter_tap) = fixture.tapped(Client::builder()).await;
-    // On their own, beside each other, and beside one who waits.
+    let (holder, holder_recorder) = fixture.recorded(Client::builder()).await;
+    let (waiter, waiter_recorder) = fixture.recorded(Client::builder()).await;
+    // Alone, side by side, and in the process of a waiter.
     let barging = [&stranger, &stranger, &waiter].map(|client| client.mutex(&name).unwrap());
-    let sides = [(holder, holder_tap), (waiter, waiter_tap)];
+    let sides = [(holder, holder_recorder), (waiter, waiter_recorder)];
     let sides = sides.map(|(client, recorder)| (client.mutex(&name).unwrap(), recorder));
     let mut guard = sides[0].0.lock().await.unwrap();
     let barging = barging.map(|mutex| {
@@ -67,10 +75,10 @@ pub(super) async fn nobody_who_waits_is_overtaken(fixture: Fixture) {
             }
         })
     });
-    // Two who wait in turn: whenever one releases, the other is in the queue.
+    // Two clients wait in turn: whenever one releases, the other is in the queue.
     for round in 1..=100 {
         let (mutex, recorder) = &sides[round % 2];
-        let waiting = in_line(mutex);
+        let waiting = spawn_waiter(mutex);
         recorder.until_queued(round.div_ceil(2)).await;
         guard.release().await.unwrap();
         guard = soon(waiting).await;
@@ -83,8 +91,8 @@ pub(super) async fn nobody_who_waits_is_overtaken(fixture: Fixture) {
     }
 }
 
-/// A task that is next in line may not have had its turn yet when another comes and tries.
-pub(super) async fn nobody_whose_turn_comes_is_overtaken(fixture: Fixture) {
+/// The next task of the local queue may not have run yet when another tries.
+pub(super) async fn try_lock_does_not_overtake_a_waiter_at_its_turn(fixture: Fixture) {
     let client = fixture.client().await;
     let mutex = client.mutex(fresh_name("turn")).unwrap();
     let guard = mutex.lock().await.unwrap();

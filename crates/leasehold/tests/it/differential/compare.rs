@@ -1,4 +1,4 @@
-//! Plays random histories to a store and to the rule, and compares the answers and what is told.
+//! Plays random histories to a store and to the rule, and compares replies and notices.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ const NAMES_MAX: usize = 32;
 /// takes; it only shows that the clock was moved, and by how much.
 const PACE_MAX: Duration = Duration::from_secs(20);
 
-/// How long the playing of a history may take by the store's clock, beside its steps. Ends of leases
+/// How long a history may take by the store's clock, without its steps. Ends of leases
 /// and questions are a second apart, so a history that took longer says nothing.
 const PLAY_MAX: Duration = Duration::from_millis(800);
 
-/// How long one answer may take. A server that is stopped for a while inside a script reads two times.
+/// How long one reply may take. A server that is stopped inside a script reads two times.
 const ANSWER_MAX: Duration = Duration::from_millis(20);
 
 /// How often a history is played that took too long.
@@ -31,7 +31,7 @@ const PLAYS_MAX: usize = 20;
 
 /// A store to compare with the rule.
 #[derive(Clone, Copy)]
-pub(super) struct Subject<'a> {
+pub(super) struct Target<'a> {
     pub(super) store: &'a dyn Store,
     /// Moves the store's clock by so many milliseconds.
     pub(super) step: &'a dyn Fn(i64),
@@ -39,13 +39,13 @@ pub(super) struct Subject<'a> {
     pub(super) shape: Shape,
     /// By how much it may round the time that a lease has left.
     pub(super) slack: Duration,
-    /// How long after an answer what it told may be under way.
-    pub(super) patience: Duration,
+    /// How long after a reply its notices may be under way.
+    pub(super) timeout: Duration,
     /// How many histories to play.
     pub(super) histories: usize,
 }
 
-/// A store that does not answer as the rule does.
+/// A store whose replies are not those of the rule.
 #[derive(Debug)]
 pub(super) struct Difference {
     /// The history of the name that differed.
@@ -64,31 +64,31 @@ impl fmt::Display for Difference {
 
 /// Plays half of the histories from seeds that are always the same and half from fresh ones, or
 /// those of the one seed that `LEASEHOLD_SEED` names.
-pub(super) async fn compare(subject: Subject<'_>) -> Result<(), Difference> {
+pub(super) async fn compare(target: Target<'_>) -> Result<(), Difference> {
     if std::env::var_os(seed::VARIABLE).is_some() {
-        let histories = subject.histories_of(seed::from_environment());
-        return play(subject, &histories).await;
+        let histories = target.histories_of(seed::from_environment());
+        return play(target, &histories).await;
     }
     let mut played = 0;
     let mut fixed = 0..;
     let mut fresh = seed::from_environment()..;
-    while played < subject.histories {
-        let seeds = if played < subject.histories / 2 {
+    while played < target.histories {
+        let seeds = if played < target.histories / 2 {
             &mut fixed
         } else {
             &mut fresh
         };
-        let histories = subject.histories_of(seeds.next().unwrap());
-        play(subject, &histories).await?;
+        let histories = target.histories_of(seeds.next().unwrap());
+        play(target, &histories).await?;
         played += histories.names;
     }
     Ok(())
 }
 
 /// Plays the histories of a seed, and again if the machine was too busy for them.
-async fn play(subject: Subject<'_>, histories: &Histories) -> Result<(), Difference> {
+async fn play(target: Target<'_>, histories: &Histories) -> Result<(), Difference> {
     for plays in 1.. {
-        let mut player = Player::new(subject, histories);
+        let mut player = Player::new(target, histories);
         let Err((name, what)) = player.play(histories).await else {
             break;
         };
@@ -103,7 +103,7 @@ async fn play(subject: Subject<'_>, histories: &Histories) -> Result<(), Differe
     Ok(())
 }
 
-impl Subject<'_> {
+impl Target<'_> {
     fn histories_of(&self, seed: u64) -> Histories {
         Histories::random(seed, self.shape, NAMES_MAX)
     }
@@ -111,18 +111,18 @@ impl Subject<'_> {
 
 /// The histories of one seed, as they are played.
 struct Player<'a> {
-    subject: Subject<'a>,
+    target: Target<'a>,
     names: Vec<Played>,
     event_logs: EventLogs<'a>,
     now: Option<StoreTime>,
-    /// How far the clock was moved since the last answer, in microseconds.
+    /// How far the clock was moved since the last reply, in microseconds.
     moved: i64,
-    /// How far it ran on beside that, in all.
+    /// How far it advanced in addition, in all.
     took: Duration,
     longest: Duration,
 }
 
-/// One name: where the store keeps it, what the rule keeps of it, and who watches.
+/// A name: its key in the store, its record by the rule, and a checker.
 struct Played {
     key: Key,
     record: Record,
@@ -130,20 +130,20 @@ struct Played {
 }
 
 impl<'a> Player<'a> {
-    fn new(subject: Subject<'a>, histories: &Histories) -> Self {
+    fn new(target: Target<'a>, histories: &Histories) -> Self {
         let space = Keyspace::new(scope("differential"), scope("default"));
         // A name that no earlier run has used, also when a seed is played again.
         let run = fastrand::u64(..);
-        let event_logs = EventLogs::new(subject.store, &space, histories, subject.patience);
-        // The last ones are for the farewell.
+        let event_logs = EventLogs::new(target.store, &space, histories, target.timeout);
+        // The last ones are for the final requests.
         let names = histories.names + event_logs.clients().count();
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Record::default(),
-            judge: Judge::new(subject.slack),
+            judge: Judge::new(target.slack),
         });
         Self {
-            subject,
+            target,
             names: names.collect(),
             event_logs,
             now: None,
@@ -156,21 +156,21 @@ impl<'a> Player<'a> {
     /// Plays all, and says which name differed, and how.
     async fn play(&mut self, histories: &Histories) -> Result<(), (usize, String)> {
         for round in &histories.rounds {
-            (self.subject.step)(round.step_ms);
+            (self.target.step)(round.step_ms);
             self.moved += round.step_ms * 1_000;
             for batch in &round.batches {
                 self.batch(batch).await?;
             }
         }
-        let last = self.farewell(histories.names);
+        let last = self.final_requests(histories.names);
         self.batch(&last).await?;
         for name in 0..self.names.len() {
-            self.look(name).await.map_err(|what| (name, what))?;
+            self.inspect(name).await.map_err(|what| (name, what))?;
         }
         Ok(())
     }
 
-    /// Whether the machine was too busy to say anything, up to this moment.
+    /// Whether the machine was too busy for a comparison, up to this moment.
     async fn was_slow(&mut self) -> bool {
         let nobody = Op::Renew {
             lease: LeaseId {
@@ -180,18 +180,17 @@ impl<'a> Player<'a> {
             ttl: Ttl::USER_MIN,
         };
         let request = Request::new(self.names[0].key.clone(), nobody);
-        let replies = self.subject.store.apply(vec![request]).await;
+        let replies = self.target.store.apply(vec![request]).await;
         if let [Reply::Applied { now, .. }] = replies[..]
-            && self.subject.shape != Shape::Standing
+            && self.target.shape != Shape::Standing
         {
             let _ = self.pace(now);
         }
         self.took > PLAY_MAX || self.longest > ANSWER_MAX
     }
 
-    /// Tells each client one thing more: if it was told anything that it should not, it hears that
-    /// before.
-    fn farewell(&self, names: usize) -> Vec<(usize, Op)> {
+    /// Requests that notify each client once more: notices that should not have been sent arrive before.
+    fn final_requests(&self, names: usize) -> Vec<(usize, Op)> {
         let ask = |client, wait| Op::Acquire {
             lease: LeaseId {
                 client,
@@ -203,20 +202,20 @@ impl<'a> Player<'a> {
             wait,
         };
         let nobody = ClientId::from_random([0; 16]);
-        let told = self.event_logs.clients().zip(names..);
-        let told = told.map(|(client, name)| {
+        let clients = self.event_logs.clients().zip(names..);
+        let all = clients.map(|(client, name)| {
             let ops = [ask(nobody, false), ask(client, true), Op::Revoke];
             ops.map(|op| (name, op))
         });
-        told.flatten().collect()
+        all.flatten().collect()
     }
 
-    /// Plays one batch and compares its answers and what it told.
+    /// Plays a batch, and compares its replies and notices.
     async fn batch(&mut self, batch: &[(usize, Op)]) -> Result<(), (usize, String)> {
         let requests = batch
             .iter()
             .map(|(name, op)| Request::new(self.names[*name].key.clone(), *op));
-        let replies = self.subject.store.apply(requests.collect()).await;
+        let replies = self.target.store.apply(requests.collect()).await;
         if replies.len() != batch.len() {
             let what = format!("{} replies to {batch:?}", replies.len());
             return Err((batch[0].0, what));
@@ -232,7 +231,7 @@ impl<'a> Player<'a> {
         for ((name, op), reply) in played {
             self.reply(*name, op, reply).map_err(|what| (*name, what))?;
         }
-        let wakes = self.subject.store.capabilities().wakeup;
+        let wakes = self.target.store.capabilities().wakeup;
         if wakes != WakeupMode::Grants {
             return Err((batch[0].0, format!("those who wait: {wakes}")));
         }
@@ -254,7 +253,7 @@ impl<'a> Player<'a> {
             told.extend(reached.then_some(*notice));
             reached
         });
-        if !alike(outcome, expected, self.subject.slack) {
+        if !alike(outcome, expected, self.target.slack) {
             return Err(format!(
                 "{op:?} at {now:?} was answered {outcome:?}, not {expected:?}"
             ));
@@ -262,7 +261,7 @@ impl<'a> Player<'a> {
         let seen = Seen {
             op,
             outcome: &outcome,
-            // What is told is compared with what the rule tells.
+            // Notices are compared with those of the rule elsewhere.
             told: &told,
             now,
         };
@@ -271,16 +270,16 @@ impl<'a> Player<'a> {
         judged.map_err(|violation| violation.to_string())
     }
 
-    /// Compares what the store shows of a name with what the rule keeps of it.
-    async fn look(&self, name: usize) -> Result<(), String> {
+    /// Compares the inspection of a name with its record by the rule.
+    async fn inspect(&self, name: usize) -> Result<(), String> {
         let played = &self.names[name];
         let now = self.now.unwrap_or_default();
-        let shown = match self.subject.store.inspect(&played.key).await {
+        let shown = match self.target.store.inspect(&played.key).await {
             Ok(shown) => shown,
             Err(error) => return Err(error.to_string()),
         };
         let record = &played.record;
-        let running = self.subject.shape != Shape::Standing;
+        let running = self.target.shape != Shape::Standing;
         // The clock runs on until the store is inspected.
         let time_left = |time| if running { Duration::ZERO } else { time };
         let expected = record.holder(now).map(|hold| {
@@ -320,7 +319,7 @@ impl<'a> Player<'a> {
         let micros = |time: StoreTime| i128::from(time.as_micros());
         if let Some(before) = self.now {
             let ran = micros(now) - micros(before) - i128::from(self.moved);
-            let ran_max = match self.subject.shape {
+            let ran_max = match self.target.shape {
                 Shape::Standing => 0,
                 _ => PACE_MAX.as_micros().cast_signed(),
             };

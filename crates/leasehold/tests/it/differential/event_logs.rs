@@ -1,5 +1,6 @@
-//! What a store tells its clients, beside what it should have told them.
+//! The notices of a store to its clients, beside those of the rule.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -8,102 +9,101 @@ use leasehold_core::{ClientId, Notice};
 use leasehold_sim::history::Histories;
 use tokio::sync::Notify;
 
-/// The clients of a history that can be told something.
+/// The clients of a history that can be notified.
 pub(super) struct EventLogs<'a> {
     store: &'a dyn Store,
-    event_logs: Vec<(ClientId, Arc<EventLog>)>,
-    patience: Duration,
+    logs: Vec<Log>,
+    timeout: Duration,
 }
 
-/// What one of them heard, and what it should have heard since it was compared.
+/// A client, and the notices of the rule to it since the last comparison.
+struct Log {
+    client: ClientId,
+    received: Arc<EventLog>,
+    expected: RefCell<Vec<(Key, Notice)>>,
+}
+
+/// The notices that a client has received since the last comparison.
 #[derive(Debug, Default)]
 struct EventLog {
-    heard: Mutex<Vec<(Key, Notice)>>,
-    expected: Mutex<Vec<(Key, Notice)>>,
-    news: Notify,
+    notices: Mutex<Vec<(Key, Notice)>>,
+    arrived: Notify,
 }
 
 impl Listener for EventLog {
     fn notify(&self, event: Event) {
-        // All others are hints, and may come or not.
+        // All other events are hints, which are optional.
         if let Event::Notice(key, notice) = event {
-            self.heard.lock().unwrap().push((key, notice));
-            self.news.notify_one();
+            self.notices.lock().unwrap().push((key, notice));
+            self.arrived.notify_one();
         }
     }
 }
 
 impl EventLog {
-    /// Waits until so much was heard.
-    async fn heard(&self, count: usize) {
-        while self.heard.lock().unwrap().len() < count {
-            self.news.notified().await;
+    async fn until_received(&self, count: usize) {
+        while self.notices.lock().unwrap().len() < count {
+            self.arrived.notified().await;
         }
     }
 }
 
 impl<'a> EventLogs<'a> {
-    /// Listens for the clients that a history reaches. What is told may come `patience` later than
-    /// the answer.
+    /// Listens for the clients that a history reaches. A notice may arrive `timeout` later than the reply.
     pub(super) fn new(
         store: &'a dyn Store,
         space: &Keyspace,
         histories: &Histories,
-        patience: Duration,
+        timeout: Duration,
     ) -> Self {
-        let mut event_logs = Vec::new();
-        for client in histories.clients.iter().filter(|client| client.reachable) {
-            let event_log = Arc::new(EventLog::default());
-            let listener = Arc::downgrade(&event_log) as Weak<dyn Listener>;
+        let reachable = histories.clients.iter().filter(|client| client.reachable);
+        let logs = reachable.map(|client| {
+            let received = Arc::new(EventLog::default());
+            let listener = Arc::downgrade(&received) as Weak<dyn Listener>;
             store.listen(space, client.id, listener);
-            event_logs.push((client.id, event_log));
-        }
+            Log {
+                client: client.id,
+                received,
+                expected: RefCell::default(),
+            }
+        });
         Self {
             store,
-            event_logs,
-            patience,
+            logs: logs.collect(),
+            timeout,
         }
     }
 
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.event_logs.iter().map(|(client, _)| *client)
+        self.logs.iter().map(|log| log.client)
     }
 
-    /// Answers whether the client of a notice can be told, which it is then to hear.
+    /// Notes a notice of the rule. Returns whether its client can receive it.
     pub(super) fn expect(&self, key: &Key, notice: &Notice) -> bool {
         let client = notice.lease().client;
-        let Some((_, event_log)) = self.event_logs.iter().find(|(other, _)| *other == client)
-        else {
-            return false;
-        };
-        event_log
-            .expected
-            .lock()
-            .unwrap()
-            .push((key.clone(), *notice));
-        true
+        let log = self.logs.iter().find(|log| log.client == client);
+        log.is_some_and(|log| {
+            log.expected.borrow_mut().push((key.clone(), *notice));
+            true
+        })
     }
 
-    /// Compares what was heard with what was to be heard, once all of it should be there. Of what
-    /// differs, the name and what it is.
+    /// Compares received and expected notices, once all should have arrived. The error is a name and its difference.
     pub(super) async fn compare(&self) -> Result<(), (Key, String)> {
-        for (client, event_log) in &self.event_logs {
-            let expected = std::mem::take(&mut *event_log.expected.lock().unwrap());
-            // If not all comes, that is found now.
-            let _ = tokio::time::timeout(self.patience, event_log.heard(expected.len())).await;
-            let heard = std::mem::take(&mut *event_log.heard.lock().unwrap());
-            if heard == expected {
-                continue;
+        for log in &self.logs {
+            let expected = log.expected.take();
+            let arrival = log.received.until_received(expected.len());
+            // Missing notices are found below.
+            let _ = tokio::time::timeout(self.timeout, arrival).await;
+            let received = std::mem::take(&mut *log.received.notices.lock().unwrap());
+            for nth in 0..received.len().max(expected.len()) {
+                let (received, expected) = (received.get(nth), expected.get(nth));
+                if let (true, Some((key, _))) = (received != expected, expected.or(received)) {
+                    let client = log.client;
+                    let what = format!("{client} received {received:?}, not {expected:?}");
+                    return Err((key.clone(), what));
+                }
             }
-            let longer = heard.len().max(expected.len());
-            let differs = |at: &usize| heard.get(*at) != expected.get(*at);
-            let first = (0..longer).find(differs).unwrap_or_default();
-            let (heard, expected) = (heard.get(first), expected.get(first));
-            let Some((key, _)) = expected.or(heard) else {
-                continue;
-            };
-            let what = format!("{client} was told {heard:?}, not {expected:?}");
-            return Err((key.clone(), what));
         }
         Ok(())
     }
@@ -111,8 +111,8 @@ impl<'a> EventLogs<'a> {
 
 impl Drop for EventLogs<'_> {
     fn drop(&mut self) {
-        for (client, _) in &self.event_logs {
-            self.store.forget(*client);
+        for client in self.clients() {
+            self.store.forget(client);
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Users with the rights that `doctor` names and no others, where servers belong together. On a single
-//! server the whole conformance suite runs for one: `conformance::allowed`.
+//! Clusters and sentinel sets over TLS, for users with the rights that `doctor` names and no others: these suffice,
+//! and every later connection is as safe as the first. On a single server the whole conformance suite runs for such a
+//! user: `conformance::allowed`.
 
 use leasehold::{Client, Guard};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
 
 use super::rights::{PASSWORD, allow_line, line};
 use super::*;
-use crate::waiters::{in_line, soon};
+use crate::waiters::{soon, spawn_waiter};
 
 /// What a failover may take on a slow machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -18,7 +19,7 @@ async fn client(url: &str) -> Client {
     Client::builder().ttl(TTL).connect(url).await.unwrap()
 }
 
-/// A lock that is held, and somebody else who waits for it.
+/// A lock that one client holds and another waits for.
 struct Scenario {
     guard: Guard,
     waiter: tokio::task::JoinHandle<Guard>,
@@ -27,11 +28,11 @@ struct Scenario {
 impl Scenario {
     async fn new([a, b]: &[Client; 2], name: &str) -> Self {
         let guard = a.mutex(name).unwrap().lock().await.unwrap();
-        let waiter = in_line(&b.mutex(name).unwrap());
+        let waiter = spawn_waiter(&b.mutex(name).unwrap());
         Self { guard, waiter }
     }
 
-    /// The lease is confirmed and looked at, the lock goes to who waits, and is taken from him.
+    /// The lease is confirmed and inspected, and the lock passes to the waiter, whose lease is revoked.
     async fn ends(self, [a, b]: &[Client; 2]) {
         let Self { guard, waiter } = self;
         let before = guard.deadline();
@@ -51,19 +52,12 @@ impl Scenario {
         assert_eq!(holder.lease, guard.lease_id());
         mutex.force_release().await.unwrap();
         tokio::time::timeout(LONG, guard.lost()).await.unwrap();
-        let again = b.mutex(guard.name()).unwrap();
-        again
-            .try_lock()
-            .await
-            .unwrap()
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let again = b.mutex(guard.name()).unwrap().try_lock().await.unwrap();
+        again.unwrap().release().await.unwrap();
     }
 }
 
-/// Nothing was refused to anybody.
+/// Checks that no command was refused.
 fn is_enough<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) {
     for server in servers {
         assert_eq!(server.cli(&["ACL", "LOG"]), "");
@@ -72,10 +66,11 @@ fn is_enough<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_for_a_cluster_are_enough() {
-    let cluster = Cluster::start_with(&healthy());
+    let cluster = Cluster::start_with(&healthy().tls());
     let line = line(&cluster.url());
     allow_line(cluster.nodes(), &line);
     let url = cluster.url_of("leasehold", PASSWORD);
+    assert!(url.starts_with("rediss+cluster://"), "{url}");
     let report = diagnose(&url).await;
     let rights = found(&report, "rights").severity;
     assert_eq!(rights, Severity::Ok, "{report:#?}");
@@ -97,19 +92,13 @@ async fn the_rights_for_a_cluster_are_enough() {
         scenario.ends(&clients).await;
     }
     let slot = |name: &str| cluster.slot_of(&format!("leasehold:{{default:{name}}}"));
-    // All its keys have gone, and the owner sends on whoever asks for them: behind ASKING.
+    // All its keys have moved, and the owner redirects requests: behind ASKING.
     let scenario = Scenario::new(&clients, "moves").await;
     let moves = slot("moves");
     let moving = cluster.begin_to_move(moves, (cluster.master_of(moves) + 1) % 3);
     while moving.move_keys(1) > 0 {}
-    assert!(
-        clients[0]
-            .mutex("moves")
-            .unwrap()
-            .is_locked()
-            .await
-            .unwrap()
-    );
+    let mutex = clients[0].mutex("moves").unwrap();
+    assert!(mutex.is_locked().await.unwrap());
     tokio::task::block_in_place(|| moving.end());
     scenario.ends(&clients).await;
 
@@ -125,9 +114,10 @@ async fn the_rights_for_a_cluster_are_enough() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_for_a_set_are_enough() {
-    let set = SentinelSet::options().servers(healthy()).start();
+    let set = SentinelSet::options().servers(healthy().tls()).start();
     allow_line(set.servers(), &line(&set.url()));
     let url = set.url_of("leasehold", PASSWORD);
+    assert!(url.starts_with("rediss+sentinel://"), "{url}");
     let report = diagnose(&url).await;
     let rights = found(&report, "rights").severity;
     assert_eq!(rights, Severity::Ok, "{report:#?}");

@@ -11,20 +11,20 @@ use super::{diagnose, found, only};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_missing_is_not_made() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/a/b/locks.db", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/a/b/locks.db", directory.path().display());
     let report = diagnose(&url).await;
     assert!(report.severity() <= Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "file").severity, Severity::Note);
     assert_eq!(report.store, url);
     assert_eq!(report.acl, None);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_looked_at_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("locks.db");
+async fn a_file_is_diagnosed_without_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
     let url = format!("sqlite:{}", path.display());
     let client = Client::connect(&url).await.unwrap();
     let guard = client.mutex("held").unwrap().lock().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_file_is_looked_at_as_it_is() {
     assert!(finding.fix.as_deref().unwrap().starts_with("chmod o-w "));
     guard.release().await.unwrap();
 
-    let other = folder.path().join("other.db");
+    let other = directory.path().join("other.db");
     fs::write(&other, "what somebody else has written").unwrap();
     let report = diagnose(&format!("sqlite:{}", other.display())).await;
     assert_eq!(found(&report, "file").severity, Severity::Danger);
@@ -48,8 +48,8 @@ async fn a_file_is_looked_at_as_it_is() {
 /// A file system that ends with the machine, where there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_in_memory_is_noted() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let report = diagnose(&format!("sqlite:{}/locks.db", folder.path().display())).await;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let report = diagnose(&format!("sqlite:{}/locks.db", directory.path().display())).await;
     let finding = found(&report, "place");
     assert_eq!(finding.severity, Severity::Note);
     assert!(finding.seen.contains("tmpfs"), "{}", finding.seen);
@@ -57,22 +57,22 @@ async fn a_file_in_memory_is_noted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_two_names_is_a_danger() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("locks.db");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
     let url = format!("sqlite:{}", path.display());
     drop(Client::connect(&url).await.unwrap());
-    fs::hard_link(&path, folder.path().join("link.db")).unwrap();
+    fs::hard_link(&path, directory.path().join("link.db")).unwrap();
     let report = diagnose(&url).await;
     let finding = found(&report, "file");
     assert_eq!(finding.severity, Severity::Danger);
     assert!(finding.seen.contains("hard links"), "{}", finding.seen);
 }
 
-/// The reader is a program that somebody has left open, in the middle of a transaction.
+/// The reader is another program in the middle of a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_a_reader_lets_grow_is_warned_of() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("locks.db");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
     let url = format!("sqlite:{}", path.display());
     let _client = Client::connect(&url).await.unwrap();
     let (writer, reader) = (

@@ -28,7 +28,7 @@ pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>,
     }
 }
 
-/// Asked on a thread of its own: some who want it have a runtime already.
+/// On a thread of its own, because some callers have a runtime already.
 pub(super) fn line(url: &str) -> String {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
@@ -81,7 +81,7 @@ async fn one_right_less_is_found_and_is_needed() {
         .filter(|word| word.starts_with(['+', '~', '&']));
     for right in rights {
         allow(&server, right);
-        // Whoever finds the script there need not bring it.
+        // With the script in the server's cache, `EVAL` is not needed.
         server.cli(&["SCRIPT", "FLUSH"]);
         let report = diagnose_allowed(&server).await;
         let finding = found(&report, "rights");
@@ -122,7 +122,6 @@ async fn is_granted(server: &RedisServer) -> bool {
     }
 }
 
-/// Whoever names another database has to choose it.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_database_needs_another_right() {
     let server = RedisOptions::default().start();
@@ -133,7 +132,7 @@ async fn another_database_needs_another_right() {
 
 /// The right to wait for replicas is named, and missed, where locks are to have them.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wants_replicas_to_acknowledge_needs_another_right() {
+async fn a_durability_needs_another_right() {
     let server = healthy().start();
     let _replica = RedisServer::options().replica_of(&server).start();
     super::in_step(&server, 1);
@@ -159,7 +158,7 @@ async fn who_wants_replicas_to_acknowledge_needs_another_right() {
             fix.is_some_and(|fix| fix.ends_with(" +wait")),
             line == &plain
         );
-        // Whoever wants none does not need it.
+        // Without a durability the right is not needed.
         let report = diagnose_allowed(&server).await;
         assert_eq!(found(&report, "rights").severity, Severity::Ok);
     }

@@ -5,13 +5,20 @@ use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
 use super::{SOON, diagnose, found, healthy, in_step, only};
-use crate::fixture::fresh_name;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healthy_server_is_healthy_and_nothing_is_left() {
+async fn a_healthy_server_is_healthy_and_not_changed() {
     let server = healthy().start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.mutex("held").unwrap().lock().await.unwrap();
     let report = diagnose(&server.url()).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
+    assert_eq!(client.locks().await.unwrap().len(), 1);
+    guard.release().await.unwrap();
+    client.shutdown(SOON).await.unwrap();
+    drop(client);
+    server.cli(&["FLUSHALL"]);
+    diagnose(&server.url()).await;
     for check in [
         "version",
         "eviction",
@@ -29,18 +36,7 @@ async fn a_healthy_server_is_healthy_and_nothing_is_left() {
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_that_are_held_stay_held() {
-    let server = healthy().start();
-    let client = Client::connect(&server.url()).await.unwrap();
-    let mutex = client.mutex(fresh_name("held")).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    diagnose(&server.url()).await;
-    assert_eq!(client.locks().await.unwrap().len(), 1);
-    guard.release().await.unwrap();
-}
-
-/// Settings, and what is found by which check. The last is what fixes it.
+/// Settings, the check that finds them, its severity, and the fix.
 type Case = (
     &'static [(&'static str, &'static str)],
     &'static str,
@@ -81,7 +77,7 @@ async fn settings_that_lose_locks() {
         for ((name, _), value) in settings.iter().zip(before) {
             server.cli(&["CONFIG", "SET", name, &value]);
         }
-        // It is switched on again as soon as its file is written.
+        // It is enabled again as soon as its file is written.
         eventually(SOON, || {
             let info = server.cli(&["INFO", "persistence"]);
             info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
@@ -90,24 +86,31 @@ async fn settings_that_lose_locks() {
     assert_eq!(diagnose(&server.url()).await.severity(), Severity::Ok);
 }
 
-/// Two that also keep the server from writing.
+/// Settings with which the server refuses to write.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_refuse_writes() {
-    for (setting, check, severity) in [
-        (("maxmemory", "1mb"), "memory", Severity::Warning),
-        (("min-replicas-to-write", "1"), "replicas", Severity::Danger),
+    for (setting, check, severity, reply) in [
+        (("maxmemory", "1mb"), "memory", Severity::Warning, "OOM"),
+        (
+            ("min-replicas-to-write", "1"),
+            "replicas",
+            Severity::Danger,
+            "",
+        ),
     ] {
         let server = healthy().start();
         set(&server, &[setting]);
         let report = diagnose(&server.url()).await;
-        assert_eq!(found(&report, "writes").severity, Severity::Danger);
+        let writes = found(&report, "writes");
+        assert_eq!(writes.severity, Severity::Danger);
+        assert!(writes.seen.contains(reply), "{}", writes.seen);
         let finding = found(&report, check);
         assert_eq!(finding.severity, severity, "{report:#?}");
         assert!(finding.fix.as_deref().unwrap().contains(setting.0));
     }
 }
 
-/// Changes settings and answers what they were.
+/// Changes settings. Returns their previous values.
 fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
     let names = settings.iter().map(|(name, _)| *name);
     let before = names.map(|name| value(server, name)).collect();
@@ -120,15 +123,6 @@ fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
 fn value(server: &RedisServer, name: &str) -> String {
     let answer = server.cli(&["CONFIG", "GET", name]);
     answer.lines().nth(1).unwrap_or_default().to_owned()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_grants_nothing() {
-    let server = healthy().maxmemory(1_000_000).start();
-    let report = diagnose(&server.url()).await;
-    let writes = found(&report, "writes");
-    assert_eq!(writes.severity, Severity::Danger);
-    assert!(writes.seen.contains("OOM"), "{}", writes.seen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +181,7 @@ async fn a_clock_that_is_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_let_in_or_answered_has_an_error() {
+async fn a_server_that_cannot_be_diagnosed_is_an_error() {
     let mut server = healthy().requirepass("secret").start();
     let wrong = server.url().replace("secret", "wrong");
     for (url, kind) in [

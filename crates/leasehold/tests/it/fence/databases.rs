@@ -66,7 +66,7 @@ impl Drop for Session {
 
 /// The late one waits for the other's commit, and then does nothing.
 #[test]
-fn who_comes_late_while_another_has_not_committed_changes_nothing() {
+fn a_late_holder_changes_nothing_before_another_has_committed() {
     let server = PostgresServer::start();
     set_up(&server);
     let (mut next, mut late) = (Session::start(&server), Session::start(&server));
@@ -94,7 +94,7 @@ fn who_comes_late_while_another_has_not_committed_changes_nothing() {
 
 /// Another time, if the next holder gave up: then the one before it is not late.
 #[test]
-fn who_rolls_back_keeps_nobody_out() {
+fn a_rollback_admits_the_holder_before() {
     let server = PostgresServer::start();
     set_up(&server);
     let (mut next, mut early) = (Session::start(&server), Session::start(&server));

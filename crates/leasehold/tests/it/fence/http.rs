@@ -26,7 +26,7 @@ pub(super) async fn read(address: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_refusal_says_what_to_do() {
+async fn every_refusal_has_a_remedy() {
     let address = start().await;
     assert_eq!(http(&address, &["7"], "5").await.0, 200);
     for (tokens, status, words) in [

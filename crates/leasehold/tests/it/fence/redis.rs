@@ -37,7 +37,7 @@ async fn only_the_newest_writes() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_writes_nothing() {
+async fn an_invalid_token_writes_nothing() {
     let server = RedisServer::start();
     let call = |token: &str| server.try_cli(&["EVAL", WRITE, "2", "a", "{a}:fence", token, "x"]);
     for token in ["", "0", "-1", "1.5", "1e9", "x", "9007199254740992"] {

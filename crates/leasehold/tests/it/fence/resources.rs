@@ -104,7 +104,7 @@ fn postgres_name(place: &str, token: Token, value: &str) -> usize {
             &format!("PREPARE admit (text, bigint) AS {admit}"),
             "BEGIN",
             &format!("EXECUTE admit ('orders/42', {token})"),
-            // Only if a row was changed: that is what a program asks its driver.
+            // Only if a row was changed, which a program learns from its driver.
             &format!(
                 "UPDATE orders SET state = '{value}' WHERE id = 42 AND \
                  (SELECT token FROM fences WHERE name = 'orders/42') = {token}"
@@ -121,7 +121,7 @@ pub(super) fn rows(tag: &str) -> usize {
     tag.split(' ').next_back().unwrap().parse().unwrap()
 }
 
-/// Puts a value with these headers of tokens, and gives the status and the whole answer.
+/// Puts a value with these token headers. Returns the status and the whole response.
 pub(super) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, String) {
     let headers: String = tokens
         .iter()

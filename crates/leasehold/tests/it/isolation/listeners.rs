@@ -1,4 +1,4 @@
-//! What is not ours and panics: a recorder of metrics, a subscriber of logs, a clock.
+//! Parts of a program that panic: a metrics recorder, a log subscriber, a clock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +93,7 @@ impl Recorder for Counts {
     }
 }
 
-/// A clock that panics when it is asked at a certain call.
+/// A clock that panics at certain calls.
 #[derive(Debug)]
 pub(crate) struct ShakyClock {
     inner: ManualClock,
@@ -108,7 +108,7 @@ impl ShakyClock {
         }
     }
 
-    /// The next `before` calls are answered, the `count` after them are not.
+    /// The next `before` calls succeed, and the `count` calls after them panic.
     pub(crate) fn panic_at(&self, before: u64, count: u64) {
         *self.panics.lock().unwrap() = (before, count);
     }

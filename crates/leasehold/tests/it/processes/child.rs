@@ -25,7 +25,7 @@ use rustix::process::Signal;
 use crate::fence;
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
-use crate::waiters::{SOON, begun, in_line};
+use crate::waiters::{SOON, spawn_polled, spawn_waiter};
 
 /// The ttl of leases unless a test needs another.
 const TTL: Duration = Duration::from_secs(30);
@@ -127,7 +127,7 @@ pub(crate) fn serve() {
             panic!("{first}");
         };
         let builder = Client::builder().ttl(Duration::from_millis(millis.parse().unwrap()));
-        let (client, recorder) = Fixture::Other(url.to_owned()).tapped(builder).await;
+        let (client, recorder) = Fixture::Other(url.to_owned()).recorded(builder).await;
         obey(&client.mutex(name).unwrap(), &recorder, commands).await;
     });
 }
@@ -187,9 +187,9 @@ async fn with_notice<T>(recorder: &Arc<RecordingStore>, locking: impl Future<Out
 /// when they all wait, and when all are done.
 async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, journal: &Path) {
     recorder.clear();
-    let waiters: Vec<_> = (0..count).map(|_| in_line(mutex)).collect();
+    let waiters: Vec<_> = (0..count).map(|_| spawn_waiter(mutex)).collect();
     let journal = journal.to_owned();
-    let all = begun(async move {
+    let all = spawn_polled(async move {
         let pid = std::process::id();
         let options = OpenOptions::new().append(true).create(true).open(journal);
         let mut journal = options.unwrap();

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::child::{Child, within};
 use crate::fixture::{Fixture, fresh_name};
 
-/// Less than the time that a waiter has to take its grant: nobody waited for that.
+/// Less than the acceptance ttl.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// How long a waiter has a grant that it does not take.
@@ -46,7 +46,7 @@ impl Scenario {
     }
 }
 
-/// Waits until a child holds the lock, and answers its token, which must be larger than the last.
+/// Waits until a child holds the lock. Returns the token, which must be larger than the last.
 #[track_caller]
 fn holds_next(child: &Child, last: u64, span: Duration) -> u64 {
     let token = child.holds(span);
@@ -84,9 +84,9 @@ fn the_next_is_served(_: &str, fixture: impl FnOnce() -> Fixture) {
     assert!(!locked.unwrap());
 }
 
-/// A waiter that was killed is passed over; one that is stopped costs the others three seconds, and
-/// is not deceived when it goes on.
-fn waiters_that_die_or_stand_still_are_passed_over(_: &str, fixture: impl FnOnce() -> Fixture) {
+/// A killed waiter is passed over. A stopped one costs the others three seconds, and notices its loss when it
+/// continues.
+fn dead_and_stopped_waiters_are_passed_over(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
     let mut scenario = Scenario::set(&fixture, 5);
     let first = scenario.queue_up();
@@ -113,8 +113,7 @@ fn waiters_that_die_or_stand_still_are_passed_over(_: &str, fixture: impl FnOnce
     assert!(!locked.unwrap());
 }
 
-/// Nobody waits for those whose connection is gone.
-fn a_waiter_that_was_killed_costs_nothing(_: &str, fixture: impl FnOnce() -> Fixture) {
+fn a_killed_waiter_is_passed_over_at_once(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
     let mut scenario = Scenario::set(&fixture, 4);
     let first = scenario.queue_up();
@@ -131,6 +130,6 @@ fn a_waiter_that_was_killed_costs_nothing(_: &str, fixture: impl FnOnce() -> Fix
 
 over_shared_stores! {
     the_next_is_served,
-    waiters_that_die_or_stand_still_are_passed_over,
-    a_waiter_that_was_killed_costs_nothing,
+    dead_and_stopped_waiters_are_passed_over,
+    a_killed_waiter_is_passed_over_at_once,
 }

@@ -8,9 +8,9 @@ use leasehold_testkit::RunToEnd as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::remains::nothing_is_left;
+use crate::leftovers::{default_key, nothing_is_left};
 
-/// What tells a child where the locks are, and how to end: the URL, the name and the way.
+/// The variable with the URL and the name of the locks, and the way to end.
 const PLACE: &str = "LEASEHOLD_TEST_END";
 
 /// How a program ends.
@@ -23,7 +23,10 @@ const WAYS: [&str; 6] = [
     "a blocking client was dropped before its guard",
 ];
 
-fn whoever_returns_from_main_leaves_nothing_held(test: &str, fixture: impl FnOnce() -> Fixture) {
+fn a_program_that_returns_from_main_leaves_nothing_held(
+    test: &str,
+    fixture: impl FnOnce() -> Fixture,
+) {
     if let Ok(place) = std::env::var(PLACE) {
         let mut words = place.splitn(3, ' ');
         let [url, name, way] = [(); 3].map(|()| words.next().unwrap().to_owned());
@@ -46,7 +49,7 @@ fn whoever_returns_from_main_leaves_nothing_held(test: &str, fixture: impl FnOnc
                     let mutex = client.mutex(&name).unwrap();
                     assert!(!mutex.is_locked().await.unwrap(), "{threads} {way}");
                 }
-                nothing_is_left(&fixture, &name, &[&client]).await;
+                nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
             });
         }
     }
@@ -107,5 +110,5 @@ fn end_blocking(url: &str, name: &str, way: &str) {
 }
 
 over_shared_stores! {
-    whoever_returns_from_main_leaves_nothing_held,
+    a_program_that_returns_from_main_leaves_nothing_held,
 }

@@ -39,7 +39,7 @@ fn a_forked_child_connects_anew_if_its_parent_has_not_the_file_open(
     assert!(process.status.success(), "{process:?}");
 }
 
-/// What tells a process of the tests where the lock is, and how its child ends: the URL, the name and the way.
+/// The variable with the URL and the name of the lock, and the way in which the child ends.
 const PLACE: &str = "LEASEHOLD_TEST_FORK";
 
 /// How long a child may take to end.
@@ -85,7 +85,7 @@ fn fork_async(url: &str, name: &str, way: &str) {
     });
     let mut own = Some(runtime.block_on(async {
         let (client, recorder) = Fixture::Other(url.to_owned())
-            .tapped(Client::builder())
+            .recorded(Client::builder())
             .await;
         let mutex = client.mutex(name).unwrap();
         let guard = mutex.lock().await.unwrap();
@@ -221,7 +221,7 @@ fn assert_lock_the_file_each(url: &str, file: &Path) {
     drop(client);
 }
 
-/// Does something in a forked child, which ends then, and answers its id.
+/// Does something in a forked child, which then ends. Returns its process id.
 fn in_child(work: impl FnOnce()) -> Pid {
     // SAFETY: only this thread lives on in the child. What it calls there may wait for a mutex that another
     // thread had at that moment, which the deadline of `ends_well` finds; the system's allocator is safe.
@@ -247,7 +247,7 @@ fn ends_well(child: Pid) {
     });
 }
 
-/// What a future answers without a runtime.
+/// The output of a future without a runtime.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -260,13 +260,13 @@ fn assert_is_of_other_process(error: &leasehold::Error) {
     assert!(error.to_string().contains("connect anew"), "{error}");
 }
 
-/// The sockets beside a file by which its clients are notified.
+/// The notify sockets beside a file.
 fn sockets(url: &str) -> Vec<PathBuf> {
     let Some(file) = url.strip_prefix("sqlite:") else {
         return Vec::new();
     };
-    let folder = std::fs::read_dir(format!("{file}-wake")).unwrap();
-    let mut sockets: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    let directory = std::fs::read_dir(format!("{file}-wake")).unwrap();
+    let mut sockets: Vec<_> = directory.map(|entry| entry.unwrap().path()).collect();
     sockets.sort();
     assert!(!sockets.is_empty());
     sockets

@@ -1,9 +1,4 @@
-//! The ways in.
-
-use std::time::Duration;
-
-use leasehold::store::{self, OpenOptions};
-use leasehold_testkit::RedisServer;
+//! URLs, credentials and protocols at connect.
 
 use super::*;
 
@@ -30,7 +25,7 @@ async fn over_a_unix_socket() {
     works(&*open(&server.url()).await).await;
     works(&*open(&server.url().replace("unix:", "unix://")).await).await;
 
-    let store = open_with(&format!("{}?db=2&user=alice", server.url()), "wonder").await;
+    let store = open_as(&format!("{}?db=2&user=alice", server.url()), "wonder").await;
     granted(&*store, acquire("here", 1)).await;
     assert!(server.cli(&["INFO", "keyspace"]).contains("db2:"));
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
@@ -45,14 +40,14 @@ async fn with_a_password_from_the_url_or_beside_it() {
     let server = RedisServer::options().requirepass("s3cret").start();
     works(&*open(&server.url()).await).await;
     let without = format!("redis://127.0.0.1:{}", server.port());
-    works(&*open_with(&without, "s3cret").await).await;
+    works(&*open_as(&without, "s3cret").await).await;
     let wrong = server.url().replace("s3cret", "wrong");
-    let store = open_with(&wrong, "s3cret").await;
+    let store = open_as(&wrong, "s3cret").await;
     works(&*store).await;
-    for shown in [store.to_string(), format!("{store:?}")] {
+    for text in [store.to_string(), format!("{store:?}")] {
         assert!(
-            !shown.contains("s3cret") && !shown.contains("wrong"),
-            "{shown}"
+            !text.contains("s3cret") && !text.contains("wrong"),
+            "{text}"
         );
     }
 }
@@ -61,19 +56,12 @@ async fn with_a_password_from_the_url_or_beside_it() {
 async fn as_a_user_with_odd_characters() {
     let server = RedisServer::options().start();
     let password = "p@ss:w/rd#?%é";
-    server.cli(&[
-        "ACL",
-        "SETUSER",
-        "a@b",
-        "on",
-        &format!(">{password}"),
-        "~app:*",
-        "+@all",
-    ]);
+    let secret = format!(">{password}");
+    server.cli(&["ACL", "SETUSER", "a@b", "on", &secret, "~app:*", "+@all"]);
     let encoded = "p%40ss%3Aw%2Frd%23%3F%25%C3%A9";
     works(&*open(&server.url_of("a%40b", encoded)).await).await;
     let nameless = server.url_of("a%40b", "").replace(":@", "@");
-    works(&*open_with(&nameless, password).await).await;
+    works(&*open_as(&nameless, password).await).await;
 
     server.cli(&["ACL", "SETUSER", "open", "on", "nopass", "~app:*", "+@all"]);
     let open_user = server.url_of("open", "").replace(":@", "@");
@@ -122,10 +110,9 @@ async fn with_timeouts_of_any_length() {
     let options = OpenOptions::default()
         .with_connect_timeout(Duration::MAX)
         .with_response_timeout(Duration::MAX);
-    works(&*store::open(&server.url(), &options).await.unwrap()).await;
+    works(&*open_with(&server.url(), options).await).await;
 }
 
-async fn open_with(url: &str, password: &str) -> Arc<dyn Store> {
-    let options = OpenOptions::default().with_password(password);
-    store::open(url, &options).await.unwrap()
+async fn open_as(url: &str, password: &str) -> Arc<dyn Store> {
+    open_with(url, OpenOptions::default().with_password(password)).await
 }

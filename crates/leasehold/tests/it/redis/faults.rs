@@ -1,15 +1,12 @@
-//! What becomes of requests when something breaks, and that it works again afterwards.
-
-use std::time::Duration;
+//! Replies while connections and servers fail, and recovery afterwards.
 
 use leasehold::ErrorKind;
-use leasehold::store::{self, OpenOptions};
-use leasehold_testkit::{RedisServer, Restart, eventually_async};
+use leasehold_testkit::Restart;
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_was_forgotten_is_sent_again() {
+async fn a_script_that_the_server_has_forgotten_is_sent_again() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     for _ in 0..2 {
@@ -26,30 +23,22 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
     server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let asked = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { send(&*store, acquire("a", 1)).await }
+        async move { unknown(&*store, acquire("a", 1)).await }
     });
-    eventually_async(SOON, async || {
-        server
-            .cli(&["INFO", "clients"])
-            .contains("blocked_clients:1")
-    })
-    .await;
+    let blocked =
+        async || info(&server, "clients", "blocked_clients").is_some_and(|count| count == "1");
+    eventually_async(SOON, blocked).await;
     cut(&server);
-    let reply = asked.await.unwrap();
-    let Reply::Unknown(error) = reply else {
-        panic!("{reply:?}");
-    };
+    let error = asked.await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(
-        error.to_string().contains(r#"lock "a" at redis://"#),
-        "{error}"
-    );
+    let lock = r#"lock "a" at redis://"#;
+    assert!(error.to_string().contains(lock), "{error}");
     server.cli(&["CLIENT", "UNPAUSE"]);
     works(&*store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_gone_rejects_and_comes_back() {
+async fn requests_to_a_dead_server_are_rejected_until_it_is_back() {
     let mut server = RedisServer::start();
     let store = open(&server.url()).await;
     let first = granted(&*store, acquire("a", 1)).await;
@@ -73,30 +62,21 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let options = OpenOptions::default()
         .with_connect_timeout(Duration::from_millis(400))
         .with_response_timeout(Duration::from_millis(400));
-    let store = store::open(&server.url(), &options).await.unwrap();
+    let store = open_with(&server.url(), options).await;
     works(&*store).await;
     server.stop();
-    let reply = send(&*store, acquire("late", 1)).await;
-    let Reply::Unknown(error) = reply else {
-        panic!("{reply:?}");
-    };
-    assert!(
-        error.to_string().contains("no answer within 400ms"),
-        "{error}"
-    );
+    let error = unknown(&*store, acquire("late", 1)).await.to_string();
+    assert!(error.contains("no answer within 400ms"), "{error}");
     // There is no new connection either, so the next one is certainly not sent.
-    let error = rejected(&*store, acquire("never", 1)).await;
-    assert!(
-        error.to_string().contains("no connection within 400ms"),
-        "{error}"
-    );
+    let error = rejected(&*store, acquire("never", 1)).await.to_string();
+    assert!(error.contains("no connection within 400ms"), "{error}");
     server.cont();
     assert_eq!(
         eventually_applied(&*store, renew("never", 1)).await,
         Outcome::Lost(Loss::Gone)
     );
     works(&*store).await;
-    // The server runs what it had received, long after the client gave it up.
+    // The server applies what it had received, long after the client gave it up.
     let late = applied(&*store, acquire("late", 2)).await;
     assert!(matches!(late, Outcome::Refused { .. }), "{late:?}");
 }
@@ -107,12 +87,12 @@ async fn all_callers_share_one_new_connection() {
     let store = open(&server.url()).await;
     let before = connections(&server);
     cut(&server);
-    for reply in ask_at_once(&store, 100).await {
+    for reply in send_at_once(&store, 100).await {
         // Only what was sent before the cut was noticed may be unknown.
         assert!(!matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
     works(&*store).await;
-    // Ours, the one that cut and the one that asks.
+    // The store's, the one that cut the others and the one of this query.
     assert_eq!(connections(&server) - before, 3);
 }
 
@@ -120,26 +100,26 @@ async fn all_callers_share_one_new_connection() {
 async fn all_callers_share_one_failed_attempt() {
     let server = RedisServer::start();
     let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(300));
-    let store = store::open(&server.url(), &options).await.unwrap();
+    let store = open_with(&server.url(), options).await;
     let before = connections(&server);
     cut(&server);
-    // Takes connections and says nothing.
+    // It accepts connections and does not reply.
     server.stop();
     // May still go to the old connection; after it there is none.
     let reply = send(&*store, renew("a", 1)).await;
     assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
-    for reply in ask_at_once(&store, 20).await {
+    for reply in send_at_once(&store, 20).await {
         assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
     server.cont();
-    // The one before, one for the twenty, the one that cut and the one that asks.
+    // The one before, one for the twenty, the one that cut the others and the one of this query.
     assert!(connections(&server) - before <= 4);
     works(&*store).await;
 }
 
 /// A caller that gives up while it connects leaves the connecting to the next one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_gives_up_harms_no_other() {
+async fn a_caller_that_gives_up_affects_no_other() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     cut(&server);
@@ -154,7 +134,7 @@ async fn a_caller_that_gives_up_harms_no_other() {
     works(&*store).await;
 }
 
-async fn ask_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
+async fn send_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
     let asked: Vec<_> = (0..callers)
         .map(|number| {
             let store = Arc::clone(store);
@@ -168,28 +148,13 @@ async fn ask_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
     replies
 }
 
-/// How many connections a server has taken, this question's included.
+/// The number of connections that a server has accepted, with that of this query.
 fn connections(server: &RedisServer) -> u32 {
-    let stats = server.cli(&["INFO", "stats"]);
-    let mut lines = stats.lines();
-    let count = lines.find_map(|line| line.strip_prefix("total_connections_received:"));
-    count.unwrap().trim().parse().unwrap()
+    let count = info(server, "stats", "total_connections_received");
+    count.unwrap().parse().unwrap()
 }
 
 /// Cuts every connection but the administrator's own.
 fn cut(server: &RedisServer) {
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
-}
-
-/// Asks until the connection stands again.
-async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
-    let mut last = None;
-    eventually_async(SOON, async || {
-        if let Reply::Applied { outcome, .. } = send(store, request.clone()).await {
-            last = Some(outcome);
-        }
-        last.is_some()
-    })
-    .await;
-    last.unwrap()
 }

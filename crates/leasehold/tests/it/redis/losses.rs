@@ -1,25 +1,19 @@
-//! The server tells a holder at once that its record was changed by somebody else.
+//! The server notifies a holder at once of changes of its record by other clients.
 
 use leasehold::store::Event;
-use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::event_log::{Asker, lasting, watched};
 use super::*;
 
 const RECORD: &str = "app:{t:a}";
 
-async fn holder(server: &RedisServer) -> Asker {
-    let holder = Asker::connect(&server.url(), 1).await;
-    holder.take("a", 1).await;
+async fn holder(server: &RedisServer) -> StoreClient {
+    let holder = StoreClient::connect(&server.url(), 1).await;
+    holder.acquire("a", 1).await;
     holder
 }
 
-fn changed() -> Event {
-    Event::Changed(key("a"))
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_is_deleted_or_overwritten() {
+async fn any_change_of_a_record_is_notified() {
     let server = RedisServer::start();
     let a = holder(&server).await;
     for (number, command) in (2..).zip([
@@ -29,83 +23,71 @@ async fn a_record_that_is_deleted_or_overwritten() {
         &["HSET", RECORD, "somebody", "1"],
         &["RENAME", RECORD, "elsewhere"],
         &["PERSIST", RECORD],
+        &["PEXPIRE", RECORD, "1"],
     ]) {
-        eventually_async(SOON, async || watched(&server) == 1).await;
+        until_tracked(&server, 1).await;
         server.cli(command);
-        a.hears(&changed()).await;
+        a.until_changed("a").await;
         server.cli(&["DEL", RECORD]);
-        a.take("a", number).await;
+        a.acquire("a", number).await;
     }
+    // By its own expiry, too.
+    let short = lasting(acquire("b", 1), Duration::from_millis(100));
+    granted(&*a.store, a.own(short)).await;
+    a.until_changed("b").await;
+    // And by eviction: the server makes room before the next command that takes some.
+    until_tracked(&server, 1).await;
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(server.try_cli(&["SET", "x", "1"]).unwrap_or_default(), "");
+    a.until_changed("a").await;
+    assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
 }
 
-/// Each operation of a holder that leaves it the lock makes the server watch.
+/// Each operation that leaves a holder its lock has the key tracked.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_each_operation_of_a_holder() {
     let server = RedisServer::start();
     let a = holder(&server).await;
-    for (request, told) in [
+    for (request, outcome) in [
         (renew("a", 1), Outcome::Renewed),
         (release("a", 1, 2), Outcome::Released { count: 2 }),
         (renew("a", 1), Outcome::Renewed),
     ] {
-        assert_eq!(a.ask(request).await, told);
-        eventually_async(SOON, async || watched(&server) == 1).await;
+        assert_eq!(a.apply(request).await, outcome);
+        until_tracked(&server, 1).await;
         server.cli(&["PEXPIRE", RECORD, "60000"]);
-        a.hears(&changed()).await;
+        a.until_changed("a").await;
     }
-    a.take("a", 1).await;
+    a.acquire("a", 1).await;
     server.cli(&["DEL", RECORD]);
-    a.hears(&changed()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_expires() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
-    server.cli(&["PEXPIRE", RECORD, "1"]);
-    a.hears(&changed()).await;
-    // By itself, too.
-    let granted = a.ask(lasting(acquire("b", 1), 100)).await;
-    assert!(matches!(granted, Outcome::Granted { .. }));
-    a.hears(&Event::Changed(key("b"))).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_is_evicted() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
-    server.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    // The server makes room before the next command that takes some.
-    assert_eq!(server.try_cli(&["SET", "x", "1"]).unwrap_or_default(), "");
-    a.hears(&changed()).await;
-    assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
+    a.until_changed("a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_taken_over() {
     let server = RedisServer::options().clock_shim().start();
     let a = holder(&server).await;
-    let b = Asker::connect(&server.url(), 2).await;
-    // For the server the lease is over. Nothing tells it that the holder's clock does not agree.
+    let b = StoreClient::connect(&server.url(), 2).await;
+    // The lease has ended by the clock of the server alone.
     server.step_clock(40_000);
-    b.take("a", 1).await;
-    a.hears(&changed()).await;
+    b.acquire("a", 1).await;
+    a.until_changed("a").await;
     let cut_off = Some(b.lease(1));
-    assert_eq!(a.ask(revoke("a")).await, Outcome::Revoked { cut_off });
-    b.hears(&changed()).await;
+    assert_eq!(a.apply(revoke("a")).await, Outcome::Revoked { cut_off });
+    b.until_changed("a").await;
 }
 
-/// The server tells nobody of what came over its own connection.
+/// The server does not report changes over the same connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_revoked_by_a_neighbour() {
+async fn a_lock_that_is_revoked_over_the_same_connection() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
-    let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
-    a.take("a", 1).await;
+    let [a, b] = [1, 2].map(|client| StoreClient::on(&store, client));
+    a.acquire("a", 1).await;
     let cut_off = Some(a.lease(1));
-    assert_eq!(b.ask(revoke("a")).await, Outcome::Revoked { cut_off });
-    a.hears(&changed()).await;
+    assert_eq!(b.apply(revoke("a")).await, Outcome::Revoked { cut_off });
+    a.until_changed("a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,42 +96,40 @@ async fn everything_that_is_deleted() {
     let a = holder(&server).await;
     for command in [&["FLUSHALL"][..], &["FLUSHDB", "ASYNC"]] {
         server.cli(command);
-        a.hears_of_interruption().await;
+        a.until_interrupted().await;
     }
 }
 
-/// It forgets keys to watch others, and does not always say so. Then a renewal tells.
+/// It drops keys to track others, and does not always report that. Then a renewal shows the loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_server_that_can_watch_one_key_only() {
+async fn with_a_server_that_can_track_one_key_only() {
     let server = RedisServer::start();
     server.cli(&["CONFIG", "SET", "tracking-table-max-keys", "1"]);
     let a = holder(&server).await;
     for name in ["b", "c"] {
-        a.take(name, 1).await;
+        a.acquire(name, 1).await;
     }
     for _ in 0..3 {
         for name in ["a", "b", "c"] {
-            assert_eq!(a.ask(renew(name, 1)).await, Outcome::Renewed);
+            assert_eq!(a.apply(renew(name, 1)).await, Outcome::Renewed);
         }
     }
     server.cli(&["DEL", RECORD, "app:{t:b}", "app:{t:c}"]);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     eventually_async(SOON, async || {
-        told.extend(a.event_log.take());
-        told.contains(&Event::Changed(key("c")))
+        events.extend(a.events());
+        events.contains(&Event::Changed(key("c")))
     })
     .await;
-    assert!(
-        told.iter().all(|event| matches!(event, Event::Changed(_))),
-        "{told:?}"
-    );
+    let hint = |event: &Event| matches!(event, Event::Changed(_));
+    assert!(events.iter().all(hint), "{events:?}");
     for name in ["a", "b", "c"] {
-        assert_eq!(a.ask(renew(name, 1)).await, Outcome::Lost(Loss::Gone));
+        assert_eq!(a.apply(renew(name, 1)).await, Outcome::Lost(Loss::Gone));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_does_oneself_is_no_news() {
+async fn own_changes_are_not_notified() {
     let server = RedisServer::start();
     let a = holder(&server).await;
     for number in 2..5 {
@@ -158,76 +138,73 @@ async fn what_one_does_oneself_is_no_news() {
             release("a", number - 1, 2),
             acquire("a", number - 1),
         ] {
-            eventually_async(SOON, async || watched(&server) == 1).await;
-            a.ask(request).await;
+            until_tracked(&server, 1).await;
+            a.apply(request).await;
         }
-        eventually_async(SOON, async || watched(&server) == 1).await;
+        until_tracked(&server, 1).await;
         a.release("a", number - 1).await;
-        assert_eq!(watched(&server), 0);
-        a.take("a", number).await;
+        assert_eq!(tracked(&server), 0);
+        a.acquire("a", number).await;
     }
-    eventually_async(SOON, async || watched(&server) == 1).await;
+    until_tracked(&server, 1).await;
     a.release("a", 4).await;
-    // Nor what others do with a lock that one had.
-    let b = Asker::connect(&server.url(), 2).await;
-    b.take("a", 1).await;
+    // Nor changes of a lock that it has released.
+    let b = StoreClient::connect(&server.url(), 2).await;
+    b.acquire("a", 1).await;
     b.release("a", 1).await;
     a.settle().await;
-    assert_eq!(a.event_log.take(), []);
+    assert_eq!(a.events(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_of_any_size_is_watched() {
+async fn a_batch_of_any_size_is_tracked() {
     let server = RedisServer::start();
     let a = holder(&server).await;
     let batch: Vec<_> = (0..600)
         .map(|n| a.own(acquire(&format!("{n:03}"), n)))
         .collect();
     assert_eq!(a.store.apply(batch).await.len(), 600);
-    // Its records and nothing else: what the script read is not watched.
-    eventually_async(SOON, async || watched(&server) == 601).await;
+    // Its records and nothing else: other keys that the script reads are not tracked.
+    until_tracked(&server, 601).await;
     for name in ["000", "255", "256", "599"] {
         server.cli(&["DEL", &format!("app:{{t:{name}}}")]);
-        a.hears(&Event::Changed(key(name))).await;
+        a.until_changed(name).await;
     }
     let releases = (0..600).map(|n| a.own(release(&format!("{n:03}"), n, 0)));
     a.store.apply(releases.collect()).await;
     a.settle().await;
-    assert_eq!(watched(&server), 1);
+    assert_eq!(tracked(&server), 1);
 }
 
-/// A lock that is held for a moment only is not worth it.
+/// A lock that is held for a moment is not worth the requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn short_locks_are_not_watched() {
+async fn short_locks_are_not_tracked() {
     let server = RedisServer::start();
     let a = holder(&server).await;
-    eventually_async(SOON, async || watched(&server) == 1).await;
+    until_tracked(&server, 1).await;
     server.cli(&["CONFIG", "RESETSTAT"]);
     for number in 0..500 {
-        a.take("short", number).await;
+        a.acquire("short", number).await;
         a.release("short", number).await;
     }
-    let stats = server.cli(&["INFO", "commandstats"]);
-    let asked = stats.split("cmdstat_client|caching:calls=").nth(1);
-    let asked = asked.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
-    assert!(asked < 250_u32, "{stats}");
+    let requests = calls(&server, "client|caching");
+    assert!(requests < 250, "{requests}");
 }
 
-/// Whoever is granted a lock by a message is told of its loss as everybody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_granted_by_a_message() {
     let server = RedisServer::start();
     let a = holder(&server).await;
-    let b = Asker::connect(&server.url(), 2).await;
+    let b = StoreClient::connect(&server.url(), 2).await;
     b.wait("a", 1).await;
     a.release("a", 1).await;
     b.granted("a", 1).await;
-    eventually_async(SOON, async || watched(&server) == 1).await;
+    until_tracked(&server, 1).await;
     server.cli(&["DEL", RECORD]);
-    b.hears(&changed()).await;
+    b.until_changed("a").await;
 }
 
-/// A loss before the server watches is found when it begins to.
+/// A loss before the key is tracked is found when tracking begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_lost_at_once() {
     let server = RedisServer::start();
@@ -236,56 +213,53 @@ async fn a_lock_that_is_lost_at_once() {
     for number in 2..20 {
         let batch = vec![revoke("a"), acquire("a", number)];
         assert_eq!(b.apply(batch).await.len(), 2);
-        a.hears(&changed()).await;
+        a.until_changed("a").await;
         applied(&*b, release("a", number, 0)).await;
-        a.take("a", number).await;
+        a.acquire("a", number).await;
     }
 }
 
-/// People look at everything; the server need not remember that for them.
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_makes_the_server_watch_nothing() {
+async fn inspections_and_listings_are_not_tracked() {
     let server = RedisServer::start();
     let a = holder(&server).await;
     let others = open(&server.url()).await;
     for number in 0..100 {
         granted(&*others, acquire(&format!("{number}"), number)).await;
     }
-    eventually_async(SOON, async || watched(&server) == 1).await;
+    until_tracked(&server, 1).await;
     assert_eq!(a.store.list(&space()).await.unwrap().len(), 101);
     assert!(a.store.inspect(&key("7")).await.unwrap().is_some());
-    assert_eq!(watched(&server), 1);
+    assert_eq!(tracked(&server), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_lost_while_idle_is_told_once() {
+async fn the_loss_of_an_idle_connection_is_reported_once() {
     let server = RedisServer::start();
     let a = holder(&server).await;
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
-    a.hears_of_interruption().await;
-    assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);
-    assert_eq!(a.event_log.take(), []);
-    // The new connection watches, too.
+    a.until_interrupted().await;
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(a.events(), []);
+    // Keys are tracked over the new connection, too.
     server.cli(&["DEL", RECORD]);
-    a.hears(&changed()).await;
+    a.until_changed("a").await;
 }
 
-/// A server that answers too late is as one that is gone: whatever it would have told is lost.
+/// A late reply ends the connection: notifications on it may be lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_comes_too_late_is_an_interruption() {
+async fn a_late_reply_is_an_interruption() {
     let server = RedisServer::start();
-    let options =
-        OpenOptions::default().with_response_timeout(std::time::Duration::from_millis(100));
-    let store = store::open(&server.url(), &options).await.unwrap();
-    let a = Asker::on(&store, 1);
-    a.take("a", 1).await;
+    let options = OpenOptions::default().with_response_timeout(Duration::from_millis(100));
+    let store = open_with(&server.url(), options).await;
+    let a = StoreClient::on(&store, 1);
+    a.acquire("a", 1).await;
     server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let reply = send(&*store, a.own(renew("a", 1))).await;
-    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
-    a.hears_of_interruption().await;
+    unknown(&*store, a.own(renew("a", 1))).await;
+    a.until_interrupted().await;
     server.cli(&["CLIENT", "UNPAUSE"]);
-    assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);
-    assert_eq!(a.event_log.take(), []);
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+    assert_eq!(a.events(), []);
     server.cli(&["DEL", RECORD]);
-    a.hears(&changed()).await;
+    a.until_changed("a").await;
 }

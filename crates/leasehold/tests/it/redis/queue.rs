@@ -1,22 +1,19 @@
-//! What stands in the server for those who wait, and what others do to it.
+//! The key of the queue: its format, foreign changes, and a server without memory.
 
-use leasehold::ErrorKind;
-use leasehold_testkit::RedisServer;
-
-use super::event_log::{Asker, lasting, wait};
 use super::*;
+use leasehold::ErrorKind;
 
 const RECORD: &str = "app:{t:a}";
 const QUEUE: &str = "app:{t:a}:queue";
 
-/// A server with a lock that somebody holds, and two who may ask for it.
-async fn held() -> (RedisServer, Asker, Asker) {
+/// A server with a lock, its holder, and another client.
+async fn held() -> (RedisServer, StoreClient, StoreClient) {
     let server = RedisServer::start();
     let [a, b] = [
-        Asker::connect(&server.url(), 1).await,
-        Asker::connect(&server.url(), 2).await,
+        StoreClient::connect(&server.url(), 1).await,
+        StoreClient::connect(&server.url(), 2).await,
     ];
-    a.take("a", 1).await;
+    a.acquire("a", 1).await;
     (server, a, b)
 }
 
@@ -25,104 +22,66 @@ fn ttl_of(server: &RedisServer, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_a_list_of_those_who_asked_and_expires() {
+async fn it_is_a_list_of_waiting_leases_that_expires() {
     let (server, _a, b) = held().await;
     b.wait("a", 5).await;
-    b.ask(lasting(wait("a", 6), 10_000)).await;
+    b.apply(lasting(wait("a", 6), Duration::from_secs(10)))
+        .await;
     let [first, second] = [5, 6].map(|number| b.lease(number));
     let list = server.cli(&["LRANGE", QUEUE, "0", "-1"]);
     assert_eq!(
         list,
         format!("{first} 30000 1\n{first}\n{second} 10000 1\n{second}")
     );
-    // Two ttls of the longest question and a second; shorter ones change nothing.
+    // Two ttls of the longest request and a second; shorter ones change nothing.
     assert!((60_000..=61_000).contains(&ttl_of(&server, QUEUE)));
     server.cli(&["PEXPIRE", QUEUE, "30000"]);
-    b.ask(lasting(wait("a", 6), 10_000)).await;
+    b.apply(lasting(wait("a", 6), Duration::from_secs(10)))
+        .await;
     assert!((29_000..=30_000).contains(&ttl_of(&server, QUEUE)));
     b.wait("a", 5).await;
     assert!((60_000..=61_000).contains(&ttl_of(&server, QUEUE)));
-    // Whoever asks for another time keeps the place and what it asked for at first.
-    b.ask(lasting(wait("a", 5), 9_000)).await;
+    // A repetition with another ttl keeps the position and the first ttl.
+    b.apply(lasting(wait("a", 5), Duration::from_secs(9))).await;
     assert_eq!(server.cli(&["LRANGE", QUEUE, "0", "-1"]), list);
-    b.ask(release("a", 5, 0)).await;
-    b.ask(release("a", 6, 0)).await;
+    b.apply(release("a", 5, 0)).await;
+    b.apply(release("a", 6, 0)).await;
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_wait_is_not_in_it() {
-    let (server, _a, b) = held().await;
-    let refused = b.ask(acquire("a", 1)).await;
-    assert!(
-        matches!(
-            refused,
-            Outcome::Refused {
-                queue_position: None,
-                ..
-            }
-        ),
-        "{refused:?}"
-    );
-    assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn something_else_under_its_key_spoils_one_lock_only() {
+async fn a_foreign_value_under_its_key_affects_one_lock_only() {
     for foreign in [&["SET", QUEUE, "x"][..], &["RPUSH", QUEUE, "x", "y"]] {
         let (server, a, b) = held().await;
         server.cli(foreign);
         if foreign[0] == "SET" {
             refused_for(&b, wait("a", 1), "delete that key").await;
         }
-        // Who does not wait does not look.
-        let refused = b.ask(acquire("a", 1)).await;
-        assert!(
-            matches!(
-                refused,
-                Outcome::Refused {
-                    queue_position: None,
-                    ..
-                }
-            ),
-            "{refused:?}"
-        );
-        assert_eq!(a.ask(renew("a", 1)).await, Outcome::Renewed);
-        // The holder can let go, whoever comes next is told why he gets nothing.
+        b.is_not_queued(acquire("a", 1)).await;
+        assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);
+        // The holder can release, and the next request gets the reason for its refusal.
         a.release("a", 1).await;
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
-        let batch = vec![
-            b.own(acquire("b", 1)),
-            b.own(acquire("a", 1)),
-            b.own(acquire("c", 1)),
-        ];
-        let replies = b.store.apply(batch).await;
-        for good in [0, 2] {
-            let reply = &replies[good];
-            let granted = matches!(
-                reply,
-                Reply::Applied {
-                    outcome: Outcome::Granted { .. },
-                    ..
-                }
-            );
-            assert!(granted, "{reply:?}");
-        }
+        let batch = [acquire("b", 1), acquire("a", 1), acquire("c", 1)];
+        let replies = b
+            .store
+            .apply(batch.map(|request| b.own(request)).into())
+            .await;
         assert!(
-            matches!(&replies[1], Reply::Rejected(_)),
-            "{:?}",
-            replies[1]
+            is_granted(&replies[0]) && is_granted(&replies[2]),
+            "{replies:?}"
         );
+        assert!(matches!(replies[1], Reply::Rejected(_)), "{replies:?}");
         refused_for(&b, acquire("a", 1), "delete that key").await;
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
         server.cli(&["DEL", QUEUE]);
-        b.take("a", 1).await;
+        b.acquire("a", 1).await;
     }
 }
 
 /// Checks that a request is rejected with an error that names the queue.
-async fn refused_for(asker: &Asker, request: Request, advice: &str) {
-    let error = rejected(&*asker.store, asker.own(request)).await;
+async fn refused_for(client: &StoreClient, request: Request, advice: &str) {
+    let error = client.rejected(request).await;
     assert_eq!(error.kind(), ErrorKind::Store);
     let message = error.to_string();
     assert!(
@@ -132,7 +91,7 @@ async fn refused_for(asker: &Asker, request: Request, advice: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_memory_queues_nobody_but_grants_to_who_waits() {
+async fn a_server_without_memory_queues_no_lease_but_grants_to_waiters() {
     let (server, a, b) = held().await;
     b.wait("a", 1).await;
     server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -142,48 +101,48 @@ async fn a_server_without_memory_queues_nobody_but_grants_to_who_waits() {
     b.granted("a", 1).await;
     assert_eq!(server.cli(&["EXISTS", QUEUE]), "0");
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    b.take("b", 2).await;
+    b.acquire("b", 2).await;
     a.wait("b", 2).await;
-    // Who finds it free cannot grant it, for want of memory, and who waits goes on waiting.
+    // Without memory the free lock is not granted, and its waiter remains.
     server.cli(&["DEL", "app:{t:b}"]);
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = rejected(&*b.store, b.own(acquire("b", 3))).await;
+    let error = b.rejected(acquire("b", 3)).await;
     assert!(error.to_string().contains("raise its maxmemory"), "{error}");
     assert_eq!(server.cli(&["EXISTS", "app:{t:b}"]), "0");
     assert_eq!(server.cli(&["LLEN", "app:{t:b}:queue"]), "2");
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(b.ask(renew("b", 3)).await, Outcome::Lost(Loss::TakenOver));
+    assert_eq!(b.apply(renew("b", 3)).await, Outcome::Lost(Loss::TakenOver));
     a.granted("b", 2).await;
 }
 
-/// The counter ends: nobody is granted anything, and the queue stays as it is.
+/// The counter is exhausted: nothing is granted, and the queue remains.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_tokens_nobody_is_granted_the_lock() {
+async fn without_tokens_no_lease_is_granted_the_lock() {
     let (server, a, b) = held().await;
     b.wait("a", 1).await;
     let max = ((1_u64 << 53) - 1).to_string();
     for bad in [&*max, "x"] {
         server.cli(&["SET", "app:{t:a}:token", bad]);
-        a.ask(release("a", 1, 0)).await;
+        a.apply(release("a", 1, 0)).await;
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
-        assert_eq!(a.ask(acquire("a", 2)).await, Outcome::Exhausted);
-        assert_eq!(b.ask(wait("a", 1)).await, Outcome::Exhausted);
+        assert_eq!(a.apply(acquire("a", 2)).await, Outcome::Exhausted);
+        assert_eq!(b.apply(wait("a", 1)).await, Outcome::Exhausted);
         assert_eq!(server.cli(&["LLEN", QUEUE]), "2");
     }
     server.cli(&["DEL", "app:{t:a}:token"]);
-    assert_eq!(a.ask(renew("a", 1)).await, Outcome::Lost(Loss::TakenOver));
+    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Lost(Loss::TakenOver));
     b.granted("a", 1).await;
 }
 
-/// What a lock costs that nobody else wants: the commands that the server runs for it.
+/// By the commands that the server runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
     let server = RedisServer::start();
-    let a = Asker::connect(&server.url(), 1).await;
-    a.take("a", 1).await;
+    let a = StoreClient::connect(&server.url(), 1).await;
+    a.acquire("a", 1).await;
     a.release("a", 1).await;
     server.cli(&["CONFIG", "RESETSTAT"]);
-    a.take("a", 2).await;
+    a.acquire("a", 2).await;
     a.release("a", 2).await;
     let stats = server.cli(&["INFO", "commandstats"]);
     let mut counts: Vec<_> = stats
@@ -192,7 +151,7 @@ async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
             let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
             Some((command, rest.split(',').next()?.parse::<u32>().ok()?))
         })
-        // Not the administrator's own, and not how the server is made to watch, which comes later.
+        // Without those of the test, and those for key tracking, which come later.
         .filter(|(command, _)| {
             let others = ["auth", "config|resetstat", "info", "client|caching", "hget"];
             !others.contains(command)

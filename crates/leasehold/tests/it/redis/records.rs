@@ -1,7 +1,6 @@
 //! Keys that others wrote, and requests that fail one by one.
 
 use leasehold::ErrorKind;
-use leasehold_testkit::RedisServer;
 
 use super::*;
 
@@ -9,7 +8,7 @@ const RECORD: &str = "app:{t:a}";
 const COUNTER: &str = "app:{t:a}:token";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_server_is_what_the_script_says() {
+async fn the_keys_are_as_the_script_documents() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     let token = granted(&*store, acquire("a", 42)).await;
@@ -25,7 +24,7 @@ async fn what_stands_in_the_server_is_what_the_script_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_bad_key_spoils_no_other_request_of_its_batch() {
+async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     server.cli(&["SET", RECORD, "x"]);
@@ -41,25 +40,16 @@ async fn one_bad_key_spoils_no_other_request_of_its_batch() {
         acquire("after", 1),
     ];
     let replies = store.apply(batch).await;
-    for good in [0, 7] {
-        let reply = &replies[good];
-        assert!(
-            matches!(
-                reply,
-                Reply::Applied {
-                    outcome: Outcome::Granted { .. },
-                    ..
-                }
-            ),
-            "{reply:?}"
-        );
-    }
-    for (place, reply) in replies[1..7].iter().enumerate() {
+    assert!(
+        is_granted(&replies[0]) && is_granted(&replies[7]),
+        "{replies:?}"
+    );
+    for (nth, reply) in replies[1..7].iter().enumerate() {
         let Reply::Rejected(error) = reply else {
             panic!("{reply:?}");
         };
         assert_eq!(error.kind(), ErrorKind::Store);
-        let (key, lock) = match place {
+        let (key, lock) = match nth {
             5 => ("app:{t:c}:token", "c"),
             _ => (RECORD, "a"),
         };
@@ -76,7 +66,7 @@ async fn one_bad_key_spoils_no_other_request_of_its_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_without_an_end_holds_for_ever() {
+async fn a_record_without_expiry_is_held_until_it_is_revoked() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     server.cli(&["HSET", RECORD, "somebody", "1"]);
@@ -111,14 +101,14 @@ async fn a_record_without_an_end_holds_for_ever() {
     );
     granted(&*store, acquire("a", 1)).await;
 
-    // Ours, but somebody took its end away: it is still ours, and has one again.
+    // A lease whose expiry was removed is still held, and a renewal sets it again.
     server.cli(&["PERSIST", RECORD]);
     assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Renewed);
     assert_ne!(server.cli(&["PTTL", RECORD]), "-1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_counter_that_is_none_gives_no_token() {
+async fn an_invalid_counter_grants_no_token() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     let max = (1_u64 << 53) - 1;
@@ -145,14 +135,14 @@ async fn a_counter_that_is_none_gives_no_token() {
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0", "{bad:?}");
         assert_eq!(server.cli(&["GET", COUNTER]), bad);
     }
-    // The last token there is, and the same again for the one who holds it.
+    // The last token, and the same again for its holder.
     server.cli(&["SET", COUNTER, &(max - 1).to_string()]);
     assert_eq!(granted(&*store, acquire("a", 1)).await, max);
     assert_eq!(granted(&*store, acquire("a", 1)).await, max);
     assert_eq!(server.cli(&["GET", COUNTER]), max.to_string());
     applied(&*store, release("a", 1, 0)).await;
     assert_eq!(applied(&*store, acquire("a", 2)).await, Outcome::Exhausted);
-    // Also for a holder: rather no answer than a wrong one.
+    // For a holder, too: no token is better than a wrong one.
     server.cli(&["DEL", COUNTER]);
     granted(&*store, acquire("a", 2)).await;
     for bad in ["x", &beyond, "99999999999999999999999"] {
@@ -169,12 +159,10 @@ async fn a_read_only_replica_grants_nothing() {
     let store = open(&replica.url()).await;
     let error = rejected(&*store, acquire("a", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Store);
-    assert!(
-        error.to_string().contains("connect to its master"),
-        "{error}"
-    );
+    let advice = "connect to its master";
+    assert!(error.to_string().contains(advice), "{error}");
     granted(&*open(&master.url()).await, acquire("a", 1)).await;
-    // More is left than any request asks for: that is no reason to confirm it.
+    // No request is confirmed because more time is left than it wants.
     master.cli(&["PEXPIRE", RECORD, "90000"]);
     leasehold_testkit::eventually(SOON, || {
         replica.cli(&["PTTL", RECORD]).parse::<i64>().unwrap() > 60_000
@@ -187,17 +175,14 @@ async fn a_read_only_replica_grants_nothing() {
         revoke("a"),
     ] {
         let error = rejected(&*store, request).await;
-        assert!(
-            error.to_string().contains("connect to its master"),
-            "{error}"
-        );
+        assert!(error.to_string().contains(advice), "{error}");
     }
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_memory_grants_nothing_but_lets_go() {
+async fn a_server_without_memory_grants_nothing_but_releases() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     granted(&*store, acquire("held", 1)).await;
@@ -217,15 +202,13 @@ async fn a_server_without_memory_grants_nothing_but_lets_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_misses_its_replicas_says_so() {
+async fn a_server_without_enough_replicas_is_named() {
     let server = RedisServer::options()
         .config("min-replicas-to-write 1")
         .start();
     let store = open(&server.url()).await;
     let error = rejected(&*store, acquire("a", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Store);
-    assert!(
-        error.to_string().contains("min-replicas-to-write"),
-        "{error}"
-    );
+    let setting = "min-replicas-to-write";
+    assert!(error.to_string().contains(setting), "{error}");
 }

@@ -12,25 +12,17 @@ mod lost;
 mod majority;
 mod refused;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use leasehold::{Client, ErrorKind, Guard, State};
-use leasehold_testkit::{Masters, Proxy, RedisServer, eventually_async};
+use leasehold::ErrorKind;
+use leasehold_testkit::{Masters, Proxy, Restart};
 
 use super::*;
-
-/// Longer than anything here takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
 
 /// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
 const TTL: Duration = Duration::from_secs(6);
 
-/// The record of a lock of a client with the usual namespace and tenant.
-fn record(name: &str) -> String {
-    format!("leasehold:{{default:{name}}}")
-}
-
-/// How many masters have a record of a lock, by their own word.
+/// The number of masters that have a record of a lock.
 fn records(masters: &[&RedisServer], name: &str) -> usize {
     let has = |server: &&&RedisServer| server.cli(&["EXISTS", &record(name)]) == "1";
     masters.iter().filter(has).count()
@@ -40,13 +32,13 @@ fn all(masters: &Masters) -> Vec<&RedisServer> {
     masters.servers().iter().collect()
 }
 
-/// Three or five masters, each behind a proxy.
-struct Far {
+/// Masters behind proxies.
+struct Proxied {
     masters: Masters,
     proxies: Vec<Proxy>,
 }
 
-impl Far {
+impl Proxied {
     fn start(count: usize) -> Self {
         let masters = Masters::aged(count);
         let proxies = masters.servers().iter().map(Proxy::before).collect();
@@ -63,8 +55,8 @@ impl Far {
         format!("redlock://{}", hosts.join(","))
     }
 
-    /// Nobody has a record of it any more, long before it would end by itself.
-    async fn is_gone(&self, name: &str) {
+    /// Waits until no master has a record of a lock, long before it would expire.
+    async fn until_free(&self, name: &str) {
         eventually_async(LONG, async || records(&all(&self.masters), name) == 0).await;
     }
 }
@@ -74,17 +66,7 @@ fn short(masters: &Masters) -> String {
     format!("{}?longest-ttl={}ms", masters.url(), TTL.as_millis())
 }
 
-async fn client(url: &str, ttl: Duration) -> Client {
-    Client::builder().ttl(ttl).connect(url).await.unwrap()
-}
-
-async fn lock(client: &Client, name: &str) -> Guard {
-    let mutex = client.mutex(name).unwrap();
-    let locked = tokio::time::timeout(LONG, mutex.lock());
-    locked.await.expect("the lock in time").unwrap()
-}
-
-/// The same where the masters are to be admitted first.
+/// Acquires a lock after the masters were admitted.
 async fn lock_in_time(client: &Client, name: &str) -> Guard {
     let mutex = client.mutex(name).unwrap();
     let mut guard = None;
@@ -99,10 +81,6 @@ async fn lock_in_time(client: &Client, name: &str) -> Guard {
     guard.unwrap()
 }
 
-fn is_held(guard: &Guard) -> bool {
-    matches!(guard.state(), State::Held { .. })
-}
-
 /// Waits until the store has confirmed a lease once more.
 async fn renewed(guard: &Guard) {
     let before = guard.deadline();
@@ -113,7 +91,7 @@ async fn renewed(guard: &Guard) {
     .await;
 }
 
-/// The median of what it takes to take a free lock and give it back, so often.
+/// The median time of this number of acquisitions of a free lock.
 async fn median_of(client: &Client, name: &str, times: usize) -> Duration {
     let mutex = client.mutex(name).unwrap();
     let mut took = Vec::new();
@@ -125,4 +103,39 @@ async fn median_of(client: &Client, name: &str, times: usize) -> Duration {
     }
     took.sort_unstable();
     took[times / 2]
+}
+
+/// How a master fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Failure {
+    Killed,
+    Stopped,
+}
+
+impl Failure {
+    const ALL: [Self; 2] = [Self::Killed, Self::Stopped];
+
+    fn begin(self, masters: &mut Masters, nth: usize) {
+        match self {
+            Self::Killed => masters.server_mut(nth).kill9(),
+            Self::Stopped => masters.server(nth).stop(),
+        }
+    }
+
+    fn end(self, masters: &mut Masters, nth: usize) {
+        match self {
+            Self::Killed => masters.server_mut(nth).restart(Restart::Kept),
+            Self::Stopped => masters.server(nth).cont(),
+        }
+    }
+}
+
+async fn two_clients(url: &str) -> [Client; 2] {
+    [client_at(url, TTL).await, client_at(url, TTL).await]
+}
+
+/// Whether a master is admitted for a namespace.
+fn is_admitted(server: &RedisServer, namespace: &str) -> bool {
+    let admitted = server.cli(&["HGET", &format!("{namespace}:master"), "run"]);
+    info(server, "replication", "master_replid") == Some(admitted)
 }

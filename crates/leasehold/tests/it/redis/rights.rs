@@ -1,17 +1,15 @@
-//! A user who lacks one right gets a clear error and leaves nothing half done.
+//! Users who lack one right: clear errors, and no partial changes.
 
 use leasehold::ErrorKind;
-use leasehold_testkit::{RedisServer, eventually_async};
 
-use super::event_log::{Asker, queue_dead, script_calls, wait};
 use super::*;
 
-/// What the head of the script says it needs.
+/// The rights that the head of the script names.
 const NEEDED: [&str; 9] = [
     "hget", "hset", "hdel", "pexpire", "pttl", "get", "set", "time", "lindex",
 ];
 
-/// What waiting in the queue needs as well, and its channels.
+/// The further rights for the queue.
 const QUEUE: [&str; 8] = [
     "lpos",
     "rpush",
@@ -23,22 +21,22 @@ const QUEUE: [&str; 8] = [
     "unsubscribe",
 ];
 
-/// What renewing at little cost needs as well.
+/// The further right for renewals at low cost.
 const RENEW: [&str; 1] = ["hexists"];
 
-/// What is needed to be told of losses.
-const WATCH: [&str; 3] = ["client|tracking", "client|caching", "exists"];
+/// The further rights for key tracking.
+const TRACKING: [&str; 3] = ["client|tracking", "client|caching", "exists"];
 
-/// What an operator needs to revoke as well.
+/// The further rights to revoke.
 const REVOKE: [&str; 2] = ["hgetall", "del"];
 
 /// A server on which `alice` may do only what locks need, without `removed`.
 fn allow(server: &RedisServer, removed: &str) {
     let commands = ["evalsha", "eval"].iter().chain(&NEEDED).chain(&REVOKE);
-    let commands = commands.chain(&QUEUE).chain(&RENEW).chain(&WATCH);
+    let commands = commands.chain(&QUEUE).chain(&RENEW).chain(&TRACKING);
     let rules: Vec<_> = commands
         .filter(|command| **command != removed)
-        // Whoever may not read hashes has neither.
+        // A user without HGET has no HEXISTS either.
         .filter(|command| !(removed == "hget" && RENEW.contains(command)))
         .map(|command| format!("+{command}"))
         .collect();
@@ -66,17 +64,17 @@ async fn exactly_these_rights_are_enough() {
         applied(&*store, revoke("a")).await,
         Outcome::Revoked { cut_off }
     );
-    let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
-    a.take("b", 1).await;
+    let [a, b] = [1, 2].map(|client| StoreClient::on(&store, client));
+    a.acquire("b", 1).await;
     b.wait("b", 1).await;
     b.wait("b", 2).await;
     assert_eq!(
-        b.ask(release("b", 1, 0)).await,
+        b.apply(release("b", 1, 0)).await,
         Outcome::Lost(Loss::TakenOver)
     );
     a.release("b", 1).await;
     b.granted("b", 2).await;
-    a.store.forget(a.lease(1).client);
+    a.unsubscribe();
     works(&*store).await;
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
@@ -103,7 +101,7 @@ async fn a_missing_right_grants_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
+async fn without_the_rights_for_low_cost_leases_are_renewed_too() {
     let server = RedisServer::start();
     for removed in RENEW.into_iter().chain(["exists"]) {
         allow(&server, removed);
@@ -114,11 +112,8 @@ async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
         }
         for _ in 0..2 {
             let replies = store.apply(names.map(|name| renew(name, 1)).into()).await;
-            for reply in replies {
-                let Reply::Applied { outcome, .. } = reply else {
-                    panic!("without {removed}: {reply:?}");
-                };
-                assert_eq!(outcome, Outcome::Renewed, "without {removed}");
+            for reply in &replies {
+                assert_eq!(outcome(reply), Some(Outcome::Renewed), "without {removed}");
             }
         }
         for name in names {
@@ -129,7 +124,7 @@ async fn without_the_rights_for_less_cost_leases_are_renewed_all_the_same() {
 
 /// A call of the rule takes the server three times as long for each of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_rights_for_less_cost_renewals_are_split_into_short_calls() {
+async fn without_the_rights_for_low_cost_renewals_are_split_into_short_calls() {
     let server = RedisServer::start();
     allow(&server, "hexists");
     let store = open(&server.url_of("alice", "pw")).await;
@@ -140,17 +135,15 @@ async fn without_the_rights_for_less_cost_renewals_are_split_into_short_calls() 
     server.cli(&["CONFIG", "RESETSTAT"]);
     let renewals = names.iter().map(|name| renew(name, 1));
     for reply in store.apply(renewals.collect()).await {
-        let renewed =
-            matches!(reply, Reply::Applied { outcome, .. } if outcome == Outcome::Renewed);
-        assert!(renewed, "{reply:?}");
+        assert_eq!(outcome(&reply), Some(Outcome::Renewed));
     }
     // Of the short script and of the rule, each for 256.
     assert_eq!(script_calls(&server), 4 + 4);
 }
 
-/// A free lock is granted without it: that would be one command more for everybody.
+/// A free lock is granted without it, because the check would cost every client a command.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_read_a_hash_renews_nothing_but_lets_go() {
+async fn without_the_right_to_read_a_hash_leases_are_released_but_not_renewed() {
     let server = RedisServer::start();
     allow(&server, "hget");
     let store = open(&server.url_of("alice", "pw")).await;
@@ -162,10 +155,9 @@ async fn who_may_not_read_a_hash_renews_nothing_but_lets_go() {
     assert_eq!(released, Outcome::Released { count: 0 });
 }
 
-/// A right that is taken away from a holder stops the operations that need it and no other, and
-/// what it stops changes nothing.
+/// The operations that need the right are rejected, and change nothing; the others are applied.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_taken_from_a_holder_harms_no_record() {
+async fn a_right_taken_from_a_holder_damages_no_record() {
     let server = RedisServer::start();
     allow(&server, "");
     let store = open(&server.url_of("alice", "pw")).await;
@@ -209,22 +201,21 @@ async fn a_right_taken_from_a_holder_harms_no_record() {
     }
 }
 
-/// Who may not change the queue does not, and keeps nobody else from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_leaves_the_queue_as_it_was() {
     let server = RedisServer::start();
     allow(&server, "");
-    let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
-    let other = Asker::connect(&server.url(), 2).await;
+    let alice = StoreClient::connect(&server.url_of("alice", "pw"), 1).await;
+    let other = StoreClient::connect(&server.url(), 2).await;
     let queue = || server.cli(&["LRANGE", "app:{t:a}:queue", "0", "-1"]);
     works(&*alice.store).await;
     let refused = async |request: Request, command: &str| {
-        let error = rejected(&*alice.store, alice.own(request)).await;
+        let error = alice.rejected(request).await;
         assert_unauthorized(&error, command);
         assert!(error.to_string().contains("app:{t:a}"), "{error}");
     };
 
-    other.take("a", 1).await;
+    other.acquire("a", 1).await;
     other.wait("a", 2).await;
     let before = queue();
     for removed in ["lpos", "rpush"] {
@@ -243,13 +234,13 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
 
     allow(&server, "ltrim");
     assert_eq!(
-        other.ask(renew("a", 2)).await,
+        other.apply(renew("a", 2)).await,
         Outcome::Lost(Loss::TakenOver)
     );
     other.release("a", 1).await;
     let grant = alice.granted("a", 1).await;
     other.wait("a", 3).await;
-    // It lets go, and who waits has the lock with the next question of anybody who may grant it.
+    // The release works, and the waiter is granted the lock by the next request of a user with the right.
     alice.release("a", 1).await;
     assert_eq!(server.cli(&["EXISTS", "app:{t:a}"]), "0");
     refused(acquire("a", 2), "ltrim").await;
@@ -257,13 +248,13 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
     assert_eq!(queue().lines().count(), 2);
     allow(&server, "");
     assert_eq!(
-        alice.ask(renew("a", 2)).await,
+        alice.apply(renew("a", 2)).await,
         Outcome::Lost(Loss::TakenOver)
     );
     assert!(other.granted("a", 3).await.first > grant.first);
 }
 
-/// It would wait behind everybody in the queue, and its releases would notify nobody.
+/// Without notifications it would wait behind all others, and its releases would notify none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed() {
     for rights in [
@@ -274,82 +265,89 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
         "~app:* &app:* +@all -lpos",
     ] {
         let server = RedisServer::options().acl("alice", "pw", rights).start();
-        let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
+        let alice = StoreClient::connect(&server.url_of("alice", "pw"), 1).await;
         for request in [acquire("a", 1), wait("a", 1)] {
-            let error = rejected(&*alice.store, alice.own(request)).await;
+            let error = alice.rejected(request).await;
             assert_eq!(error.kind(), ErrorKind::Unauthorized, "{rights}: {error}");
             let message = error.to_string();
             assert!(message.contains("allow them"), "{rights}: {message}");
             assert!(message.contains("leasehold doctor"), "{rights}: {message}");
         }
-        // What a holder asks for needs none of them.
-        assert_eq!(alice.ask(renew("a", 1)).await, Outcome::Lost(Loss::Gone));
+        // The requests of holders need none of them.
+        assert_eq!(alice.apply(renew("a", 1)).await, Outcome::Lost(Loss::Gone));
         server.cli(&["ACL", "SETUSER", "alice", "&app:*", "+@all"]);
-        alice.take("a", 1).await;
+        alice.acquire("a", 1).await;
         alice.release("a", 1).await;
     }
 }
 
-/// Namespaces share a connection.
+/// Namespaces share a connection. The user `alice` of these servers has no channels of the namespace `other`.
+pub(super) async fn check_namespaces(store: &Arc<dyn Store>, servers: &[RedisServer]) {
+    let all = |command: &[&str]| {
+        servers
+            .iter()
+            .map(|server| server.cli(command))
+            .collect::<String>()
+    };
+    let other = keyspace("other", "t");
+    let [a, b] = [1, 2].map(|number| StoreClient::on(store, number));
+    let c = StoreClient::in_space(store, &other, 3);
+    let elsewhere = |request: Request| {
+        let key = other.key(request.key.name.clone());
+        Request::new(key, c.own(request).op)
+    };
+    // In a cluster both keys are in one slot, so that one batch goes to one node.
+    let batch = vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))];
+    let replies = store.apply(batch).await;
+    let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    assert_eq!(b.wait("a", 1).await, 0);
+    // The missing right is not tried again for another namespace.
+    all(&["ACL", "LOG", "RESET"]);
+    a.release("a", 1).await;
+    b.granted("a", 1).await;
+    assert_eq!(all(&["ACL", "LOG"]), "");
+    rejected(&**store, elsewhere(wait("a", 1))).await;
+    all(&["ACL", "SETUSER", "alice", "&other:*"]);
+    granted(&**store, elsewhere(acquire("a", 1))).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
-    let scope = |text| ScopeName::parse(text).unwrap();
-    let other = Keyspace::new(scope("other"), scope("t"));
     let old_protocol = RedisServer::options().config("rename-command HELLO \"\"");
     for options in [RedisServer::options(), old_protocol] {
-        let server = options
-            .acl("alice", "pw", "~app:* ~other:* &app:* +@all")
-            .start();
+        let rights = "~app:* ~other:* &app:* +@all";
+        let server = options.acl("alice", "pw", rights).start();
         let store = open(&server.url_of("alice", "pw")).await;
-        let [a, b] = [1, 2].map(|client| Asker::on(&store, client));
-        let c = Asker::in_space(&store, &other, 3);
-        let elsewhere = |request: Request| {
-            let key = other.key(request.key.name.clone());
-            Request::new(key, c.own(request).op)
-        };
-        let replies = store
-            .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
-            .await;
-        let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
-            panic!("{replies:?}");
-        };
-        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-        assert_eq!(b.wait("a", 1).await, 0);
-        // Nobody asks again for rights that only the other needs.
-        server.cli(&["ACL", "LOG", "RESET"]);
-        a.release("a", 1).await;
-        b.granted("a", 1).await;
-        assert_eq!(server.cli(&["ACL", "LOG"]), "");
-        rejected(&*store, elsewhere(wait("a", 1))).await;
-        server.cli(&["ACL", "SETUSER", "alice", "&other:*"]);
-        granted(&*store, elsewhere(acquire("a", 1))).await;
+        check_namespaces(&store, &[server]).await;
     }
 }
 
-/// The others ask again when the time comes that they were told.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_may_not_publish_any_more_grants_to_nobody_and_frees_the_lock() {
+async fn a_holder_without_the_right_to_publish_frees_the_lock_and_grants_to_no_waiter() {
     let server = RedisServer::start();
     allow(&server, "");
-    let alice = Asker::connect(&server.url_of("alice", "pw"), 1).await;
-    let other = Asker::connect(&server.url(), 2).await;
-    alice.take("a", 1).await;
+    let alice = StoreClient::connect(&server.url_of("alice", "pw"), 1).await;
+    let other = StoreClient::connect(&server.url(), 2).await;
+    alice.acquire("a", 1).await;
     other.wait("a", 1).await;
     allow(&server, "publish");
     alice.release("a", 1).await;
     assert_eq!(server.cli(&["KEYS", "*"]), "app:{t:a}:token");
 }
 
-/// As with a line for the user that was made before the right was needed.
+/// As with an older ACL line.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_count_subscribers_messages_are_counted() {
     let server = RedisServer::start();
     allow(&server, "pubsub|numsub");
     let url = server.url_of("alice", "pw");
-    let alice = Asker::connect(&url, 1).await;
-    let bob = Asker::connect(&url, 2).await;
-    let gone = Asker::connect(&url, 3).await;
-    alice.take("a", 1).await;
+    let alice = StoreClient::connect(&url, 1).await;
+    let bob = StoreClient::connect(&url, 2).await;
+    let gone = StoreClient::connect(&url, 3).await;
+    alice.acquire("a", 1).await;
     gone.wait("a", 1).await;
     bob.wait("a", 1).await;
     let channel = gone.channel();
@@ -363,13 +361,13 @@ async fn without_the_right_to_count_subscribers_messages_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_count_subscribers_many_dead_waiters_are_passed_over_too() {
+async fn without_the_right_to_count_subscribers_many_dead_waiters_are_passed_over() {
     let server = RedisServer::start();
     allow(&server, "pubsub|numsub");
     let url = server.url_of("alice", "pw");
-    let [alice, bob] = [1, 2].map(|client| Asker::connect(&url, client));
+    let [alice, bob] = [1, 2].map(|client| StoreClient::connect(&url, client));
     let (alice, bob) = tokio::join!(alice, bob);
-    alice.take("a", 1).await;
+    alice.acquire("a", 1).await;
     queue_dead(&server, "a", 0..1_000);
     assert_eq!(bob.wait("a", 1).await, 1_000);
     alice.release("a", 1).await;
@@ -401,25 +399,25 @@ async fn keys_of_another_namespace_are_refused() {
     assert!(error.to_string().contains("~NAMESPACE:*"), "{error}");
     for error in [
         store.inspect(&key("a")).await.unwrap_err(),
-        announce(&*store).await.unwrap_err(),
+        register(&*store).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_announce_leaves_nothing() {
+async fn client_info_that_may_not_be_written_leaves_nothing() {
     let server = RedisServer::start();
     for removed in ["hset", "pexpire"] {
         allow(&server, removed);
         let store = open(&server.url_of("alice", "pw")).await;
-        let error = announce(&*store).await.unwrap_err();
+        let error = register(&*store).await.unwrap_err();
         assert_unauthorized(&error, removed);
         assert_eq!(server.cli(&["KEYS", "*"]), "", "{removed}");
     }
 }
 
-async fn announce(store: &dyn Store) -> Result<(), leasehold::Error> {
+async fn register(store: &dyn Store) -> Result<(), leasehold::Error> {
     let info = leasehold::store::ClientInfo::default();
     store
         .register_client(&space(), lease(1).client, &info, SOON)

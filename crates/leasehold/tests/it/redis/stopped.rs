@@ -1,15 +1,15 @@
-//! A process that was stopped, and goes on in another world.
+//! A process that was stopped while its server failed.
 
-use leasehold::{Client, Mutex};
-use leasehold_testkit::{RedisServer, Restart, eventually, eventually_async};
+use leasehold::Mutex;
+use leasehold_testkit::{Restart, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-use super::SOON;
+use super::*;
 
 const RECORD: &str = "leasehold:{default:a}";
 const QUEUE: &str = "leasehold:{default:a}:queue";
 
-/// A process of one thread: it stands still unless somebody waits in it.
+/// A process of one thread, which runs only inside `block_on`.
 fn process(server: &RedisServer) -> (Runtime, Mutex) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let mutex = runtime.block_on(async {
@@ -20,9 +20,9 @@ fn process(server: &RedisServer) -> (Runtime, Mutex) {
 }
 
 /// The grant came before the process stood still, the end of the connection too. Read together, the
-/// grant must not hide that the connection ended: the store is asked at once, not at the next renewal.
+/// grant must not hide that the connection ended: the lease is checked at once, not at the next renewal.
 #[test]
-fn a_grant_that_the_server_has_forgotten_is_asked_for_at_once() {
+fn a_grant_that_the_server_has_forgotten_is_checked_at_once() {
     let mut server = RedisServer::start();
     let (holder, held) = process(&server);
     let (waiter, wanted) = process(&server);

@@ -1,7 +1,6 @@
 //! A process that may open few files.
 
 use std::fs::File;
-use std::process::Command;
 
 use leasehold_testkit::RunToEnd as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,8 +20,7 @@ async fn too_many_open_files_are_named() {
         return open_with_few_files().await;
     }
     let test = "sqlite::descriptors::too_many_open_files_are_named";
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", test]).env(CHILD, "1").run_to_end();
+    let output = child(test).env(CHILD, "1").run_to_end();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("1 passed"), "{text}");
@@ -35,10 +33,10 @@ async fn open_with_few_files() {
         ..getrlimit(Resource::Nofile)
     };
     setrlimit(Resource::Nofile, limit).unwrap();
-    let place = Place::new();
+    let fixture = FileFixture::new();
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let mut refusals = 0;
-    while let Err(error) = store::open(&place.url(), &OpenOptions::default()).await {
+    while let Err(error) = store::open(&fixture.url(), &OpenOptions::default()).await {
         assert_eq!(error.kind(), ErrorKind::Store, "{error}");
         let text = error.to_string();
         assert!(

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use leasehold_core::{ClientId, Name, ScopeName, TokenCount};
 use proptest::prelude::*;
 
+use super::super::keys::ClientKey;
 use super::*;
 use crate::store::api::Keyspace;
 
@@ -60,6 +61,89 @@ fn the_script_and_the_rule_mean_the_same_numbers() {
     ];
     assert!(here.iter().copied().eq(0..10));
     assert!(script.contains("0, 1, 2, 3, 4, 5, 6, 7, 8, 9"));
+}
+
+const PAGE: &str = include_str!("../../../../../../docs/redis.md");
+
+/// The first two cells of each row of a table in `docs/redis.md`, without the marks of code.
+fn table(header: &str) -> Vec<(String, String)> {
+    let (_, table) = PAGE.split_once(header).unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .map_while(|line| line.strip_prefix("| "));
+    let cells = rows.map(|row| row.split(" | ").map(|cell| cell.replace('`', "")));
+    cells
+        .map(|mut cells| (cells.next().unwrap(), cells.next().unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_page_lists_every_operation() {
+    let (lease, ttl) = (lease(), Ttl::USER_MIN);
+    let (first, tokens, count) = (Token::MAX, TokenCount::MIN, NonZeroU32::MIN);
+    let mut all = ops();
+    all.push(Op::Enter { lease, count, ttl });
+    all.push(Op::SetToken {
+        lease,
+        first,
+        tokens,
+    });
+    let written = |op: &Op| {
+        let mut cmd = Cmd::new();
+        encode_op(&mut cmd, op, true);
+        let Some(redis::Arg::Simple(verb)) = cmd.args_iter().next() else {
+            panic!("{op:?} has no verb");
+        };
+        let name = format!("{op:?}").split(' ').next().map(str::to_owned);
+        (String::from_utf8_lossy(verb).into_owned(), name.unwrap())
+    };
+    let mut expected: Vec<_> = all.iter().map(written).collect();
+    expected.push(("continue".to_owned(), "-".to_owned()));
+    let mut listed = table("| operation | `Op` |");
+    listed.sort();
+    expected.sort();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn the_page_lists_every_reply_code() {
+    let codes = [
+        (LOST, "lost"),
+        (GRANTED, "granted"),
+        (REFUSED, "refused"),
+        (RENEWED, "renewed"),
+        (RELEASED, "released"),
+        (REVOKED, "revoked"),
+        (EXHAUSTED, "exhausted"),
+        (FAILED, "failed"),
+        (FENCED, "fenced"),
+        (OUTDATED, "outdated"),
+    ];
+    let codes = codes.map(|(code, outcome)| (code.to_string(), outcome.to_owned()));
+    assert_eq!(table("| code | outcome |"), codes);
+}
+
+#[test]
+fn the_page_lists_every_key_and_script() {
+    let key = request(Op::Revoke).key;
+    let client = ClientKey(&key.space, lease().client).to_string();
+    let own = [
+        RecordKey(&key).to_string(),
+        CounterKey(&key).to_string(),
+        QueueKey(&key).to_string(),
+        client.replace(&lease().client.to_string(), "<client id>"),
+        AdmissionKey(key.space.namespace()).to_string(),
+    ];
+    let own = own.map(|key| key.replace("{t:n}", "{<tenant>:<name>}"));
+    let own = own.map(|key| key.replace("app:", "<namespace>:"));
+    let listed = table("| key | type |").into_iter().map(|(key, _)| key);
+    assert_eq!(listed.collect::<Vec<_>>(), own);
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/scripts");
+    for script in std::fs::read_dir(scripts).unwrap() {
+        let name = script.unwrap().file_name().into_string().unwrap();
+        assert!(PAGE.contains(&format!("`{name}`")), "{name}");
+    }
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use leasehold_testkit::eventually_async;
-
 use super::*;
 
 /// Leases in slots all over the cluster are renewed side by side, three times each.
@@ -12,7 +10,7 @@ async fn thousands_of_leases_in_all_slots_are_renewed() {
     const LEASES: usize = 3_000;
     let ttl = Duration::from_secs(12);
     let cluster = Cluster::start();
-    let client = client(&cluster, ttl).await;
+    let client = client_at(&cluster.url(), ttl).await;
     let tasks = (0..LEASES).map(|nth| {
         let mutex = client.mutex(format!("many/{nth}")).unwrap();
         tokio::spawn(async move { mutex.lock().await.unwrap() })
@@ -33,17 +31,15 @@ async fn thousands_of_leases_in_all_slots_are_renewed() {
     assert!(client.locks().await.unwrap().is_empty());
 }
 
-/// Slots are sent around while locks in them are held, taken and given back. Nothing is lost, nobody gets
-/// what another holds, and no lock is in two nodes.
+/// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
+/// lock, and no lock is at two nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load_and_no_lease_is_lost() {
     const HELD: usize = 60;
     const BUSY: usize = 20;
     let cluster = Arc::new(Cluster::start());
-    let [a, b] = [
-        client(&cluster, Duration::from_secs(6)).await,
-        client(&cluster, Duration::from_secs(6)).await,
-    ];
+    let (url, ttl) = (cluster.url(), Duration::from_secs(6));
+    let [a, b] = [client_at(&url, ttl).await, client_at(&url, ttl).await];
     let mut guards = Vec::new();
     for nth in 0..HELD {
         guards.push(lock(&a, &format!("held/{nth}")).await);
@@ -67,7 +63,7 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
                 tokio::task::yield_now().await;
                 inside[nth].store(false, Ordering::SeqCst);
                 assert!(!guard.state().is_lost());
-                // On its way: the rest is done in the background.
+                // The release is sent in the background.
                 drop(guard);
                 turns.fetch_add(1, Ordering::SeqCst);
             }
@@ -87,7 +83,7 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
     };
     movers.await.unwrap();
     let moved = turns.load(Ordering::SeqCst);
-    // They go on, each name of them.
+    // The load goes on after the migration.
     eventually_async(LONG, async || {
         turns.load(Ordering::SeqCst) > moved + 10 * BUSY as u64
     })

@@ -1,132 +1,134 @@
-//! Those who wait are told, on every shard, and after everything that may happen to one.
-
-use leasehold::ErrorKind;
-use leasehold::store::Event;
-use leasehold_testkit::eventually_async;
+//! Waiters are notified on every shard, also after changes of its nodes.
 
 use super::*;
-use crate::redis::event_log::{Asker, queue_dead, script_calls};
-use crate::waiters::{in_line, soon};
+use crate::redis::rights::check_namespaces;
+use crate::waiters::{soon, spawn_waiter};
 
-/// So long that nobody is served because the time of a holder is over.
+/// So long that no waiter is served because a lease has ended.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Waits until somebody is in the queue of a lock.
-async fn queued(cluster: &Cluster, name: &str) {
-    let queue = format!("{}:queue", record(name));
-    eventually_async(SOON, async || {
-        cluster.cli_at(&queue, &["EXISTS", &queue]) == "1"
-    })
-    .await;
+/// Two clients. The first holds locks for which the second waits.
+struct Scenario {
+    cluster: Cluster,
+    holder: Client,
+    waiter: Client,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_handed_over_on_every_shard() {
-    let cluster = Cluster::start();
-    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
-    for (_, name) in names_on_each(&cluster, 2) {
-        let mut guard = lock(&a, &name).await;
-        for waits in [&b, &a, &b] {
-            let waiter = in_line(&waits.mutex(&name).unwrap());
-            queued(&cluster, &name).await;
-            let token = guard.token();
-            guard.release().await.unwrap();
-            guard = soon(waiter).await;
-            assert!(guard.token() > token);
+impl Scenario {
+    async fn start() -> Self {
+        let cluster = Cluster::start();
+        let url = cluster.url();
+        let (holder, waiter) = (client_at(&url, TTL).await, client_at(&url, TTL).await);
+        Self {
+            cluster,
+            holder,
+            waiter,
         }
+    }
+
+    /// The lock passes on, although something happens to its shard meanwhile.
+    async fn passes_on(&self, name: &str, event: impl AsyncFnOnce(&Cluster)) {
+        let guard = lock(&self.holder, name).await;
+        let waiting = spawn_waiter(&self.waiter.mutex(name).unwrap());
+        let queue = format!("{}:queue", record(name));
+        let queued = async || self.cluster.cli_at(&queue, &["EXISTS", &queue]) == "1";
+        eventually_async(SOON, queued).await;
+        event(&self.cluster).await;
+        let token = guard.token();
         guard.release().await.unwrap();
+        let next = soon(waiting).await;
+        assert!(next.token() > token);
+        next.release().await.unwrap();
     }
 }
 
-/// The message of a node comes over its own connection only, however many there are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_told_once() {
+async fn a_lock_passes_on_on_every_shard() {
+    let scenario = Scenario::start().await;
+    for (_, name) in names_on_each(&scenario.cluster, 2) {
+        for _ in 0..3 {
+            scenario.passes_on(&name, async |_| {}).await;
+        }
+    }
+}
+
+/// The message of a node comes over one of the connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_notified_once() {
     let cluster = Cluster::start();
-    let a = Asker::connect(&cluster.url(), 1).await;
-    let b = Asker::connect(&cluster.url(), 2).await;
+    let a = StoreClient::connect(&cluster.url(), 1).await;
+    let b = StoreClient::connect(&cluster.url(), 2).await;
     let names: Vec<_> = (0..12).map(|nth| format!("once/{nth}")).collect();
     for name in &names {
-        a.take(name, 1).await;
+        a.acquire(name, 1).await;
         b.wait(name, 1).await;
     }
     for name in &names {
         a.release(name, 1).await;
         b.granted(name, 1).await;
-        // Each node answers behind what it has told before.
+        // A reply of a node comes behind its earlier messages.
         for name in &names {
-            b.ask(renew(name, 2)).await;
+            b.apply(renew(name, 2)).await;
         }
-        let heard = b.event_log.take();
-        let again = heard.iter().any(|event| matches!(event, Event::Notice(..)));
-        assert!(!again, "{heard:?}");
+        b.no_notices();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_after_the_slot_has_moved() {
-    let cluster = Cluster::start();
-    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
-    let name = "moves";
-    let guard = lock(&a, name).await;
-    let waiter = in_line(&b.mutex(name).unwrap());
-    queued(&cluster, name).await;
-    let slot = cluster.slot_of(&record(name));
-    cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
-    guard.release().await.unwrap();
-    drop(soon(waiter).await);
+async fn a_waiter_is_granted_the_lock_after_its_slot_has_moved() {
+    let scenario = Scenario::start().await;
+    let moves = async |cluster: &Cluster| {
+        let slot = cluster.slot_of(&record("moves"));
+        cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
+    };
+    scenario.passes_on("moves", moves).await;
 }
 
-/// Whether its client was told of the failover or not: it may stay subscribed at the old master, which
-/// lives on as a replica and is silent.
+/// Whether its client has noticed the failover or not: it may stay subscribed at the old master, which
+/// remains as a replica and does not reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_after_a_failover() {
-    let cluster = Cluster::start();
-    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
-    for (asks, name) in [(false, "fails over"), (true, "fails back")] {
-        let guard = lock(&a, name).await;
-        let waiter = in_line(&b.mutex(name).unwrap());
-        queued(&cluster, name).await;
-        let slot = cluster.slot_of(&record(name));
-        let replica = cluster.replica_of(cluster.master_of(slot));
-        tokio::task::block_in_place(|| {
-            cluster.fail_over(replica);
-            cluster.settled();
-        });
-        if asks {
-            assert!(b.mutex(name).unwrap().is_locked().await.unwrap());
-        }
-        guard.release().await.unwrap();
-        drop(soon(waiter).await);
+async fn a_waiter_is_granted_the_lock_after_a_failover() {
+    let scenario = Scenario::start().await;
+    for (noticed, name) in [(false, "fails over"), (true, "fails back")] {
+        let fails_over = async |cluster: &Cluster| {
+            let slot = cluster.slot_of(&record(name));
+            let replica = cluster.replica_of(cluster.master_of(slot));
+            tokio::task::block_in_place(|| {
+                cluster.fail_over(replica);
+                cluster.settled();
+            });
+            if noticed {
+                let mutex = scenario.waiter.mutex(name).unwrap();
+                assert!(mutex.is_locked().await.unwrap());
+            }
+        };
+        scenario.passes_on(name, fails_over).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_over_a_new_connection() {
-    let cluster = Cluster::start();
-    let [a, b] = [client(&cluster, TTL).await, client(&cluster, TTL).await];
-    for (master, name) in names_on_each(&cluster, 1) {
-        let guard = lock(&a, &name).await;
-        let waiter = in_line(&b.mutex(&name).unwrap());
-        queued(&cluster, &name).await;
-        cluster.nodes()[master].cli(&["CLIENT", "KILL", "USER", "default"]);
-        // Over the old connection nobody hears anything any more.
-        let channels = ["PUBSUB", "CHANNELS", "leasehold:client:*"];
-        eventually_async(SOON, async || {
-            cluster.nodes()[master].cli(&channels).lines().count() == 4
-        })
-        .await;
-        guard.release().await.unwrap();
-        drop(soon(waiter).await);
+async fn a_waiter_is_granted_the_lock_over_a_new_connection() {
+    let scenario = Scenario::start().await;
+    for (master, name) in names_on_each(&scenario.cluster, 1) {
+        let reconnects = async |cluster: &Cluster| {
+            let node = &cluster.nodes()[master];
+            node.cli(&["CLIENT", "KILL", "USER", "default"]);
+            // Two for each client, over the new connections.
+            let channels = ["PUBSUB", "CHANNELS", "leasehold:client:*"];
+            let subscribed = async || node.cli(&channels).lines().count() == 4;
+            eventually_async(SOON, subscribed).await;
+        };
+        scenario.passes_on(&name, reconnects).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     let cluster = Cluster::start();
-    let a = Asker::connect(&cluster.url(), 1).await;
-    let b = Asker::connect(&cluster.url(), 2).await;
+    let a = StoreClient::connect(&cluster.url(), 1).await;
+    let b = StoreClient::connect(&cluster.url(), 2).await;
     let node = &cluster.nodes()[cluster.master_of(cluster.slot_of("app:{t:a}"))];
-    a.take("a", 1).await;
+    a.acquire("a", 1).await;
     queue_dead(node, "a", 0..3_000);
     assert_eq!(b.wait("a", 1).await, 3_000);
     node.cli(&["CONFIG", "RESETSTAT"]);
@@ -142,29 +144,10 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_without_channels_does_not_keep_another_from_its_locks() {
     let cluster = Cluster::start();
-    let allow = |rights: &[&str]| {
-        for node in cluster.nodes() {
-            node.cli(&[&["ACL", "SETUSER", "alice", "on", ">pw"], rights].concat());
-        }
-    };
-    allow(&["~app:*", "~other:*", "&app:*", "+@all"]);
+    for node in cluster.nodes() {
+        let rights = ["~app:*", "~other:*", "&app:*", "+@all"];
+        node.cli(&[&["ACL", "SETUSER", "alice", "on", ">pw"][..], &rights].concat());
+    }
     let store = open(&cluster.url_of("alice", "pw")).await;
-    let scope = |text| ScopeName::parse(text).unwrap();
-    let other = Keyspace::new(scope("other"), scope("t"));
-    let (a, b) = (Asker::on(&store, 1), Asker::in_space(&store, &other, 2));
-    // One slot, so that both go to one node, and all of it is one batch.
-    let elsewhere = |request: Request| {
-        let key = other.key(request.key.name.clone());
-        Request::new(key, b.own(request).op)
-    };
-    let replies = store
-        .apply(vec![a.own(acquire("a", 1)), elsewhere(acquire("a", 1))])
-        .await;
-    let [Reply::Applied { .. }, Reply::Rejected(error)] = &replies[..] else {
-        panic!("{replies:?}");
-    };
-    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-    a.release("a", 1).await;
-    allow(&["&other:*"]);
-    granted(&*store, elsewhere(acquire("a", 1))).await;
+    check_namespaces(&store, cluster.nodes()).await;
 }

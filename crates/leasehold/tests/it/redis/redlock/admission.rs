@@ -1,16 +1,14 @@
 //! What decides whether a master that may have forgotten is admitted at once.
 
-use leasehold_testkit::{RedisServer, Restart, free_port};
+use leasehold_testkit::free_port;
 
-use super::forgotten::{
-    asked, eventually_admitted, eventually_asked, is_admitted, lasting, works_again,
-};
+use super::forgotten::{eventually_acquire, eventually_admitted, try_acquire, works_again};
 use super::*;
 
 /// The longest ttl: several times what the steps of a test take on a busy machine.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// The hash of the script that inspects a master and admits it: a word of each such request.
+/// The hash of the script that inspects a master and admits it: a part of each such request.
 fn inspection() -> String {
     let script = include_str!("../../../../src/store/redis/scripts/master.lua");
     redis::Script::new(script).get_hash().to_owned()
@@ -22,45 +20,44 @@ fn url(ports: [u16; 3]) -> String {
     format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
 }
 
-/// Takes the lock `a` at the first two masters, for the longest ttl. Answers when it was asked for.
+/// Acquires the lock `a` at the first two masters, for the longest ttl. Returns the instant before the request.
 async fn hold_at_two(masters: &Masters) -> Instant {
     let [a, b] = [0, 1].map(|nth| masters.server(nth).port());
     let holder = open(&url([a, b, free_port()])).await;
     let begun = Instant::now();
     let request = move || lasting(acquire("a", 1), LONGEST);
-    eventually_async(LONG, async || asked(&*holder, request()).await.is_some()).await;
+    eventually_async(LONG, async || {
+        try_acquire(&*holder, request()).await.is_some()
+    })
+    .await;
     begun
 }
 
-/// Waits until a replica receives what its master writes.
-async fn is_linked(replica: &RedisServer) {
-    eventually_async(LONG, async || {
-        let info = replica.cli(&["INFO", "replication"]);
-        info.contains("master_link_status:up")
-    })
-    .await;
+/// Waits until a replica receives the writes of its master.
+async fn until_linked(replica: &RedisServer) {
+    let link = || info(replica, "replication", "master_link_status");
+    eventually_async(LONG, async || link().as_deref() == Some("up")).await;
 }
 
-/// Nobody else is granted the lock `a` and the first master stays out, until the lease has ended. Then it
-/// is admitted.
+/// No other client is granted the lock `a`, and the first master is not admitted, until the lease has ended.
 async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) {
     let over = || held_since.elapsed() >= LONGEST;
     let mut number = 1_000;
     while !over() {
         number += 1;
-        let other = asked(store, lasting(acquire("a", number), LONGEST)).await;
+        let other = try_acquire(store, lasting(acquire("a", number), LONGEST)).await;
         assert!(other.is_none() || over(), "two holders: {other:?}");
         drop(send(store, release("a", number, 0)).await);
-        assert!(!is_admitted(masters.server(0)) || over());
+        assert!(!is_admitted(masters.server(0), "app") || over());
     }
-    eventually_asked(store, "a", LONGEST).await;
+    eventually_acquire(store, "a", LONGEST).await;
     eventually_admitted(store, masters.server(0), LONGEST).await;
 }
 
 /// The silent ones know that it was used before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
-    let far = Far::start(3);
+    let far = Proxied::start(3);
     let ports = [0, 1, 2].map(|nth| far.proxies[nth].port());
     let store = open(&url(ports)).await;
     works_again(&*store, LONGEST).await;
@@ -74,9 +71,9 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
         proxy.hold_requests(&inspection, 1);
     }
     far.masters.server(0).cli(&["FLUSHALL"]);
-    let refused = asked(&*store, lasting(acquire("a", 2), LONGEST)).await;
+    let refused = try_acquire(&*store, lasting(acquire("a", 2), LONGEST)).await;
     assert_eq!(refused, None);
-    // One inspection that only the first answers, and then one that all answer.
+    // One inspection to which only the first replies, and then one to which all reply.
     eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
     for proxy in others {
         assert_eq!(proxy.tally().requests_held, 1);
@@ -92,19 +89,13 @@ async fn a_setting_of_now_says_nothing_about_what_was_kept() {
     let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
     let store = open(&url(ports)).await;
     works_again(&*store, LONGEST).await;
-    masters
-        .server(0)
-        .cli(&["CONFIG", "SET", "appendonly", "no"]);
+    let first = masters.server(0);
+    first.cli(&["CONFIG", "SET", "appendonly", "no"]);
     let held_since = hold_at_two(&masters).await;
     masters.server_mut(0).kill9();
     masters.server_mut(0).restart(Restart::Kept);
     assert_eq!(records(&[masters.server(0)], "a"), 0);
-    assert!(
-        !masters
-            .server(0)
-            .cli(&["HGET", "app:master", "run"])
-            .is_empty()
-    );
+    assert_ne!(masters.server(0).cli(&["HGET", "app:master", "run"]), "");
     is_kept_out(&*store, &masters, held_since).await;
 }
 
@@ -118,17 +109,15 @@ async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
     let first = masters.server(0);
     let copy = RedisServer::options().replica_of(first).start();
     // With its first replica a server changes its replication id, and has to be admitted again.
-    is_linked(&copy).await;
+    until_linked(&copy).await;
     eventually_admitted(&*store, first, LONGEST).await;
     let record = first.cli(&["HGET", "app:master", "run"]);
-    eventually_async(LONG, async || {
-        copy.cli(&["HGET", "app:master", "run"]) == record
-    })
-    .await;
+    let copied = async || copy.cli(&["HGET", "app:master", "run"]) == record;
+    eventually_async(LONG, copied).await;
     copy.cli(&["REPLICAOF", "NO", "ONE"]);
     let held_since = hold_at_two(&masters).await;
     first.cli(&["REPLICAOF", "127.0.0.1", &copy.port().to_string()]);
-    is_linked(first).await;
+    until_linked(first).await;
     first.cli(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(records(&[first], "a"), 0);
     assert_eq!(first.cli(&["HGET", "app:master", "run"]), record);

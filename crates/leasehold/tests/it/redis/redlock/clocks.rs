@@ -6,10 +6,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 async fn one_clock_jumps(count: usize) {
     let masters = Masters::aged(count);
-    let [a, b] = [
-        client(&masters.url(), TTL).await,
-        client(&masters.url(), TTL).await,
-    ];
+    let [a, b] = two_clients(&masters.url()).await;
     let guard = lock(&a, "a").await;
     let mut last = guard.token();
     masters.server(1).step_clock(HOUR_MS);

@@ -1,4 +1,4 @@
-//! Masters that are far away: what counts is how often somebody waits for an answer.
+//! Masters that are far away: the number of round trips counts.
 
 use std::ops::{AddAssign, Range};
 
@@ -14,16 +14,16 @@ const EACH_WAY: Duration = Duration::from_millis(5);
 /// A grant and the writing of its token: twice there and back.
 const PAIR: Duration = EACH_WAY.saturating_mul(4);
 
-/// How many acquisitions in a row, with all masters or with one less.
+/// The number of acquisitions in a row, with all masters or with one less.
 const BLOCK: usize = 15;
 
-/// How many such rows of each kind, one kind after the other: what the machine does beside concerns both.
+/// The number of such rows of each kind, in alternation, so that other load affects both alike.
 const BLOCKS: usize = 4;
 
 /// With this ttl a phase may take a quarter of a second.
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// What acquisitions took, and what it took meanwhile to have a majority answer twice.
+/// Times of acquisitions, and of two round trips to a majority meanwhile.
 #[derive(Default)]
 struct Times {
     took: Vec<Duration>,
@@ -47,7 +47,7 @@ impl AddAssign for Times {
     }
 }
 
-/// Until a majority of five has answered something short twice.
+/// The time of two short round trips to a majority of five.
 async fn pair(lines: &[MultiplexedConnection]) -> Duration {
     let begun = Instant::now();
     for _ in 0..2 {
@@ -75,14 +75,14 @@ async fn take(mutex: &leasehold::Mutex, lines: &[MultiplexedConnection]) -> Time
     times
 }
 
-/// The acquisitions that each master was asked for.
-fn asked(far: &Far) -> Vec<usize> {
+/// The acquisitions that were sent to each master.
+fn asked(far: &Proxied) -> Vec<usize> {
     let proxies = far.proxies.iter();
     proxies.map(|proxy| proxy.counted("acquire")).collect()
 }
 
-/// Each of some masters was asked for every acquisition since then, and hardly ever twice.
-async fn are_asked_once(far: &Far, some: Range<usize>, since: &[usize]) {
+/// Checks that every acquisition since then was sent to each of these masters, and hardly ever twice.
+async fn are_asked_once(far: &Proxied, some: Range<usize>, since: &[usize]) {
     let rounds = || -> Vec<_> {
         let counted = asked(far).into_iter().zip(since);
         let rounds: Vec<_> = counted.map(|(now, since)| now - since).collect();
@@ -97,8 +97,8 @@ async fn are_asked_once(far: &Far, some: Range<usize>, since: &[usize]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
-    let far = Far::start(5);
-    let client = client(&far.url(), PATIENT).await;
+    let far = Proxied::start(5);
+    let client = client_at(&far.url(), PATIENT).await;
     let mutex = client.mutex("far").unwrap();
     let mut lines = Vec::new();
     for proxy in &far.proxies[1..] {
@@ -116,7 +116,7 @@ async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
         all += take(&mutex, &lines).await;
         are_asked_once(&far, 0..5, &before).await;
 
-        // As one that was killed: nobody is there.
+        // As if it was killed.
         far.proxies[0].refuse();
         far.proxies[0].cut();
         let before = asked(&far);

@@ -1,54 +1,38 @@
-//! A master comes back and has forgotten what it granted: it is kept out until that has ended.
+//! A master that has forgotten grants is not admitted until they have ended.
 
-use leasehold_testkit::{Restart, free_port};
+use leasehold_testkit::free_port;
 
 use super::*;
 
-/// The longest ttl, so that a master is not kept out for long.
+/// The longest ttl.
 const LONGEST: Duration = Duration::from_secs(3);
 
 fn short(masters: &Masters) -> String {
     format!("{}?longest-ttl={}ms", masters.url(), LONGEST.as_millis())
 }
 
-/// What a master keeps of itself: a field of its mark.
-fn mark(server: &RedisServer, field: &str) -> String {
+/// A field of the admission record of a master.
+fn admission(server: &RedisServer, field: &str) -> String {
     server.cli(&["HGET", "app:master", field])
 }
 
-pub(super) fn is_admitted(server: &RedisServer) -> bool {
-    let info = server.cli(&["INFO", "replication"]);
-    let run = mark(server, "run");
-    !run.is_empty() && info.contains(&format!("master_replid:{run}"))
-}
-
-pub(super) fn lasting(mut request: Request, longest: Duration) -> Request {
-    if let Op::Acquire { ttl, .. } | Op::Renew { ttl, .. } = &mut request.op {
-        *ttl = Ttl::checked(longest).unwrap();
-    }
-    request
-}
-
-/// A grant, or nothing if it is held or there is no majority.
-pub(super) async fn asked(store: &dyn Store, request: Request) -> Option<u64> {
-    match send(store, request).await {
-        Reply::Applied {
-            outcome: Outcome::Granted { first },
-            ..
-        } => Some(first.get()),
-        Reply::Applied {
-            outcome: Outcome::Refused { .. },
-            ..
-        } => None,
-        Reply::Unknown(error) | Reply::Rejected(error) if error.kind() == ErrorKind::NoQuorum => {
+/// The token of a grant. `None`: the lock is held, or there is no majority.
+pub(super) async fn try_acquire(store: &dyn Store, request: Request) -> Option<u64> {
+    let reply = send(store, request).await;
+    match (outcome(&reply), reply) {
+        (Some(Outcome::Granted { first }), _) => Some(first.get()),
+        (Some(Outcome::Refused { .. }), _) => None,
+        (_, Reply::Unknown(error) | Reply::Rejected(error)) => {
+            assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
             None
         }
-        other => panic!("{other:?}"),
+        (_, other) => panic!("{other:?}"),
     }
 }
 
-/// Asks with a new lease each time until it is granted, and gives back what was not.
-pub(super) async fn eventually_asked(
+/// Tries to acquire a lock under new lease ids until it is granted, and releases the others. Returns the number of the
+/// lease and the token.
+pub(super) async fn eventually_acquire(
     store: &dyn Store,
     name: &str,
     longest: Duration,
@@ -57,7 +41,7 @@ pub(super) async fn eventually_asked(
     let mut token = 0;
     eventually_async(LONG, async || {
         number += 1;
-        match asked(store, lasting(acquire(name, number), longest)).await {
+        match try_acquire(store, lasting(acquire(name, number), longest)).await {
             Some(first) => token = first,
             None => drop(send(store, release(name, number, 0)).await),
         }
@@ -67,26 +51,29 @@ pub(super) async fn eventually_asked(
     (number, token)
 }
 
-/// How the second master forgets.
+/// How a master forgets.
 #[derive(Clone, Copy)]
 enum Forgets {
     Restarted,
     Flushed,
 }
 
-/// The schedule that repeats a token and has two holders, if a master that forgot is used at once: A
-/// holds the lock at the first and the second; the second forgets; B asks the second and the third.
+/// The schedule that repeats a token and has two holders if a master that forgot is used at once: A
+/// holds the lock at the first and the second; the second forgets; B requests it from the second and the third.
 async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut masters = Masters::aged(3);
     let store = open(&short(&masters)).await;
     works_again(&*store, LONGEST).await;
-    let floor = masters.servers().iter().map(|server| mark(server, "high"));
+    let floor = masters
+        .servers()
+        .iter()
+        .map(|server| admission(server, "high"));
     let floor = floor
         .map(|high| high.parse::<u64>().unwrap())
         .max()
         .unwrap();
 
-    // A sees no third master, B no first: neither can tell it of the other.
+    // A has no third master and B no first, so neither can inform it of the other.
     let ports: Vec<_> = masters.servers().iter().map(RedisServer::port).collect();
     let at = |ports: [u16; 3]| {
         let [a, b, c] = ports;
@@ -95,7 +82,7 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     };
     let a = open(&at([ports[0], ports[1], free_port()])).await;
     let b = open(&at([free_port(), ports[1], ports[2]])).await;
-    let (_, first) = eventually_asked(&*a, "a", LONGEST).await;
+    let (_, first) = eventually_acquire(&*a, "a", LONGEST).await;
     let granted_at = Instant::now();
     assert!(first > floor);
     let record = |masters: &Masters| masters.server(1).cli(&["KEYS", "*:a}"]);
@@ -108,17 +95,17 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut number = 1_000;
     while granted_at.elapsed() < LONGEST {
         number += 1;
-        let second = asked(&*b, lasting(acquire("a", number), LONGEST)).await;
+        let second = try_acquire(&*b, lasting(acquire("a", number), LONGEST)).await;
         let late = granted_at.elapsed() >= LONGEST;
         assert!(second.is_none() || late, "two holders: {second:?}");
         drop(send(&*b, release("a", number, 0)).await);
-        assert!(!is_admitted(masters.server(1)) || late);
+        assert!(!is_admitted(masters.server(1), "app") || late);
     }
-    // A majority of the others has to tell its tokens: B alone cannot take it in.
+    // A majority of the others has to reply: B alone cannot admit it.
     eventually_admitted(&*store, masters.server(1), LONGEST).await;
-    let kept: u64 = mark(masters.server(1), "floor").parse().unwrap();
+    let kept: u64 = admission(masters.server(1), "floor").parse().unwrap();
     assert!(kept >= first, "{kept} is below {first}");
-    let (_, second) = eventually_asked(&*b, "a", LONGEST).await;
+    let (_, second) = eventually_acquire(&*b, "a", LONGEST).await;
     assert!(second > first, "{second} after {first}");
 }
 
@@ -130,14 +117,14 @@ pub(super) async fn eventually_admitted(
 ) {
     eventually_async(LONG, async || {
         works_again(store, longest).await;
-        is_admitted(master)
+        is_admitted(master, "app")
     })
     .await;
 }
 
-/// Takes a lock and gives it back, with those that are there.
+/// Acquires and releases a lock.
 pub(super) async fn works_again(store: &dyn Store, longest: Duration) {
-    let (number, _) = eventually_asked(store, "works", longest).await;
+    let (number, _) = eventually_acquire(store, "works", longest).await;
     drop(send(store, release("works", number, 0)).await);
 }
 
@@ -151,11 +138,11 @@ async fn a_master_that_is_flushed_repeats_no_token() {
     two_majorities_by_one_that_forgets(Forgets::Flushed).await;
 }
 
-/// The lease goes on with the two others, and comes back to the third when that is taken in.
+/// The lease continues at the two others, and is repeated at the third after its admission.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_does_not_notice() {
+async fn a_holder_keeps_its_lease() {
     let mut masters = Masters::aged(3);
-    let client = client(&short(&masters), LONGEST).await;
+    let client = client_at(&short(&masters), LONGEST).await;
     let guard = lock(&client, "a").await;
     let first = guard.token();
     masters.server_mut(2).restart(Restart::Empty);
@@ -169,26 +156,23 @@ async fn a_holder_does_not_notice() {
     assert!(lock(&client, "a").await.token() > first);
 }
 
-/// Nobody knows what was granted by masters before they were started.
+/// Grants of masters before their start are unknown.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_masters_are_kept_out_until_what_they_may_have_granted_has_ended() {
+async fn new_masters_are_not_admitted_before_the_longest_ttl_has_passed() {
     let begun = Instant::now();
     let masters = Masters::start(3);
     let store = open(&short(&masters)).await;
-    let error = rejected_or_unknown(&*store, lasting(acquire("a", 1), LONGEST)).await;
+    let request = lasting(acquire("a", 1), LONGEST);
+    let (Reply::Rejected(error) | Reply::Unknown(error)) = send(&*store, request).await else {
+        panic!("it was applied");
+    };
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     assert!(error.to_string().contains("not long ago"), "{error}");
-    let (_, token) = eventually_asked(&*store, "a", LONGEST).await;
+    let (_, token) = eventually_acquire(&*store, "a", LONGEST).await;
     assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
     assert!(token > 0);
-    assert!(
-        masters
-            .servers()
-            .iter()
-            .filter(|server| is_admitted(server))
-            .count()
-            >= 2
-    );
+    let admitted = |server: &&RedisServer| is_admitted(server, "app");
+    assert!(masters.servers().iter().filter(admitted).count() >= 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,12 +180,10 @@ async fn masters_that_have_run_for_long_are_used_at_once() {
     let masters = Masters::aged(5);
     let store = open(&format!("{}?longest-ttl=24h", masters.url())).await;
     works(&*store).await;
-    assert!(masters.servers().iter().all(is_admitted));
-}
-
-async fn rejected_or_unknown(store: &dyn Store, request: Request) -> Error {
-    match send(store, request).await {
-        Reply::Rejected(error) | Reply::Unknown(error) => error,
-        other => panic!("{other:?}"),
-    }
+    assert!(
+        masters
+            .servers()
+            .iter()
+            .all(|server| is_admitted(server, "app"))
+    );
 }

@@ -1,48 +1,34 @@
-//! What it costs to wait while masters refuse, or are away.
+//! The load by waiters while masters refuse or fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// How long the waiting is watched.
-const WATCHED: Duration = Duration::from_secs(6);
+/// The duration of the wait.
+const WAIT: Duration = Duration::from_secs(6);
 
 /// How many requests a waiter may send to a master in that time, with all that belongs to them. A waiter
 /// that does not slow down sends several thousand.
 const SCRIPTS_MAX: u64 = 300;
 
-/// How many scripts a master has run.
-fn scripts(server: &RedisServer) -> u64 {
-    let info = server.cli(&["INFO", "commandstats"]);
-    let calls = info.lines().filter_map(|line| {
-        let rest = line.strip_prefix("cmdstat_eval")?;
-        let (_, calls) = rest.split_once("calls=")?;
-        calls.split(',').next()?.parse::<u64>().ok()
-    });
-    calls.sum()
-}
-
-/// Waits for a lock that nobody can have, and counts what that costs.
+/// Waits for a lock that cannot be granted, and counts requests and tasks.
 async fn cheap(client: &Client, servers: &[&RedisServer]) {
     let mutex = client.mutex("a").unwrap();
-    let before: Vec<_> = servers.iter().map(|server| scripts(server)).collect();
-    let tasks = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
+    let before: Vec<_> = servers.iter().map(|server| script_calls(server)).collect();
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let tasks = || metrics.num_alive_tasks();
     let tasks_before = tasks();
     let waiting = tokio::spawn(async move { mutex.lock_timeout(LONG).await });
     let begun = Instant::now();
     let mut most = 0;
-    while begun.elapsed() < WATCHED {
+    while begun.elapsed() < WAIT {
         most = most.max(tasks().saturating_sub(tasks_before));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(!waiting.is_finished());
     for (server, before) in servers.iter().zip(before) {
-        let sent = scripts(server) - before;
-        assert!(sent < SCRIPTS_MAX, "{sent} scripts in {WATCHED:?}");
+        let sent = script_calls(server) - before;
+        assert!(sent < SCRIPTS_MAX, "{sent} scripts in {WAIT:?}");
         assert!(sent > 0);
     }
     assert!(most < 40, "{most} tasks");
@@ -53,41 +39,40 @@ async fn cheap(client: &Client, servers: &[&RedisServer]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_new_masters() {
     let masters = Masters::start(3);
-    let client = client(&masters.url(), Duration::from_secs(30)).await;
+    let client = client_at(&masters.url(), Duration::from_secs(30)).await;
     cheap(&client, &all(&masters)).await;
     client.shutdown(LONG).await.unwrap();
 }
 
-/// The one that is left grants each time, and is told each time to release.
-#[tokio::test(flavor = "multi_thread")]
-async fn while_two_of_three_are_away() {
+/// The remaining one grants each time, and is sent a release each time. The others have granted nothing, or have what
+/// they granted released when they are back.
+async fn while_two_of_three_fail(failure: Failure) {
     let mut masters = Masters::aged(3);
-    let client = client(&masters.url(), Duration::from_secs(30)).await;
+    let client = client_at(&masters.url(), Duration::from_secs(30)).await;
     lock(&client, "a").await.release().await.unwrap();
     for nth in [1, 2] {
-        masters.server_mut(nth).kill9();
+        failure.begin(&mut masters, nth);
     }
-    let left = masters.server(0);
-    cheap(&client, &[left]).await;
-    // Those that are away have certainly granted nothing.
+    cheap(&client, &[masters.server(0)]).await;
+    let mut remaining = all(&masters);
+    if failure == Failure::Stopped {
+        remaining[1..].iter().for_each(|server| server.cont());
+        lock(&client, "a").await.release().await.unwrap();
+    } else {
+        remaining.truncate(1);
+    }
     client.shutdown(LONG).await.unwrap();
-    eventually_async(LONG, async || records(&[left], "a") == 0).await;
+    eventually_async(LONG, async || records(&remaining, "a") == 0).await;
 }
 
-/// What the two that stand still have granted nobody knows: it is released when they go on.
 #[tokio::test(flavor = "multi_thread")]
-async fn while_two_of_three_stand_still() {
-    let masters = Masters::aged(3);
-    let client = client(&masters.url(), Duration::from_secs(30)).await;
-    lock(&client, "a").await.release().await.unwrap();
-    let stopped = [masters.server(1), masters.server(2)];
-    stopped.iter().for_each(|server| server.stop());
-    cheap(&client, &[masters.server(0)]).await;
-    stopped.iter().for_each(|server| server.cont());
-    let guard = lock(&client, "a").await;
-    guard.release().await.unwrap();
-    client.shutdown(LONG).await.unwrap();
-    eventually_async(LONG, async || records(&all(&masters), "a") == 0).await;
+async fn while_two_of_three_are_dead() {
+    while_two_of_three_fail(Failure::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_two_of_three_are_stopped() {
+    while_two_of_three_fail(Failure::Stopped).await;
 }
 
 /// How many clients want one lock, how often it is granted, and how many requests a master may get for each
@@ -103,7 +88,7 @@ async fn of_many_contenders_is_bounded_for_each_grant() {
     let granted = Arc::new(AtomicU64::new(0));
     let mut contenders = tokio::task::JoinSet::new();
     for _ in 0..CONTENDERS {
-        let client = client(&url, Duration::from_secs(30)).await;
+        let client = client_at(&url, Duration::from_secs(30)).await;
         let granted = Arc::clone(&granted);
         contenders.spawn(async move {
             loop {
@@ -117,10 +102,13 @@ async fn of_many_contenders_is_bounded_for_each_grant() {
     };
     // First they learn how many they are.
     reach(GRANTS).await;
-    let before = (granted.load(Ordering::Relaxed), scripts(masters.server(0)));
+    let before = (
+        granted.load(Ordering::Relaxed),
+        script_calls(masters.server(0)),
+    );
     reach(before.0 + GRANTS).await;
     let grants = granted.load(Ordering::Relaxed) - before.0;
-    let each = (scripts(masters.server(0)) - before.1) / grants;
+    let each = (script_calls(masters.server(0)) - before.1) / grants;
     println!("{each} scripts for each grant");
     assert!(each <= SCRIPTS_EACH_MAX, "{each} scripts for each grant");
     contenders.shutdown().await;
@@ -135,13 +123,13 @@ const GRANTS_EACH: u64 = 5;
 /// A release and the next acquisition of the same client leave a moment in which the other is granted the
 /// lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_many_tasks_leaves_the_lock_to_others() {
+async fn a_client_with_many_tasks_does_not_keep_the_lock() {
     let masters = Masters::aged(3);
     let url = masters.url();
     let granted = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
     for granted in &granted {
-        let client = client(&url, Duration::from_secs(30)).await;
+        let client = client_at(&url, Duration::from_secs(30)).await;
         for _ in 0..TASKS {
             let (client, granted) = (client.clone(), Arc::clone(granted));
             tasks.spawn(async move {

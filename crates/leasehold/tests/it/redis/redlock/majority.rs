@@ -1,15 +1,11 @@
-//! A majority is away: nobody can hold anything, and everybody is told so.
-
-use leasehold_core::StateKind;
-use leasehold_testkit::Restart;
+//! A majority fails: no lock can be held, and holders and waiters notice that.
 
 use super::*;
+use leasehold_core::StateKind;
 
-/// An acquisition that cannot be is told so long before the ttl, and before anybody gives up waiting for
-/// the release of what may have been granted.
+/// An impossible acquisition fails long before the ttl, and does not wait for the release of earlier ones.
 const FAST: Duration = Duration::from_secs(1);
 
-/// More often than it takes to see that none waits for the one before.
 async fn fails_fast(client: &Client, name: &str) {
     let mutex = client.mutex(name).unwrap();
     for _ in 0..5 {
@@ -21,13 +17,13 @@ async fn fails_fast(client: &Client, name: &str) {
     }
 }
 
-/// A holder is told in time that it may lose the lock, and before its deadline that it has.
+/// A lease is in jeopardy first, and lost before its deadline.
 async fn is_lost_in_time(guard: &Guard) {
-    let mut told = Vec::new();
+    let mut kinds = Vec::new();
     let mut states = guard.states();
     let all = async {
         while let Some(state) = states.next().await {
-            told.push(state.kind());
+            kinds.push(state.kind());
             if state.is_lost() {
                 return guard.time_left();
             }
@@ -35,36 +31,30 @@ async fn is_lost_in_time(guard: &Guard) {
         unreachable!("it never ends before it is lost")
     };
     let left = tokio::time::timeout(LONG, all).await.unwrap();
-    assert!(left > Duration::ZERO, "told too late");
-    let doubted = told
-        .iter()
-        .any(|kind| matches!(kind, StateKind::Jeopardy(_)));
-    assert!(doubted, "{told:?}");
+    assert!(left > Duration::ZERO, "notified too late");
+    let jeopardy = |kind: &StateKind| matches!(kind, StateKind::Jeopardy(_));
+    assert!(kinds.iter().any(jeopardy), "{kinds:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed() {
+async fn a_majority_fails(failure: Failure) {
     for count in [3, 5] {
         let mut masters = Masters::aged(count);
-        let [a, b] = [
-            client(&short(&masters), TTL).await,
-            client(&short(&masters), TTL).await,
-        ];
+        let [a, b] = two_clients(&short(&masters)).await;
         let guard = lock(&a, "a").await;
         let first = guard.token();
-        // Who asks the first time looks at all masters, and for longer.
+        // The first request of a client inspects all masters, with a longer limit.
         lock(&b, "b").await.release().await.unwrap();
         for nth in 0..=count / 2 {
-            masters.server_mut(nth).kill9();
+            failure.begin(&mut masters, nth);
         }
-        // Held or free, it is the same: nobody knows.
+        // The state of a held lock is as unknown as that of a free one.
         let fails = async {
             fails_fast(&b, "a").await;
             fails_fast(&b, "b").await;
         };
         tokio::join!(is_lost_in_time(&guard), fails);
         for nth in 0..=count / 2 {
-            masters.server_mut(nth).restart(Restart::Kept);
+            failure.end(&mut masters, nth);
         }
         let next = lock_in_time(&b, "a").await;
         assert!(next.token() > first);
@@ -74,43 +64,20 @@ async fn killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopped() {
-    for count in [3, 5] {
-        let masters = Masters::aged(count);
-        let [a, b] = [
-            client(&masters.url(), TTL).await,
-            client(&masters.url(), TTL).await,
-        ];
-        let guard = lock(&a, "a").await;
-        let first = guard.token();
-        // Who asks the first time looks at all masters, and for longer.
-        lock(&b, "b").await.release().await.unwrap();
-        for nth in 0..=count / 2 {
-            masters.server(nth).stop();
-        }
-        let fails = async {
-            fails_fast(&b, "a").await;
-            fails_fast(&b, "b").await;
-        };
-        tokio::join!(is_lost_in_time(&guard), fails);
-        for nth in 0..=count / 2 {
-            masters.server(nth).cont();
-        }
-        let next = lock(&b, "a").await;
-        assert!(next.token() > first);
-        renewed(&next).await;
-        next.release().await.unwrap();
-    }
+async fn a_majority_is_killed() {
+    a_majority_fails(Failure::Killed).await;
 }
 
-/// Whoever waits meanwhile is served when they are back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_absence_costs_nobody_anything() {
+async fn a_majority_is_stopped() {
+    a_majority_fails(Failure::Stopped).await;
+}
+
+/// A waiter is served when the masters are back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_failure_costs_no_lease() {
     let masters = Masters::aged(3);
-    let [a, b] = [
-        client(&masters.url(), TTL).await,
-        client(&masters.url(), TTL).await,
-    ];
+    let [a, b] = two_clients(&masters.url()).await;
     let guard = lock(&a, "a").await;
     let waiting = tokio::spawn({
         let mutex = b.mutex("a").unwrap();
@@ -119,16 +86,8 @@ async fn a_short_absence_costs_nobody_anything() {
     for nth in 0..2 {
         masters.server(nth).stop();
     }
-    let mut states = guard.states();
-    let doubted = async {
-        while let Some(state) = states.next().await {
-            if matches!(state, State::Jeopardy { .. }) {
-                return;
-            }
-        }
-        panic!("{:?}", guard.state());
-    };
-    tokio::time::timeout(LONG, doubted).await.unwrap();
+    let in_jeopardy = async || matches!(guard.state(), State::Jeopardy { .. });
+    eventually_async(LONG, in_jeopardy).await;
     for nth in 0..2 {
         masters.server(nth).cont();
     }

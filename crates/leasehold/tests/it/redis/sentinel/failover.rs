@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, Client, ErrorKind, Guard, Owner, State};
-use leasehold_testkit::eventually_async;
+use leasehold::{Cause, ErrorKind, Owner, StateKind};
 
 use super::*;
 use crate::waiters::soon;
@@ -14,31 +13,22 @@ const LOCKS: usize = 50;
 /// Each failover is over long before a lease of this ttl is given up.
 const TTL: Duration = Duration::from_secs(60);
 
-/// How often each failover is done: once, or as often as a campaign says.
+/// The number of failovers of each kind; `LEASEHOLD_FAILOVERS` changes it.
 fn rounds() -> usize {
     let rounds = std::env::var("LEASEHOLD_FAILOVERS").ok();
     rounds.map_or(1, |rounds| rounds.parse().unwrap())
 }
 
-async fn client(set: &SentinelSet) -> Client {
-    Client::builder()
-        .ttl(TTL)
-        .connect(&set.url())
-        .await
-        .unwrap()
+async fn set_and_client() -> (SentinelSet, Client) {
+    let set = SentinelSet::start();
+    let client = client_at(&set.url(), TTL).await;
+    (set, client)
 }
 
-async fn take(client: &Client, names: impl Iterator<Item = usize>) -> Vec<Guard> {
+async fn lock_all(client: &Client, names: std::ops::Range<usize>) -> Vec<Guard> {
     let mut guards = Vec::new();
     for name in names {
-        guards.push(
-            client
-                .mutex(name.to_string())
-                .unwrap()
-                .lock()
-                .await
-                .unwrap(),
-        );
+        guards.push(lock(client, &name.to_string()).await);
     }
     guards
 }
@@ -56,96 +46,62 @@ async fn settled(guard: &Guard, since: leasehold::Instant) -> State {
     state
 }
 
-/// The lease that has a lock by what the server says.
+/// The lease in the record of a lock.
 fn recorded(server: &RedisServer, name: &str) -> String {
-    let record = server.cli(&["HKEYS", &format!("leasehold:{{default:{name}}}")]);
-    record.lines().next().unwrap_or_default().to_owned()
+    server.cli(&["HKEYS", &record(name)])
 }
 
-/// Locks that the new master knows are held there after it, whoever fails over and how.
-async fn are_held_over(fails: impl Fn(&mut SentinelSet) -> usize) {
-    for _ in 0..rounds() {
-        let mut set = SentinelSet::start();
-        let client = client(&set).await;
-        let guards = take(&client, 0..LOCKS).await;
-        set.until_in_sync();
-        let begun = BootClock.now();
-        let old = fails(&mut set);
-        let new = set.master_after(old);
-        for guard in &guards {
-            eventually_async(FAILOVER, async || {
-                !matches!(guard.state(), State::Jeopardy { .. })
-            })
-            .await;
-            guard.ensure(TTL / 2).await.unwrap();
-            let state = guard.state();
-            assert!(state.is_held(), "{state:?}");
-            assert_eq!(
-                recorded(&set.servers()[new], guard.name()),
-                guard.lease_id().to_string()
-            );
-        }
-        println!(
-            "all held {:?} after the failover began",
-            BootClock.now().since(begun)
-        );
-        for guard in guards {
-            guard.release().await.unwrap();
-        }
-        assert_eq!(records(&set.servers()[new]), Vec::<String>::new());
-    }
-}
-
+/// After an ordered failover, too: `doctor::allowed`.
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_held_over_a_crash_of_the_master() {
-    are_held_over(SentinelSet::kill_master).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_are_held_over_a_failover_that_was_ordered() {
-    are_held_over(|set| set.order_failover()).await;
+    for _ in 0..rounds() {
+        let (mut set, client) = set_and_client().await;
+        let guards = lock_all(&client, 0..LOCKS).await;
+        set.until_in_sync();
+        let begun = BootClock.now();
+        let old = set.kill_master();
+        let new = set.master_after(old);
+        for guard in guards {
+            let decided = async || !matches!(guard.state(), State::Jeopardy { .. });
+            eventually_async(FAILOVER, decided).await;
+            guard.ensure(TTL / 2).await.unwrap();
+            assert!(is_held(&guard), "{:?}", guard.state());
+            let lease = recorded(&set.servers()[new], guard.name());
+            assert_eq!(lease, guard.lease_id().to_string());
+            guard.release().await.unwrap();
+        }
+        let took = BootClock.now().since(begun);
+        println!("all held {took:?} after the failover began");
+        assert_eq!(records(&set.servers()[new]), Vec::<String>::new());
+    }
 }
 
 /// A lease is in jeopardy from the end of the connection until the new master has confirmed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_in_jeopardy_while_there_is_no_master() {
-    let mut set = SentinelSet::start();
-    let client = client(&set).await;
-    let guard = take(&client, 0..1).await.remove(0);
+    let (mut set, client) = set_and_client().await;
+    let guard = lock(&client, "0").await;
     set.until_in_sync();
     let mut states = guard.states();
     assert!(states.next().await.unwrap().is_held());
     let old = set.kill_master();
     let jeopardy = states.next().await.unwrap();
-    assert!(
-        matches!(
-            jeopardy,
-            State::Jeopardy {
-                cause: Cause::Unreachable,
-                ..
-            }
-        ),
-        "{jeopardy:?}"
-    );
-    let held = tokio::time::timeout(FAILOVER, states.next())
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(held.is_held(), "{held:?}");
+    let expected = StateKind::Jeopardy(Cause::Unreachable);
+    assert_eq!(jeopardy.kind(), expected);
+    let held = tokio::time::timeout(FAILOVER, states.next()).await;
+    assert!(held.unwrap().unwrap().is_held());
     assert_ne!(set.master(), old);
 }
 
-/// What was granted and not copied in time is forgotten: its holder is told, and does not get it
-/// back silently.
+/// A grant that was not replicated in time is forgotten: its lease is lost, and is not restored.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_new_master_does_not_know_is_lost() {
+async fn a_lease_that_the_new_master_does_not_know_is_lost() {
     for _ in 0..rounds() {
-        let mut set = SentinelSet::start();
-        let client = client(&set).await;
-        let known = take(&client, 0..LOCKS / 2).await;
+        let (mut set, client) = set_and_client().await;
+        let known = lock_all(&client, 0..LOCKS / 2).await;
         set.until_in_sync();
         cut_replication(&set);
-        let unknown = take(&client, LOCKS / 2..LOCKS).await;
+        let unknown = lock_all(&client, LOCKS / 2..LOCKS).await;
         let begun = BootClock.now();
         let old = set.kill_master();
         let new = set.master_after(old);
@@ -164,7 +120,7 @@ async fn what_the_new_master_does_not_know_is_lost() {
     }
 }
 
-/// The holder of a forgotten lock writes with its token until it is told. What is protected refuses it
+/// The holder of a forgotten lock writes with its token until it notices. The resource refuses it
 /// as soon as the next holder has written.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_forgotten_grant_the_token_keeps_the_old_holder_out() {
@@ -173,11 +129,11 @@ async fn after_a_forgotten_grant_the_token_keeps_the_old_holder_out() {
         let token = guard.token().get();
         resource.fetch_max(token, Ordering::SeqCst) <= token
     };
-    let mut set = SentinelSet::start();
-    let (a, b) = (client(&set).await, client(&set).await);
+    let (mut set, a) = set_and_client().await;
+    let b = client_at(&set.url(), TTL).await;
     set.until_in_sync();
     cut_replication(&set);
-    let old = take(&a, 7..8).await.remove(0);
+    let old = lock(&a, "7").await;
     assert!(writes(&old));
     let waiter = tokio::spawn({
         let mutex = b.mutex("7").unwrap();
@@ -187,25 +143,23 @@ async fn after_a_forgotten_grant_the_token_keeps_the_old_holder_out() {
     let new = soon(waiter).await;
     assert!(writes(&new));
     assert!(!writes(&old));
-    // It was asked at once, not at its next renewal, which is 20 s away.
+    // It is checked at once, not at its next renewal, which is 20 s away.
     eventually_async(SOON, async || old.state().is_lost()).await;
     assert!(new.state().is_held(), "{:?}", new.state());
     assert!(writes(&new));
 }
 
-/// Who enters again a lease that the new master has forgotten gets another lease, and the first hold is
-/// lost.
+/// A re-entry into a lease that the new master has forgotten is granted another lease, and the first hold is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_re_entry_on_the_new_master_revives_nothing() {
-    let mut set = SentinelSet::start();
-    let client = client(&set).await;
+    let (mut set, client) = set_and_client().await;
     let mutex = client.mutex("a").unwrap().owned_by(&Owner::new());
     set.until_in_sync();
     cut_replication(&set);
     let first = mutex.lock().await.unwrap();
     let old = set.kill_master();
     let second = tokio::time::timeout(FAILOVER, mutex.lock()).await.unwrap();
-    // The store may have been away when it was asked: the hold is then left again.
+    // The store may have been unreachable: the hold is then released again.
     let second = match second {
         Ok(second) => second,
         Err(error) => {
@@ -224,11 +178,11 @@ async fn a_re_entry_on_the_new_master_revives_nothing() {
     );
 }
 
-/// Lets the replicas hear nothing more from the master, and remain good enough to be promoted.
+/// Ends the replication to all replicas, which can still be promoted.
 fn cut_replication(set: &SentinelSet) {
     let master = set.master();
-    for (place, server) in set.servers().iter().enumerate() {
-        if place != master {
+    for (nth, server) in set.servers().iter().enumerate() {
+        if nth != master {
             server.cli(&["CONFIG", "SET", "masterauth", "wrong"]);
         }
     }

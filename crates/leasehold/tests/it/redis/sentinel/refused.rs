@@ -1,66 +1,52 @@
-//! Ways not to find a master, each with its own words.
+//! Errors at connect.
 
-use leasehold::ErrorKind;
-use leasehold::store::{self, OpenOptions};
+use leasehold::{ErrorKind, store};
 use leasehold_testkit::free_port;
 
-use super::super::refused::{SECRET, refused};
+use super::super::refused::{SECRET, refused, refused_within};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_none() {
+async fn a_set_that_is_not_there() {
     let ports = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
     let url = format!("redis+sentinel://u:{SECRET}@{}/mymaster", ports.join(","));
-    refused(
-        &url,
-        ErrorKind::Unreachable,
-        "none of 3 sentinels could be asked for the master: nobody listens there",
-    )
-    .await;
+    let advice = "none of 3 sentinels could be asked for the master: nobody listens there";
+    refused(&url, ErrorKind::Unreachable, advice).await;
     refused(&url, ErrorKind::Unreachable, "store redis+sentinel://u@").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_and_sentinels_are_not_mixed_up() {
+async fn servers_and_sentinels_that_are_confused() {
     let set = SentinelSet::start();
-    let url = set.url().replace("mymaster", "other");
-    refused(
-        &url,
-        ErrorKind::InvalidConfig,
-        r#"no master of the name "other""#,
-    )
-    .await;
-    let server = format!("127.0.0.1:{}", set.servers()[0].port());
-    let url = format!("redis+sentinel://{server}/mymaster");
-    refused(&url, ErrorKind::InvalidConfig, "no sentinel").await;
-    let sentinel = set.sentinels()[0].port();
-    let url = format!("redis://127.0.0.1:{sentinel}");
-    refused(&url, ErrorKind::InvalidConfig, "this is a sentinel").await;
-    refused(&url, ErrorKind::InvalidConfig, "it watches: mymaster").await;
-    let url = format!("redis://127.0.0.1:{sentinel}/1");
-    refused(&url, ErrorKind::Unsupported, "it is a sentinel").await;
+    let other = set.url().replace("mymaster", "other");
+    let server = format!(
+        "redis+sentinel://127.0.0.1:{}/mymaster",
+        set.servers()[0].port()
+    );
+    let sentinel = format!("redis://127.0.0.1:{}", set.sentinels()[0].port());
+    let invalid = ErrorKind::InvalidConfig;
+    refused(&other, invalid, r#"no master of the name "other""#).await;
+    refused(&server, invalid, "no sentinel").await;
+    refused(&sentinel, invalid, "this is a sentinel").await;
+    refused(&sentinel, invalid, "it watches: mymaster").await;
+    let database = format!("{sentinel}/1");
+    refused(&database, ErrorKind::Unsupported, "it is a sentinel").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_sentinel_of_three_is_enough() {
     let mut set = SentinelSet::start();
-    // One is gone, one takes connections and says nothing.
+    // One is dead, one accepts connections and does not reply.
     set.sentinel_mut(0).kill9();
     set.sentinels()[1].stop();
     let store = open(&set.url()).await;
     works(&*store).await;
     assert_eq!(store.to_string(), set.url().trim_end_matches("/0"));
     set.sentinels()[2].stop();
-    let options = OpenOptions::default().with_connect_timeout(Duration::from_millis(500));
-    let error = store::open(&set.url(), &options).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(
-        error
-            .to_string()
-            .contains("no connection to the master within 500ms"),
-        "{error}"
-    );
-    // Who is connected needs no sentinel.
+    let advice = "no connection to the master within 500ms";
+    let limit = Duration::from_millis(500);
+    refused_within(limit, &set.url(), ErrorKind::Unreachable, advice).await;
+    // A connected client needs no sentinel.
     works(&*store).await;
 }
 
@@ -87,9 +73,9 @@ async fn sentinels_may_want_a_password_of_their_own() {
     }
 }
 
-/// The sentinels do not know yet that it is none any more.
+/// The sentinels have not noticed yet that it is no master any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_itself_for_a_replica_is_not_believed_to_be_the_master() {
+async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
     let set = SentinelSet::start();
     let store = open(&set.url()).await;
     granted(&*store, acquire("a", 1)).await;

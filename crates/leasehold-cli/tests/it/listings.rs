@@ -2,11 +2,11 @@
 
 use leasehold_testkit::{RedisServer, eventually};
 
-use crate::tools::{Place, RunToEnd, Running, SOON, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, stderr, stdout};
 
-fn looked_at(place: &Place) {
+fn check(fixture: &Fixture) {
     let list = |args: &[&str]| {
-        let output = place.leasehold(args).run_to_end();
+        let output = fixture.leasehold(args).run_to_end();
         (output.status.code().unwrap(), stdout(&output))
     };
     let json =
@@ -17,8 +17,7 @@ fn looked_at(place: &Place) {
     assert_eq!(json(&["show", "--json", "job"])["held"], false);
     assert_eq!(list(&["release", "--force", "job"]).0, 1);
 
-    let script = "echo in; exec sleep 1000";
-    let run = Running::start(place.run_script(&["--label", "nightly", "job"], script));
+    let run = fixture.hold(&["--label", "nightly", "job"]);
     // Who holds it is written down beside the lock, a moment later.
     eventually(SOON, || list(&["ls"]).1.contains("nightly"));
     let pid = run.process.id();
@@ -62,28 +61,27 @@ fn looked_at(place: &Place) {
 
 #[test]
 fn on_sqlite() {
-    looked_at(&Place::new());
+    check(&Fixture::new());
 }
 
 #[test]
 fn on_redis() {
     let server = RedisServer::start();
-    looked_at(&Place::with_store(server.url()));
+    check(&Fixture::with_store(server.url()));
 }
 
-/// What another wrote must not steer the terminal of whoever looks.
+/// Texts of other clients must not control the terminal.
 #[test]
 fn invisible_characters_of_others_are_escaped() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (label, name) = ("\u{1b}[31mred\u{7}\u{ad}", "pay\u{202e}llor\u{200b}");
-    let script = "echo in; exec sleep 1000";
-    let run = Running::start(place.run_script(&["--label", label, name], script));
+    let run = fixture.hold(&["--label", label, name]);
     eventually(SOON, || {
-        let output = place.leasehold(["ls"]).run_to_end();
+        let output = fixture.leasehold(["ls"]).run_to_end();
         stdout(&output).contains("red")
     });
     for args in [&["ls"][..], &["show", name]] {
-        let output = place.leasehold(args).run_to_end();
+        let output = fixture.leasehold(args).run_to_end();
         let shown = stdout(&output);
         assert!(shown.contains("pay\\u{202e}llor\\u{200b}"), "{shown}");
         assert!(shown.contains("(\\u{1b}[31mred\\u{7}\\u{ad})"), "{shown}");
@@ -91,7 +89,7 @@ fn invisible_characters_of_others_are_escaped() {
         assert_eq!(stderr(&output), "");
     }
     // Messages as well, and what is for programs stays exact.
-    let output = place
+    let output = fixture
         .leasehold(["run", "-n", name, "--", "true"])
         .run_to_end();
     assert!(
@@ -99,7 +97,7 @@ fn invisible_characters_of_others_are_escaped() {
         "{}",
         stderr(&output)
     );
-    let output = place.leasehold(["ls", "--json"]).run_to_end();
+    let output = fixture.leasehold(["ls", "--json"]).run_to_end();
     let listed: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(listed[0]["name"], name);
     assert_eq!(listed[0]["holder"]["label"], label);

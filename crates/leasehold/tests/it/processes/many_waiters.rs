@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use crate::fixture::{Fixture, fresh_name};
-use crate::remains::nothing_is_left;
+use crate::leftovers::{default_key, nothing_is_left};
 
 const PROCESSES: usize = 4;
 const WAITERS_EACH: usize = 250;
@@ -19,9 +19,9 @@ const DONE: Duration = Duration::from_secs(60);
 
 fn all_are_served_once(_: &str, fixture: impl FnOnce() -> Fixture) {
     let fixture = fixture();
-    let name = fresh_name("crowd");
-    let folder = TempDir::new().unwrap();
-    let journal = folder.path().join("journal");
+    let name = fresh_name("many");
+    let directory = TempDir::new().unwrap();
+    let journal = directory.path().join("journal");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let client = fixture.client_with(Client::builder()).await;
@@ -37,7 +37,7 @@ fn all_are_served_once(_: &str, fixture: impl FnOnce() -> Fixture) {
         for child in &children {
             child.says_within("done", DONE);
         }
-        nothing_is_left(&fixture, &name, &[&client]).await;
+        nothing_is_left(&fixture, &default_key(&name), &[&client]).await;
     });
     check(&fs::read_to_string(journal).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Servers that belong together: sentinels and their set, a cluster, many masters.
+//! Sentinel sets, clusters and many masters.
 
 use std::time::Duration;
 
@@ -72,9 +72,7 @@ async fn a_sentinel_set() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
-    let set = SentinelSet::options()
-        .down_after(Duration::from_secs(60))
-        .start();
+    let set = SentinelSet::start();
     let sentinel = &set.sentinels()[0];
     let report = diagnose(&sentinel.url()).await;
     let finding = only(&report, "mode", Severity::Danger);
@@ -142,7 +140,7 @@ async fn many_masters() {
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
-    // What they have in common is told once.
+    // Common findings are reported once.
     let told = report.findings.iter().filter(|f| f.check == "eviction");
     assert_eq!(told.count(), 1);
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use leasehold::watchdog::Watchdog;
 
-use crate::connect::first_line;
 use crate::exit::Failure;
+use crate::secret::first_line;
 
 /// The value that stands for the node on this machine, at its default socket.
 const LOCAL: &str = "local";
@@ -14,9 +14,9 @@ const LOCAL: &str = "local";
 /// The watchdog that renews the lock while this run cannot.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watchdog")]
-pub(crate) struct WatchArgs {
-    /// Let a watchdog renew the lock while this run is stopped, and release it when the run is dead: the one on
-    /// this machine, or those at unix:PATH or tcp://HOST:PORT
+pub(crate) struct RunWatchdogArgs {
+    /// Let a watchdog renew the lock while this run is stopped, and release it after the death of this run: the
+    /// local node, or nodes at unix:PATH or tcp://HOST:PORT
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -27,21 +27,21 @@ pub(crate) struct WatchArgs {
         env = "LEASEHOLD_WATCHDOG"
     )]
     watchdog: Vec<String>,
-    /// Run the command only after a watchdog has registered the lock
+    /// Run the command only if a node has registered the lock
     #[arg(long, requires = "watchdog")]
     watchdog_required: bool,
-    /// The name of the store at the watchdog, instead of its URL
+    /// The name of the store at the nodes, instead of its URL
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_WATCHDOG_STORE")]
     watchdog_store: Option<String>,
-    /// A file whose first line is the token for watchdogs on other machines
+    /// A file whose first line is the access token for nodes on other machines
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_TOKEN_FILE")]
     watchdog_token_file: Option<PathBuf>,
-    /// The certificate authorities of watchdogs on other machines; the system's if not set
+    /// The certificates that sign nodes on other machines, in PEM; default: the system's
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_WATCHDOG_CA_FILE")]
     watchdog_ca_file: Option<PathBuf>,
 }
 
-impl WatchArgs {
+impl RunWatchdogArgs {
     /// The watchdog of these options. `None`: there is no address.
     pub(crate) fn settings(&self) -> Result<Option<Watchdog>, Failure> {
         let mut watchdog: Option<Watchdog> = None;
@@ -63,7 +63,7 @@ impl WatchArgs {
             watchdog = watchdog.store_name(name);
         }
         if let Some(file) = &self.watchdog_token_file {
-            watchdog = watchdog.token(first_line(file)?);
+            watchdog = watchdog.token(first_line("token file", file)?);
         }
         if let Some(file) = &self.watchdog_ca_file {
             watchdog = watchdog.ca_file(file);

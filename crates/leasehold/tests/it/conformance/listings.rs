@@ -1,0 +1,172 @@
+//! Inspection and listings.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold::Client;
+use leasehold::store::{ClientInfo, Request};
+use leasehold_core::{LeaseId, Name};
+use leasehold_testkit::eventually_async;
+
+use crate::fixture::{Fixture, fresh_name};
+use crate::store_client::{
+    TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
+};
+use crate::waiters::SOON;
+
+pub(super) async fn a_holder_is_described(fixture: Fixture) {
+    let begun = SystemTime::now();
+    let builder = Client::builder().program("report.sh").label("nightly");
+    let client = fixture.client_with(builder).await;
+    let mutex = client.mutex(fresh_name("described")).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let holder = async || mutex.holder().await.unwrap().unwrap();
+    // Client info is written beside the lock, a moment later.
+    eventually_async(SOON, async || holder().await.client.is_some()).await;
+    let info = holder().await;
+    assert_eq!(info.name, mutex.name());
+    assert_eq!(info.lease, guard.lease_id());
+    assert_eq!(info.token, Some(guard.token()));
+    assert_eq!(info.count, 1);
+    let since = info.since.unwrap();
+    let slack = Duration::from_secs(2);
+    assert!(since + slack > begun && since < SystemTime::now() + slack);
+    let who = info.client.unwrap();
+    assert_eq!(who.pid, std::process::id());
+    assert_eq!(
+        (who.program.as_str(), who.label.as_str()),
+        ("report.sh", "nightly")
+    );
+    assert!(!who.host.is_empty());
+    assert!(who.since + slack > begun);
+    guard.release().await.unwrap();
+}
+
+pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
+    let namespace = fresh_name("list").replace('/', "-");
+    let client = fixture
+        .client_with(Client::builder().namespace(namespace))
+        .await;
+    assert!(client.locks().await.unwrap().is_empty());
+    let mut guards = Vec::new();
+    for name in ["b", "a", "c:token", "ä"] {
+        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    }
+    let free = client.mutex("free").unwrap().lock().await.unwrap();
+    free.release().await.unwrap();
+    let listed = client.locks().await.unwrap();
+    let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c:token", "ä"]);
+    assert!(listed.iter().all(|info| info.token.is_some()));
+    client.shutdown(SOON).await.unwrap();
+    assert!(client.locks().await.unwrap().is_empty());
+}
+
+pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {
+    let name = fresh_name("space");
+    let builders = [
+        Client::builder(),
+        Client::builder().namespace("other"),
+        Client::builder().tenant("other"),
+    ];
+    let mut guards = Vec::new();
+    for builder in builders {
+        let client = fixture.client_with(builder).await;
+        let mutex = client.mutex(&name).unwrap();
+        guards.push(mutex.try_lock().await.unwrap().unwrap());
+        let listed = client.locks().await.unwrap();
+        let ours = listed.iter().filter(|info| info.name == name).count();
+        assert_eq!(ours, 1);
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+pub(super) async fn an_entry_has_the_hold_and_the_client_info(fixture: Fixture) {
+    let (store, name) = (fixture.store().await, fresh_name("entry"));
+    let key = key(&name);
+    let inspect = async || store.inspect(&key).await.unwrap();
+    assert_eq!(inspect().await, None);
+    let token = granted(&*store, acquire(&name, 1)).await;
+    applied(&*store, release(&name, 1, 3)).await;
+    let entry = inspect().await.unwrap();
+    assert_eq!((&entry.key, entry.lease, entry.count), (&key, lease(1), 3));
+    assert_eq!(entry.token.map(|token| token.get()), Some(token));
+    assert!(entry.time_left > TTL / 2 && entry.time_left <= TTL);
+
+    let mut info = ClientInfo::default();
+    info.host = "böx".to_owned();
+    info.pid = u32::MAX;
+    info.program = "/usr/bin/worker".to_owned();
+    info.label = "nightly \"run\"".to_owned();
+    info.since = UNIX_EPOCH + Duration::from_millis(1_800_000_000_123);
+    let space = space();
+    let register = async |ttl| {
+        let registered = store.register_client(&space, lease(1).client, &info, ttl);
+        registered.await.unwrap();
+    };
+    for ttl in [TTL, Duration::MAX] {
+        register(ttl).await;
+        assert_eq!(inspect().await.unwrap().client.as_ref(), Some(&info));
+    }
+    // The last registration decides how long it is kept.
+    register(Duration::ZERO).await;
+    eventually_async(SOON, async || inspect().await.unwrap().client.is_none()).await;
+    applied(&*store, release(&name, 1, 0)).await;
+    assert_eq!(inspect().await, None);
+}
+
+/// Longer than what a store reads at once, in no order, every fourth lock free again.
+pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixture: Fixture) {
+    let store = fixture.store().await;
+    let tenant = fresh_name("list").replace('/', "-");
+    let [space, other] =
+        [tenant, fresh_name("other").replace('/', "-")].map(|tenant| keyspace("app", &tenant));
+    let client = |number: u64| client_id(u8::try_from(100 + number % 3).unwrap());
+    let request = |number: u64, mut request: Request| {
+        let lease = LeaseId {
+            client: client(number),
+            number,
+        };
+        match &mut request.op {
+            leasehold_core::Op::Acquire { lease: own, .. }
+            | leasehold_core::Op::Release { lease: own, .. } => *own = lease,
+            _ => {}
+        }
+        Request::new(
+            space.key(Name::parse(&format!("{number:04}")).unwrap()),
+            request.op,
+        )
+    };
+    let mut numbers: Vec<_> = (0..2_500).collect();
+    fastrand::shuffle(&mut numbers);
+    let all = numbers
+        .iter()
+        .map(|number| request(*number, acquire("any", 0)));
+    store.apply(all.collect()).await;
+    let free = numbers.iter().filter(|number| *number % 4 == 0);
+    let free = free.map(|number| request(*number, release("any", 0, 0)));
+    store.apply(free.collect()).await;
+    let elsewhere = Request::new(
+        other.key(Name::parse("0001").unwrap()),
+        acquire("any", 8).op,
+    );
+    granted(&*store, elsewhere).await;
+    for number in 0..2 {
+        let mut info = ClientInfo::default();
+        info.pid = u32::try_from(number).unwrap();
+        let registered = store.register_client(&space, client(number), &info, TTL);
+        registered.await.unwrap();
+    }
+
+    let listed = store.list(&space).await.unwrap();
+    let held: Vec<_> = (0..2_500).filter(|number| number % 4 != 0).collect();
+    assert_eq!(listed.len(), held.len());
+    for (number, entry) in held.into_iter().zip(listed) {
+        assert_eq!(entry.key.name.as_str(), format!("{number:04}"));
+        assert_eq!(entry.lease.number, number);
+        let pid = entry.client.map(|info| u64::from(info.pid));
+        assert_eq!(pid, Some(number % 3).filter(|client| *client < 2));
+    }
+    assert_eq!(store.list(&other).await.unwrap().len(), 1);
+}

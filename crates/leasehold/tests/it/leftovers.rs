@@ -1,0 +1,112 @@
+//! What is left of a lock in its store and in the clients that used it.
+
+use leasehold::Client;
+use leasehold::store::{Key, Reply, Request, Store};
+use leasehold_core::{ClientId, Name, Outcome};
+use leasehold_testkit::{eventually, eventually_async};
+use rusqlite::Connection;
+
+use crate::fixture::Fixture;
+use crate::store_client::{keyspace, release, wait};
+use crate::waiters::SOON;
+
+/// The key of a lock of a client with default settings.
+pub(crate) fn default_key(name: &str) -> Key {
+    keyspace("leasehold", "default").key(Name::parse(name).unwrap())
+}
+
+/// The key of a record in Redis.
+pub(crate) fn record(key: &Key) -> String {
+    let (namespace, tenant) = (key.space.namespace(), key.space.tenant());
+    format!("{namespace}:{{{tenant}:{}}}", key.name)
+}
+
+/// Applies an operation of a client of its own to this lock.
+async fn apply(store: &dyn Store, key: &Key, request: Request) -> Outcome {
+    let request = Request::new(key.clone(), request.op);
+    loop {
+        match store.apply(vec![request.clone()]).await.remove(0) {
+            Reply::Applied { outcome, .. } => return outcome,
+            // Other tests keep the disk busy.
+            Reply::Rejected(error) if error.is_transient_refusal() => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The number of leases in the queue of a held lock.
+pub(crate) async fn queue_length(store: &dyn Store, key: &Key) -> u32 {
+    let length = match apply(store, key, wait("probe", 2)).await {
+        Outcome::Refused {
+            queue_position: Some(length),
+            ..
+        } => length,
+        other => panic!("{other:?}"),
+    };
+    apply(store, key, release("probe", 2, 0)).await;
+    length
+}
+
+/// Waits until an unused lock has left nothing but its counter: no lease, no queue, and no local queue in the clients.
+pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Client]) {
+    let store = fixture.store().await;
+    let free = async || store.inspect(key).await.unwrap().is_none();
+    eventually_async(SOON, free).await;
+    for client in clients {
+        let idle = async || format!("{client:?}").contains("LocalQueues { queues: 0 }");
+        eventually_async(SOON, idle).await;
+    }
+    let record = record(key);
+    let queue = format!("{record}:queue");
+    match fixture {
+        Fixture::Memory(_) => {
+            let first = apply(&*store, key, wait("probe", 1)).await;
+            assert!(matches!(first, Outcome::Granted { .. }), "{first:?}");
+            assert_eq!(queue_length(&*store, key).await, 0);
+            apply(&*store, key, release("probe", 1, 0)).await;
+        }
+        Fixture::Sqlite(directory) => {
+            let file = Connection::open(directory.path().join("locks.db")).unwrap();
+            let query = "SELECT count(*) FROM waiters WHERE name = ?1";
+            let waiters = file.query_row(query, [key.name.as_str()], |row| row.get::<_, i64>(0));
+            assert_eq!(waiters.unwrap(), 0);
+        }
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            assert_eq!(fixture.server().cli(&["EXISTS", &queue]), "0");
+        }
+        Fixture::Cluster(cluster) => {
+            assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
+        }
+        Fixture::Masters(masters) => {
+            for server in masters.servers() {
+                eventually(SOON, || server.cli(&["EXISTS", &record, &queue]) == "0");
+            }
+        }
+        Fixture::Other(_) => unreachable!("its creator checks this"),
+    }
+}
+
+/// Whether a store can notify a client of its grants. Nothing shows that of the memory store.
+pub(crate) fn is_subscribed(fixture: &Fixture, namespace: &str, client: ClientId) -> bool {
+    let channel = format!("{namespace}:client:{client}");
+    let subscribed = format!("{channel}\n1");
+    match fixture {
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            fixture.server().cli(&["PUBSUB", "NUMSUB", &channel]) == subscribed
+        }
+        Fixture::Sqlite(directory) => {
+            let sockets = directory.path().join("locks.db-wake");
+            sockets.join(client.to_string()).exists()
+        }
+        Fixture::Cluster(cluster) => {
+            let channels = ["PUBSUB", "CHANNELS", &format!("{channel}:*")];
+            let mut nodes = cluster.nodes().iter();
+            nodes.any(|node| !node.cli(&channels).is_empty())
+        }
+        Fixture::Masters(masters) => {
+            let mut servers = masters.servers().iter();
+            servers.any(|server| server.cli(&["PUBSUB", "NUMSUB", &channel]) == subscribed)
+        }
+        Fixture::Memory(_) | Fixture::Other(_) => false,
+    }
+}

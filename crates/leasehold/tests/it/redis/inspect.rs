@@ -1,0 +1,78 @@
+//! Inspection and listings of foreign and damaged keys.
+
+use leasehold::ErrorKind;
+use leasehold::store::ClientInfo;
+use leasehold_core::Name;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_error() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    granted(&*store, acquire("a", 1)).await;
+    let info = ClientInfo::default();
+    let space = space();
+    let registered = store.register_client(&space, lease(1).client, &info, TTL * 2);
+    registered.await.unwrap();
+    let client = format!("app:client:{}", lease(1).client);
+    let left: u64 = server.cli(&["PTTL", &client]).parse().unwrap();
+    assert!((59_000..=60_000).contains(&left));
+    // An unreadable client info hides no lock.
+    server.cli(&["SET", &client, "x"]);
+    server.cli(&["DEL", "app:{t:a}:token"]);
+    server.cli(&["PERSIST", "app:{t:a}"]);
+    let entry = store.inspect(&key("a")).await.unwrap().unwrap();
+    assert_eq!((entry.token, entry.client), (None, None));
+    assert_eq!(entry.time_left, Ttl::MAX.as_duration());
+    assert_eq!(store.list(&space).await.unwrap().len(), 1);
+    server.cli(&["HSET", "app:{t:a}", "somebody", "1"]);
+    let error = store.inspect(&key("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    let lock = r#"lock "a" at redis://"#;
+    assert!(error.to_string().contains(lock), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let names = ["b", "a", "a:token", "x", "[*?]\\", "昼/夜"];
+    let mut batch: Vec<_> = names.iter().map(|name| acquire(name, 1)).collect();
+    for tenant in ["u", "tt"] {
+        let key = keyspace("app", tenant).key(Name::parse("elsewhere").unwrap());
+        batch.push(Request::new(key, acquire("a", 1).op));
+    }
+    store.apply(batch).await;
+    let lease = lease(1).to_string();
+    server.cli(&["SET", "app:{t:string}", "1"]);
+    server.cli(&["HSET", "app:{t:foreign}", "somebody", "1"]);
+    server.cli(&["HSET", "app:{t:count}", &lease, "many"]);
+    server.cli(&["HSET", "app:{t:two}", &lease, "1", "x", "1"]);
+    server.cli(&["HSET", "app:{t:bra}ce}", &lease, "1"]);
+    server.cli(&["HSET", "app:{t:}", &lease, "1"]);
+    server.cli(&["DEBUG", "POPULATE", "3000"]);
+
+    let listed = store.list(&space()).await.unwrap();
+    let mut expected: Vec<_> = names.iter().map(|name| key(name)).collect();
+    expected.sort();
+    let keys: Vec<_> = listed.iter().map(|entry| entry.key.clone()).collect();
+    assert_eq!(keys, expected);
+    assert!(listed.iter().all(|entry| entry.token.is_some()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
+    let server = RedisServer::start();
+    server.cli(&[
+        "ACL", "SETUSER", "alice", "on", ">pw", "~app:*", "+eval", "+evalsha", "+time",
+    ]);
+    let store = open(&server.url_of("alice", "pw")).await;
+    for error in [
+        store.list(&space()).await.unwrap_err(),
+        store.inspect(&key("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized);
+        assert!(error.to_string().contains("allow it"), "{error}");
+    }
+}

@@ -1,0 +1,418 @@
+//! The notify sockets beside the file.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use leasehold::store::{Event, EventScope, Listener, WakeupMode};
+use leasehold_core::{ClientId, Notice};
+use leasehold_testkit::eventually;
+
+use super::*;
+
+fn sockets(fixture: &FileFixture) -> Vec<String> {
+    names_in(&directory(fixture))
+}
+
+fn directory(fixture: &FileFixture) -> PathBuf {
+    fixture.directory.path().join("locks.db-wake")
+}
+
+fn socket_of(fixture: &FileFixture, client: ClientId) -> PathBuf {
+    directory(fixture).join(client.to_string())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Creates the socket of a killed process.
+fn stale_socket(fixture: &FileFixture, client: ClientId) -> PathBuf {
+    let socket = socket_of(fixture, client);
+    drop(UnixDatagram::bind(&socket).unwrap());
+    socket
+}
+
+fn age(socket: &Path) {
+    // Some day in 2023.
+    let time = rustix::fs::Timespec {
+        tv_sec: 1_700_000_000,
+        tv_nsec: 0,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::utimensat(rustix::fs::CWD, socket, &times, flags).unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_exists_as_long_as_its_client_listens() {
+    let fixture = FileFixture::new();
+    let store = fixture.open().await;
+    granted(&*store, acquire("a", 1)).await;
+    assert!(!directory(&fixture).exists(), "no client listens");
+    let (one, other) = (
+        StoreClient::listening(&store, 11).await,
+        StoreClient::listening(&store, 12).await,
+    );
+    let name = |client: &StoreClient| client.id.to_string();
+    assert_eq!(sockets(&fixture), [name(&one), name(&other)]);
+    one.unsubscribe();
+    eventually(SOON, || sockets(&fixture) == [name(&other)]);
+    let StoreClient { store: last, .. } = one;
+    drop((store, last, other));
+    eventually(SOON, || sockets(&fixture).is_empty());
+}
+
+#[tokio::test]
+async fn sockets_have_the_permissions_of_the_file() {
+    for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {
+        let fixture = FileFixture::new();
+        fs::write(fixture.path(), "").unwrap();
+        fs::set_permissions(fixture.path(), fs::Permissions::from_mode(file)).unwrap();
+        let client = StoreClient::listening(&fixture.open().await, 11).await;
+        assert_eq!(mode(&directory(&fixture)), expected);
+        let socket = socket_of(&fixture, client.id);
+        assert_eq!(mode(&socket), file);
+    }
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_removed_when_it_is_found() {
+    let fixture = FileFixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let (holder, waiter) = (
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&one, 12).await,
+    );
+    holder.acquire("a", 1).await;
+    let dead = StoreClient::silent(&other, 21);
+    dead.wait("a", 1).await;
+    let socket = stale_socket(&fixture, dead.id);
+    assert_eq!(waiter.wait("a", 1).await, 1);
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn old_stale_sockets_are_removed() {
+    let fixture = FileFixture::new();
+    let store = fixture.open().await;
+    let living = StoreClient::listening(&store, 11).await;
+    let stale: Vec<_> = (100..150)
+        .map(|number| stale_socket(&fixture, client_id(number)))
+        .collect();
+    let (young, old) = stale.split_first().unwrap();
+    for socket in old {
+        age(socket);
+    }
+    age(&socket_of(&fixture, living.id));
+    let foreign = directory(&fixture).join("README");
+    fs::write(&foreign, "not a socket").unwrap();
+    for turn in 0.. {
+        if old.iter().all(|socket| !socket.exists()) {
+            break;
+        }
+        assert!(turn < 200, "{:?}", sockets(&fixture));
+        let visitor = StoreClient::listening(&store, 12).await;
+        visitor.unsubscribe();
+    }
+    assert!(young.exists(), "its process may be about to bind it");
+    assert!(foreign.exists());
+    // The living client is still notified.
+    let other = StoreClient::listening(&fixture.open().await, 13).await;
+    other.acquire("a", 1).await;
+    assert_eq!(living.wait("a", 1).await, 0);
+    other.release("a", 1).await;
+    living.granted("a", 1).await;
+}
+
+#[tokio::test]
+async fn a_deleted_socket_is_created_again_before_its_client_waits() {
+    let fixture = FileFixture::new();
+    let [holder, waiter] = fixture.two_clients().await;
+    holder.acquire("a", 1).await;
+    fs::remove_dir_all(directory(&fixture)).unwrap();
+    assert_eq!(waiter.wait("a", 1).await, 0);
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_subscribes_again_is_notified_at_its_new_listener() {
+    let fixture = FileFixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let holder = StoreClient::listening(&one, 11).await;
+    let before = StoreClient::listening(&other, 12).await;
+    let after = StoreClient::listening(&other, 12).await;
+    holder.acquire("a", 1).await;
+    assert_eq!(after.wait("a", 1).await, 0);
+    holder.release("a", 1).await;
+    after.granted("a", 1).await;
+    assert_eq!(before.events(), []);
+    assert_eq!(sockets(&fixture).len(), 2);
+}
+
+/// SQLite follows links, and so do the sockets.
+#[tokio::test]
+async fn the_file_may_be_reached_through_a_link() {
+    let fixture = FileFixture::new();
+    let one = fixture.open().await;
+    let link = fixture.directory.path().join("link.db");
+    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
+    let url = format!("sqlite:{}", link.display());
+    let other = store::open(&url, &OpenOptions::default()).await.unwrap();
+    let (holder, waiter) = (
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&other, 12).await,
+    );
+    passes_on(&holder, &waiter).await;
+
+    // The link leads elsewhere now, and so do the sockets.
+    let elsewhere = FileFixture::new();
+    let third = elsewhere.open().await;
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+    let holder = StoreClient::listening(&third, 13).await;
+    holder.acquire("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, 0);
+    assert_eq!(
+        waiter.next_events(1).await,
+        [Event::Interrupted(EventScope::Store)]
+    );
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
+/// Root uses the file of a user. Only root can give files away, so others see nothing here.
+#[tokio::test]
+async fn root_creates_sockets_for_the_owner_of_the_file() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+
+    const OWNER: u32 = 1_234;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let fixture = FileFixture::new();
+    fs::write(fixture.path(), "").unwrap();
+    chown(fixture.path(), Some(OWNER), Some(OWNER)).unwrap();
+    let client = StoreClient::listening(&fixture.open().await, 11).await;
+    let socket = socket_of(&fixture, client.id);
+    for path in [directory(&fixture), socket] {
+        let meta = fs::metadata(path).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (OWNER, OWNER));
+    }
+}
+
+/// Another user, who owns the directory and replaces sockets by links as fast as it can.
+struct LinkPlanter {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<usize>>,
+}
+
+impl LinkPlanter {
+    fn start(directory: PathBuf, target: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut planted = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+                for entry in entries.filter(|entry| !entry.path().is_symlink()) {
+                    let _ = fs::remove_file(entry.path());
+                    planted += usize::from(symlink(&target, entry.path()).is_ok());
+                }
+            }
+            planted
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Stops it. Returns the number of links.
+    fn finish(mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for LinkPlanter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Owner and mode of the file are for the socket, not for what a link in its fixture leads to.
+#[tokio::test]
+async fn a_link_in_the_place_of_a_socket_changes_nothing_elsewhere() {
+    let fixture = FileFixture::new();
+    fs::write(fixture.path(), "").unwrap();
+    fs::set_permissions(fixture.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    let target = fixture.directory.path().join("target");
+    fs::write(&target, "not for others").unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    let store = fixture.open().await;
+    drop(StoreClient::listening(&store, 11).await);
+    let planter = LinkPlanter::start(directory(&fixture), target.clone());
+    for turn in 0..1_000 {
+        let client = client_id((turn % 100) as u8 + 100);
+        let event_log: Arc<dyn Listener> = Arc::new(SlowListener::ignored());
+        store.listen(&space(), client, Arc::downgrade(&event_log));
+        applied(&*store, renew("nothing", 0)).await;
+        store.forget(client);
+        assert_eq!(mode(&target), 0o600, "after {turn} sockets");
+    }
+    assert!(planter.finish() > 0, "it never found a socket");
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_the_directory_is_refused() {
+    let fixture = FileFixture::new();
+    let store = fixture.open().await;
+    let elsewhere = TempDir::new().unwrap();
+    symlink(elsewhere.path(), directory(&fixture)).unwrap();
+    let without = StoreClient::listening(&store, 11).await;
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    without.acquire("a", 1).await;
+    without.is_not_queued(wait("a", 2)).await;
+}
+
+/// The link may lead to the socket of another program, which takes notices for something else.
+#[tokio::test]
+async fn a_notice_does_not_follow_a_link() {
+    let fixture = FileFixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let (holder, waiter) = (
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&one, 12).await,
+    );
+    holder.acquire("a", 1).await;
+    let linked = StoreClient::silent(&other, 21);
+    linked.wait("a", 1).await;
+    let elsewhere = fixture.directory.path().join("elsewhere");
+    let stranger = UnixDatagram::bind(&elsewhere).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    symlink(&elsewhere, socket_of(&fixture, linked.id)).unwrap();
+    assert_eq!(waiter.wait("a", 1).await, 1);
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+    assert!(
+        stranger.recv(&mut [0; 16]).is_err(),
+        "a notice was sent there"
+    );
+}
+
+/// A listener that takes an event only when the test receives it.
+#[derive(Debug)]
+struct SlowListener {
+    events: mpsc::SyncSender<Event>,
+}
+
+impl SlowListener {
+    /// Without a receiver.
+    fn ignored() -> Self {
+        let (events, _) = mpsc::sync_channel(0);
+        Self { events }
+    }
+}
+
+impl Listener for SlowListener {
+    fn notify(&self, event: Event) {
+        // The test may have ended.
+        let _ = self.events.send(event);
+    }
+}
+
+/// A notice beyond the limit is dropped. Its client is then notified of an interruption.
+#[tokio::test]
+async fn a_slow_listener_is_notified_of_lost_notices() {
+    let fixture = FileFixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let holder = StoreClient::listening(&one, 11).await;
+    let slow = StoreClient::silent(&other, 12);
+    let (sender, events) = mpsc::sync_channel(0);
+    let event_log: Arc<dyn Listener> = Arc::new(SlowListener { events: sender });
+    other.listen(&space(), slow.id, Arc::downgrade(&event_log));
+    let names: Vec<_> = (0..100).map(|number| format!("n{number}")).collect();
+    for (number, name) in (0..).zip(&names) {
+        holder.acquire(name, number).await;
+        assert_eq!(slow.wait(name, number).await, 0);
+    }
+    // The releases do not wait for the slow listener.
+    for (number, name) in (0..).zip(&names) {
+        holder.release(name, number).await;
+    }
+    let mut granted = 0;
+    loop {
+        match events.recv_timeout(SOON).unwrap() {
+            Event::Notice(_, Notice::Granted(_)) => granted += 1,
+            Event::Interrupted(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(granted < names.len(), "{granted}");
+}
+
+/// The address of a socket has room for 108 bytes.
+#[tokio::test]
+async fn the_path_of_the_file_may_be_long() {
+    let fixture = FileFixture::new();
+    let deep = ["a".repeat(200), "b".repeat(200)];
+    let path = fixture
+        .directory
+        .path()
+        .join(deep.join("/"))
+        .join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    let open = async || store::open(&url, &OpenOptions::default()).await.unwrap();
+    let (one, other) = (open().await, open().await);
+    let (holder, waiter) = (
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&other, 12).await,
+    );
+    assert_eq!(other.capabilities().wakeup, WakeupMode::Grants);
+    passes_on(&holder, &waiter).await;
+}
+
+/// Another file is in the place of the directory.
+#[tokio::test]
+async fn without_sockets_no_client_joins_the_queue() {
+    let fixture = FileFixture::new();
+    let store = fixture.open().await;
+    fs::write(directory(&fixture), "").unwrap();
+    let without = StoreClient::listening(&store, 11).await;
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Nothing);
+    without.acquire("a", 1).await;
+    without.is_not_queued(wait("a", 2)).await;
+    assert_eq!(fixture.count("waiters"), 0);
+
+    // It is tried again with the next client.
+    fs::remove_file(directory(&fixture)).unwrap();
+    let with = StoreClient::listening(&store, 12).await;
+    assert_eq!(store.capabilities().wakeup, WakeupMode::Grants);
+    assert_eq!(without.wait("a", 2).await, 0);
+    assert_eq!(with.wait("a", 1).await, 1);
+    without.release("a", 1).await;
+    without.granted("a", 2).await;
+}
+
+#[tokio::test]
+async fn invalid_messages_at_a_socket_are_ignored() {
+    let fixture = FileFixture::new();
+    let [holder, waiter] = fixture.two_clients().await;
+    let socket = socket_of(&fixture, waiter.id);
+    let stranger = UnixDatagram::unbound().unwrap();
+    let noise: Vec<u8> = (0..5_000).map(|_| fastrand::u8(..)).collect();
+    for message in [&[][..], &[0], &[1, 1], &[2, 3, 4], &noise] {
+        stranger.send_to(message, &socket).unwrap();
+    }
+    passes_on(&holder, &waiter).await;
+}

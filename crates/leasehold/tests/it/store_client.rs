@@ -1,0 +1,390 @@
+//! Requests to a store below the driver, and a client that a test drives request by request.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold::store::{
+    self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
+};
+use leasehold_core::{
+    ClientId, Grant, LeaseId, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
+};
+use leasehold_testkit::eventually_async;
+
+use crate::waiters::SOON;
+
+/// The ttl of a request, unless [`lasting`] changes it.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) fn keyspace(namespace: &str, tenant: &str) -> Keyspace {
+    let scope = |text| ScopeName::parse(text).unwrap();
+    Keyspace::new(scope(namespace), scope(tenant))
+}
+
+pub(crate) fn space() -> Keyspace {
+    keyspace("app", "t")
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    space().key(Name::parse(name).unwrap())
+}
+
+pub(crate) fn client_id(number: u8) -> ClientId {
+    ClientId::from_random([number; 16])
+}
+
+/// A lease of the client in the requests below.
+pub(crate) fn lease(number: u64) -> LeaseId {
+    let client = client_id(7);
+    LeaseId { client, number }
+}
+
+pub(crate) fn ttl(millis: u64) -> Ttl {
+    Ttl::from_millis(millis).unwrap()
+}
+
+fn full_ttl() -> Ttl {
+    Ttl::checked(TTL).unwrap()
+}
+
+pub(crate) fn acquire(name: &str, number: u64) -> Request {
+    let op = Op::Acquire {
+        lease: lease(number),
+        count: NonZeroU32::MIN,
+        ttl: full_ttl(),
+        tokens: TokenCount::MIN,
+        wait: false,
+    };
+    Request::new(key(name), op)
+}
+
+/// An acquisition that joins the queue if it is refused.
+pub(crate) fn wait(name: &str, number: u64) -> Request {
+    let mut request = acquire(name, number);
+    if let Op::Acquire { wait, .. } = &mut request.op {
+        *wait = true;
+    }
+    request
+}
+
+/// An acquisition that reserves a block of tokens.
+pub(crate) fn block(mut request: Request, size: u32) -> Request {
+    if let Op::Acquire { tokens, .. } = &mut request.op {
+        *tokens = TokenCount::new(size).unwrap();
+    }
+    request
+}
+
+pub(crate) fn renew(name: &str, number: u64) -> Request {
+    let (lease, ttl) = (lease(number), full_ttl());
+    Request::new(key(name), Op::Renew { lease, ttl })
+}
+
+pub(crate) fn release(name: &str, number: u64, count: u32) -> Request {
+    let (lease, ttl) = (lease(number), full_ttl());
+    Request::new(key(name), Op::Release { lease, count, ttl })
+}
+
+pub(crate) fn revoke(name: &str) -> Request {
+    Request::new(key(name), Op::Revoke)
+}
+
+/// The same request with another ttl.
+pub(crate) fn lasting(mut request: Request, lease: Duration) -> Request {
+    match &mut request.op {
+        Op::Acquire { ttl, .. }
+        | Op::Enter { ttl, .. }
+        | Op::Renew { ttl, .. }
+        | Op::Release { ttl, .. } => *ttl = Ttl::checked(lease).unwrap(),
+        Op::SetToken { .. } | Op::Revoke => {}
+    }
+    request
+}
+
+pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
+    open_with(url, OpenOptions::default()).await
+}
+
+pub(crate) async fn open_with(url: &str, options: OpenOptions) -> Arc<dyn Store> {
+    let opened = store::open(url, &options).await;
+    opened.unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(crate) async fn send(store: &dyn Store, request: Request) -> Reply {
+    let mut replies = store.apply(vec![request]).await;
+    assert_eq!(replies.len(), 1);
+    replies.remove(0)
+}
+
+pub(crate) async fn applied(store: &dyn Store, request: Request) -> Outcome {
+    applied_at(store, request).await.0
+}
+
+pub(crate) async fn applied_at(store: &dyn Store, request: Request) -> (Outcome, StoreTime) {
+    match send(store, request.clone()).await {
+        Reply::Applied { outcome, now } => (outcome, now),
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+pub(crate) async fn rejected(store: &dyn Store, request: Request) -> Error {
+    match send(store, request.clone()).await {
+        Reply::Rejected(error) => error,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+pub(crate) async fn unknown(store: &dyn Store, request: Request) -> Error {
+    match send(store, request.clone()).await {
+        Reply::Unknown(error) => error,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+/// Acquires a free lock. Returns the token.
+pub(crate) async fn granted(store: &dyn Store, request: Request) -> u64 {
+    match applied(store, request.clone()).await {
+        Outcome::Granted { first } => first.get(),
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+/// Acquires and releases a lock.
+pub(crate) async fn works(store: &dyn Store) {
+    granted(store, acquire("works", 1)).await;
+    let released = applied(store, release("works", 1, 0)).await;
+    assert_eq!(released, Outcome::Released { count: 0 });
+}
+
+/// The outcome in a reply, if the request was applied.
+pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
+    match reply {
+        Reply::Applied { outcome, .. } => Some(*outcome),
+        Reply::Rejected(_) | Reply::Unknown(_) => None,
+    }
+}
+
+pub(crate) fn is_granted(reply: &Reply) -> bool {
+    matches!(outcome(reply), Some(Outcome::Granted { .. }))
+}
+
+pub(crate) fn is_refused(reply: &Reply) -> bool {
+    matches!(outcome(reply), Some(Outcome::Refused { .. }))
+}
+
+/// The events of a client, in order.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog(Mutex<Vec<Event>>);
+
+impl Listener for EventLog {
+    fn notify(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// A client of a store, with a listener.
+pub(crate) struct StoreClient {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) id: ClientId,
+    pub(crate) event_log: Arc<EventLog>,
+}
+
+impl StoreClient {
+    /// A client with a connection of its own.
+    pub(crate) async fn connect(url: &str, number: u8) -> Self {
+        Self::on(&open(url).await, number)
+    }
+
+    /// A client that shares the connection of a store.
+    pub(crate) fn on(store: &Arc<dyn Store>, number: u8) -> Self {
+        Self::in_space(store, &space(), number)
+    }
+
+    /// A client that the store has subscribed to its events.
+    pub(crate) async fn listening(store: &Arc<dyn Store>, number: u8) -> Self {
+        let client = Self::on(store, number);
+        client.settle().await;
+        client
+    }
+
+    /// A client in another namespace or tenant.
+    pub(crate) fn in_space(store: &Arc<dyn Store>, space: &Keyspace, number: u8) -> Self {
+        Self::silent(store, number).subscribed(space)
+    }
+
+    /// A client with a random id, for servers that tests share.
+    pub(crate) fn unique(store: &Arc<dyn Store>) -> Self {
+        let mut client = Self::silent(store, 0);
+        client.id = ClientId::from_random(fastrand::u128(..).to_be_bytes());
+        client
+    }
+
+    /// Subscribes the client to its events.
+    pub(crate) fn subscribed(self, space: &Keyspace) -> Self {
+        let listener = Arc::downgrade(&self.event_log) as Weak<dyn Listener>;
+        self.store.listen(space, self.id, listener);
+        self
+    }
+
+    /// A client that does not subscribe to its events.
+    pub(crate) fn silent(store: &Arc<dyn Store>, number: u8) -> Self {
+        Self {
+            store: Arc::clone(store),
+            id: client_id(number),
+            event_log: Arc::default(),
+        }
+    }
+
+    pub(crate) fn unsubscribe(&self) {
+        self.store.forget(self.id);
+    }
+
+    pub(crate) fn lease(&self, number: u64) -> LeaseId {
+        let client = self.id;
+        LeaseId { client, number }
+    }
+
+    pub(crate) fn channel(&self) -> String {
+        format!("app:client:{}", self.id)
+    }
+
+    /// The same request for a lease of this client.
+    pub(crate) fn own(&self, mut request: Request) -> Request {
+        match &mut request.op {
+            Op::Acquire { lease, .. }
+            | Op::Enter { lease, .. }
+            | Op::SetToken { lease, .. }
+            | Op::Renew { lease, .. }
+            | Op::Release { lease, .. } => lease.client = self.id,
+            Op::Revoke => {}
+        }
+        request
+    }
+
+    pub(crate) async fn apply(&self, request: Request) -> Outcome {
+        applied(&*self.store, self.own(request)).await
+    }
+
+    pub(crate) async fn rejected(&self, request: Request) -> Error {
+        rejected(&*self.store, self.own(request)).await
+    }
+
+    /// Acquires a free lock. Returns the token.
+    pub(crate) async fn acquire(&self, name: &str, number: u64) -> u64 {
+        granted(&*self.store, self.own(acquire(name, number))).await
+    }
+
+    /// Joins the queue of a lock. Returns the position.
+    pub(crate) async fn wait(&self, name: &str, number: u64) -> u32 {
+        self.join(wait(name, number)).await
+    }
+
+    /// Joins the queue with this request. Returns the position.
+    pub(crate) async fn join(&self, request: Request) -> u32 {
+        match self.apply(request.clone()).await {
+            Outcome::Refused {
+                queue_position: Some(place),
+                ..
+            } => place,
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+
+    /// Checks that a request is refused, and that it does not join the queue.
+    pub(crate) async fn is_not_queued(&self, request: Request) {
+        let refused = self.apply(request).await;
+        let expected = matches!(
+            refused,
+            Outcome::Refused {
+                queue_position: None,
+                ..
+            }
+        );
+        assert!(expected, "{refused:?}");
+    }
+
+    pub(crate) async fn release(&self, name: &str, number: u64) {
+        let released = self.apply(release(name, number, 0)).await;
+        assert_eq!(released, Outcome::Released { count: 0 }, "{name} {number}");
+    }
+
+    /// Takes the events so far.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.event_log.0.lock().unwrap())
+    }
+
+    /// Checks that no notice of the rule is among the events so far.
+    pub(crate) fn no_notices(&self) {
+        let events = self.events();
+        let notice = events
+            .iter()
+            .find(|event| matches!(event, Event::Notice(..)));
+        assert_eq!(notice, None, "{events:?}");
+    }
+
+    /// Waits for an event. Hints may come twice, and others beside them.
+    pub(crate) async fn until_event(&self, event: &Event) {
+        eventually_async(SOON, async || self.events().contains(event)).await;
+    }
+
+    /// Waits until a lock is reported as changed.
+    pub(crate) async fn until_changed(&self, name: &str) {
+        self.until_event(&Event::Changed(key(name))).await;
+    }
+
+    /// The next events, exactly so many.
+    pub(crate) async fn next_events(&self, count: usize) -> Vec<Event> {
+        let mut events = Vec::new();
+        eventually_async(SOON, async || {
+            events.extend(self.events());
+            events.len() >= count
+        })
+        .await;
+        assert_eq!(events.len(), count, "{events:?}");
+        events
+    }
+
+    /// Waits for an interruption of the store, which is reported once.
+    pub(crate) async fn until_interrupted(&self) {
+        let mut events = Vec::new();
+        eventually_async(SOON, async || {
+            events.extend(self.events());
+            events.retain(|event| !matches!(event, Event::Changed(_)));
+            !events.is_empty()
+        })
+        .await;
+        assert_eq!(events, [Event::Interrupted(EventScope::Store)]);
+    }
+
+    /// Waits for the grant of a lease: the first one that is notified, beside hints and notices to the waiter behind a
+    /// grant. The latter remain in the log.
+    pub(crate) async fn granted(&self, name: &str, number: u64) -> Grant {
+        let mut grants = Vec::new();
+        let mut rest = Vec::new();
+        eventually_async(SOON, async || {
+            for event in self.events() {
+                match event {
+                    Event::Notice(granted, Notice::Granted(grant)) => grants.push((granted, grant)),
+                    Event::Notice(_, Notice::Next { .. }) => rest.push(event),
+                    Event::Changed(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            !grants.is_empty()
+        })
+        .await;
+        self.event_log.0.lock().unwrap().splice(..0, rest);
+        let [(granted, grant)] = &grants[..] else {
+            panic!("{grants:?}");
+        };
+        assert_eq!((granted, grant.lease), (&key(name), self.lease(number)));
+        *grant
+    }
+
+    /// A round trip: events that the store sent before have arrived after it.
+    pub(crate) async fn settle(&self) {
+        self.apply(renew("nothing", 0)).await;
+    }
+}
