@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use leasehold_checker::Sequence;
 use leasehold_testkit::RedisServer;
 
 use crate::tools::{Fixture, RunToEnd};
@@ -25,14 +26,17 @@ fn never_overlap(fixture: &Fixture) {
     let log = fixture.read("log");
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), PROCESSES * RUNS * 2);
-    let mut last = 0;
-    for pair in lines.chunks(2) {
-        let token = pair[0].strip_prefix("begin ").expect(pair[0]);
-        let token: u64 = token.parse().unwrap();
-        assert!(token > last, "{token} after {last}");
-        last = token;
-        assert_eq!(pair[1], "end");
+    let mut sequence = Sequence::of_tokens();
+    for line in lines {
+        match line.strip_prefix("begin ") {
+            Some(token) => {
+                let token = token.parse().unwrap();
+                sequence.acquired(token, token).unwrap();
+            }
+            None => sequence.ended(sequence.current().expect(line)),
+        }
     }
+    assert_eq!(sequence.acquisitions(), (PROCESSES * RUNS) as u64);
     assert!(!fixture.is_held("job"));
 }
 

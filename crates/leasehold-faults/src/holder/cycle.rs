@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::Hold;
+use super::hold::{Hold, LeaseOptions};
 use super::{Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -49,13 +49,6 @@ enum Method {
     Timeout(Duration),
     /// The future is dropped after this time.
     Cancelled(Duration),
-}
-
-/// The ttl of an acquisition, and whether it is fixed.
-#[derive(Clone, Copy)]
-pub(super) struct LeaseOptions {
-    pub(super) ttl: Duration,
-    pub(super) fixed: bool,
 }
 
 /// Runs all tasks until the commands end, and releases all that is held then.

@@ -8,13 +8,19 @@ use leasehold::{Guard, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::cycle::LeaseOptions;
 use super::fence::Fence;
 use crate::clock;
 use crate::history::HoldEvent;
 
 /// The longest critical step: long in comparison with its two events, short in comparison with a ttl.
 const STEP_MAX_MS: u64 = 10;
+
+/// The ttl of an acquisition, and whether it is fixed.
+#[derive(Clone, Copy)]
+pub(super) struct LeaseOptions {
+    pub(super) ttl: Duration,
+    pub(super) fixed: bool,
+}
 
 /// A hold of this process, from its grant on.
 pub(super) struct Hold<'a> {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use fastrand::Rng;
 
-use super::plan::{CLOCK_STEP_MAX_MS, Sequence, Timed};
+use super::schedule::{CLOCK_STEP_MAX_MS, Sequence, Timed};
 use crate::history::Fault;
 
 /// The duration of an episode, and the longest time until the next.

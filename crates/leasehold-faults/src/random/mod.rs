@@ -5,6 +5,7 @@ mod fence;
 mod holders;
 mod plan;
 mod sampler;
+mod schedule;
 mod server_faults;
 mod servers;
 mod world;

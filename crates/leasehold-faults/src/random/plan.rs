@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::episodes;
+use super::schedule::{CLOCK_STEP_MAX_MS, Sequence, Timed};
 use crate::history::Fault;
 
 /// The number of holder processes in a world.
@@ -17,9 +18,6 @@ const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
 /// The same for many masters. The largest is the longest ttl of their URL, so long that leases outlast a stop of a
 /// second, after which a master could be admitted too early.
 const MASTERS_TTLS_MS: [u64; 4] = [2000, 4000, 4000, 4000];
-
-/// How far a clock is set at most, in milliseconds.
-pub(super) const CLOCK_STEP_MAX_MS: u64 = 1500;
 
 /// The time before the first fault, and the time without faults at the end in which every holder can be granted its
 /// locks again: late replies and dead leases have ended by then.
@@ -49,14 +47,6 @@ pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
 }
 
-/// Faults one after the other: of a server, or of the connections of one holder to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sequence {
-    pub(super) server: usize,
-    pub(super) holder: Option<usize>,
-    pub(super) faults: Vec<Timed>,
-}
-
 /// A holder process and those that replace it when it is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HolderPlan {
@@ -68,17 +58,6 @@ pub(super) struct HolderPlan {
     pub(super) threads: usize,
     pub(super) tasks: u64,
     pub(super) faults: Vec<Timed>,
-}
-
-/// A fault and when it begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Timed {
-    pub(super) at_ms: u64,
-    pub(super) fault: Fault,
-    /// How long it lasts, or how far a clock is set.
-    pub(super) length_ms: u64,
-    /// The number of the name whose keys it hits, if it hits one.
-    pub(super) name: usize,
 }
 
 impl Plan {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisResult};
 
-use super::plan::{CLOCK_STEP_MAX_MS, NAMES};
-use super::servers::Slot;
+use super::plan::NAMES;
+use super::schedule::CLOCK_STEP_MAX_MS;
+use super::servers::{ADMISSION_KEY, Slot};
 use super::world::World;
 use crate::clock;
 use crate::history::{Note, Sample};
@@ -21,9 +22,6 @@ const MASTERS_REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How often a clock may have been set back while the last leases ran.
 const STEPS_BACK_MAX: u64 = 2;
-
-/// The admission record of one of many masters, which has no ttl.
-pub(super) const ADMISSION_KEY: &str = "leasehold:master";
 
 /// The holds of a record and its ttl.
 type Record = (BTreeMap<String, u32>, i64);

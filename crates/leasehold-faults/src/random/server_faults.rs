@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold_testkit::{Proxy, RedisServer, Restart, Way};
 
-use super::plan::{NAMES, Sequence, Timed};
+use super::plan::NAMES;
+use super::schedule::{Sequence, Timed};
 use super::world::World;
 use crate::clock;
 use crate::history::{Fault, FaultEvent};

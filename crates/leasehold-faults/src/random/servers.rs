@@ -9,7 +9,9 @@ use leasehold_testkit::{Proxy, RedisOptions, RedisServer};
 use redis::{Connection, RedisResult};
 
 use super::plan::Plan;
-use super::sampler::ADMISSION_KEY;
+
+/// The admission record of one of many masters, which has no ttl.
+pub(super) const ADMISSION_KEY: &str = "leasehold:master";
 
 /// How long the servers of many masters have run when the world begins, by their clocks: long enough to be admitted.
 const AGE_MS: i64 = 3_600_000;

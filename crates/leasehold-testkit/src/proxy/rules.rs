@@ -199,7 +199,7 @@ impl Rules {
         self.0.borrow().tally
     }
 
-    /// WakeupMode up at each change from now on.
+    /// Wakes up at each change from now on.
     pub(super) fn changes(&self) -> Changes {
         Changes(self.0.subscribe())
     }

@@ -142,7 +142,7 @@ impl Actor {
     }
 
     fn change(&mut self, register: Vec<Registration>, unregister: Vec<u64>) {
-        reply(&self.changed(register, unregister));
+        reply(self.changed(register, unregister));
     }
 
     fn changed(&mut self, register: Vec<Registration>, unregister: Vec<u64>) -> String {
@@ -190,7 +190,7 @@ impl Actor {
 
     /// Tells the next word of the node.
     fn answer(&mut self) {
-        reply(&self.heard());
+        reply(self.heard());
     }
 
     fn heard(&mut self) -> String {

@@ -285,9 +285,9 @@ impl StoreClient {
     pub(crate) async fn join(&self, request: Request) -> u32 {
         match self.apply(request.clone()).await {
             Outcome::Refused {
-                queue_position: Some(position),
+                queue_position: Some(place),
                 ..
-            } => position,
+            } => place,
             other => panic!("{request:?}: {other:?}"),
         }
     }

@@ -15,14 +15,46 @@ use crate::processes::child::Child;
 /// The ttl of the stopped holder.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The holder that was stopped writes after its successor and is refused. `read` reads what is
-/// written.
-async fn is_refused(kind: &str, place: &str, read: impl AsyncFn() -> String) {
-    is_refused_on(Fixture::redis(), kind, place, read).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_redis_server() {
+    by_redis([Fixture::redis()]).await;
 }
 
-/// The same with the lock in a store.
-async fn is_refused_on(fixture: Fixture, kind: &str, place: &str, read: impl AsyncFn() -> String) {
+/// The masters have nothing to do with the resource.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_lock_over_many_masters() {
+    by_redis([Fixture::redlock3(), Fixture::redlock5()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_row_of_sqlite() {
+    by_sqlite("sqlite_row").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_name_in_sqlite() {
+    by_sqlite("sqlite_name").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_row_of_postgres() {
+    by_postgres("postgres_row").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_name_in_postgres() {
+    by_postgres("postgres_name").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_service_over_http() {
+    let address = http::start().await;
+    let read = async || http::read(&address).await;
+    is_refused(Fixture::redis(), "http", &address, read).await;
+}
+
+/// A stopped holder writes after its successor, and is refused. `read` returns the value of the resource.
+async fn is_refused(fixture: Fixture, kind: &str, place: &str, read: impl AsyncFn() -> String) {
     let name = fresh_name("fence");
     let child = Child::start_with_ttl(&fixture, &name, TTL);
     let early = child.locks();
@@ -50,32 +82,13 @@ async fn is_refused_on(fixture: Fixture, kind: &str, place: &str, read: impl Asy
     guard.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_redis_server() {
+async fn by_redis(fixtures: impl IntoIterator<Item = Fixture>) {
     let server = RedisServer::start();
     let read = async || server.cli(&["GET", "stock"]);
-    is_refused("redis", &server.url(), read).await;
-}
-
-/// The masters have nothing to do with what is written.
-#[tokio::test(flavor = "multi_thread")]
-async fn with_a_lock_over_many_masters() {
-    let server = RedisServer::start();
-    let read = async || server.cli(&["GET", "stock"]);
-    for fixture in [Fixture::redlock3(), Fixture::redlock5()] {
+    for fixture in fixtures {
         server.cli(&["FLUSHALL"]);
-        is_refused_on(fixture, "redis", &server.url(), read).await;
+        is_refused(fixture, "redis", &server.url(), read).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_sqlite() {
-    by_sqlite("sqlite_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_sqlite() {
-    by_sqlite("sqlite_name").await;
 }
 
 async fn by_sqlite(kind: &str) {
@@ -90,31 +103,14 @@ async fn by_sqlite(kind: &str) {
         let state = db.query_row("SELECT state FROM orders", [], |row| row.get(0));
         state.unwrap()
     };
-    is_refused(kind, path.to_str().unwrap(), read).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_postgres() {
-    by_postgres("postgres_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_postgres() {
-    by_postgres("postgres_name").await;
+    is_refused(Fixture::redis(), kind, path.to_str().unwrap(), read).await;
 }
 
 async fn by_postgres(kind: &str) {
     let server = PostgresServer::start();
     set_up(&server);
     let read = async || server.run(&["SELECT state FROM orders"]);
-    is_refused(kind, &server.place(), read).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_service_over_http() {
-    let address = http::start().await;
-    let read = async || http::read(&address).await;
-    is_refused("http", &address, read).await;
+    is_refused(Fixture::redis(), kind, &server.place(), read).await;
 }
 
 /// A table without a column for fencing.

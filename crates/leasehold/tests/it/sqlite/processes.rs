@@ -9,6 +9,7 @@ use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use leasehold::clock::{BootClock, Clock as _};
+use leasehold_checker::{Grant, overlaps, token_disorder};
 use leasehold_core::{Ttl, time};
 use leasehold_testkit::OutputLines;
 
@@ -172,13 +173,23 @@ fn journals(fixture: &FileFixture) -> Vec<HoldInterval> {
 
 fn check_holds(holds: &[HoldInterval]) {
     for name in NAMES {
-        let mut holds: Vec<_> = holds.iter().filter(|held| held.name == name).collect();
+        let holds: Vec<_> = holds.iter().filter(|held| held.name == name).collect();
         assert!(holds.len() > KILLS / 2, "only {} holds", holds.len());
-        holds.sort_by_key(|held| held.from);
-        for pair in holds.windows(2) {
-            assert!(pair[0].until <= pair[1].from, "two holders: {pair:?}");
-            assert!(pair[0].token < pair[1].token, "tokens: {pair:?}");
-        }
+        let interval = |held: &&HoldInterval| leasehold_checker::HoldInterval {
+            from: held.from,
+            until: held.until,
+            holder: held.token,
+        };
+        let overlaps = overlaps(&holds.iter().map(interval).collect::<Vec<_>>());
+        assert_eq!(overlaps, [], "two holders: {holds:?}");
+        let grant = |held: &&HoldInterval| Grant {
+            requested: held.from,
+            granted: held.from,
+            token: held.token,
+            holder: (held.from, held.until),
+        };
+        let disorder = token_disorder(&holds.iter().map(grant).collect::<Vec<_>>());
+        assert_eq!(disorder, [], "tokens: {holds:?}");
     }
 }
 
