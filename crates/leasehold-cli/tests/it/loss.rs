@@ -121,12 +121,12 @@ fn a_loss_that_shows_at_the_end_is_a_loss_all_the_same() {
 fn a_server_that_pauses_for_less_than_the_margin_loses_nothing() {
     let server = RedisServer::start();
     let fixture = Fixture::with_store(server.url());
-    let run = fixture.hold_until_go_on(&["--ttl", "3s", "job"]);
+    let run = fixture.hold_until_go_on(&["--ttl", "5s", "job"]);
     server.stop();
     std::thread::sleep(Duration::from_millis(1_200));
     server.cont();
     // Held for longer than one ttl after all that: it was renewed.
-    assert_eq!(fixture.try_run(&["-w", "4s", "job"]), 124);
+    assert_eq!(fixture.try_run(&["-w", "6s", "job"]), 124);
     fixture.write("go-on");
     run.ends_with(0);
     eventually(SOON, || !fixture.is_held("job"));

@@ -174,8 +174,8 @@ fn connections(server: &RedisServer) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_protocol_forgets_clients_too() {
     let server = server(resp2(), EVERYTHING);
-    let [a, b, c] = [1, 2, 3].map(|number| alice(&server, number));
-    let (a, b, c) = tokio::join!(a, b, c);
+    let (a, b) = (alice(&server, 1).await, alice(&server, 2).await);
+    let c = alice(&server, 3).await;
     a.acquire("a", 1).await;
     b.wait("a", 1).await;
     c.wait("a", 1).await;
