@@ -107,7 +107,9 @@ impl Calls {
 
     /// Removes the requests for which this is true.
     pub(super) fn take_if(&mut self, is_over: impl Fn(&Call) -> bool) -> Vec<Call> {
-        let over = self.open.extract_if(.., |_, call| is_over(call));
-        over.map(|(_, call)| call).collect()
+        let over = self.open.iter().filter(|(_, call)| is_over(call));
+        let over: Vec<_> = over.map(|(number, _)| *number).collect();
+        let over = over.iter().filter_map(|number| self.open.remove(number));
+        over.collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The names of keys.
 
-use std::fmt::{Display, from_fn};
+use std::fmt::{self, Display, Formatter};
 
 use leasehold_core::{ClientId, Name, ScopeName};
 
@@ -9,27 +9,27 @@ use crate::store::api::{Key, Keyspace};
 /// The record of a name: `<namespace>:{<tenant>:<name>}`.
 pub(super) fn record_key(Key { space, name }: &Key) -> impl Display {
     let (namespace, tenant) = (space.namespace(), space.tenant());
-    from_fn(move |f| write!(f, "{namespace}:{{{tenant}:{name}}}"))
+    Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:{{{tenant}:{name}}}"))
 }
 
 /// The counter of a name: the same and `:token`.
 pub(super) fn counter_key(key: &Key) -> impl Display {
-    from_fn(move |f| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
 }
 
 /// The queue of a name: the same and `:queue`.
 pub(super) fn queue_key(key: &Key) -> impl Display {
-    from_fn(move |f| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
 }
 
 /// The description of a client: `<namespace>:client:<client id>`.
 pub(super) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
-    from_fn(move |f| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
+    Written(move |f: &mut Formatter<'_>| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
 }
 
 /// The admission record of one of many masters: `<namespace>:master`.
 pub(super) fn admission_key(namespace: &ScopeName) -> impl Display {
-    from_fn(move |f| write!(f, "{namespace}:master"))
+    Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:master"))
 }
 
 /// A channel on which a client receives its grants: that of its description and, in a cluster, `:<node id>`. `node`
@@ -51,6 +51,15 @@ pub(super) fn channel(space: &Keyspace, client: ClientId, node: &str) -> String 
 /// No namespace, tenant or literal here contains a special character of patterns.
 pub(super) fn record_pattern(space: &Keyspace) -> String {
     format!("{}:{{{}:*}}", space.namespace(), space.tenant())
+}
+
+/// Displays what a function writes.
+struct Written<F>(F);
+
+impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for Written<F> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0(f)
+    }
 }
 
 /// The length of the key of a record without namespace, tenant and name.
