@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Client, Instant, Mutex};
+use leasehold::{Cause, Client, ErrorKind, Instant, Mutex};
 use leasehold_testkit::{Proxy, RedisOptions, RedisServer, eventually_async};
 use tokio::task::JoinHandle;
 
-use super::checker::{Checker, HeldLock};
+use super::checker::{Checker, HeldLock, lost};
 use crate::waiters::{SOON, soon};
 
 /// Short, but long enough for renewals on a busy machine.
@@ -117,6 +117,19 @@ impl Scenario {
 
     pub(super) fn key(&self, suffix: &str) -> String {
         key(NAME, suffix)
+    }
+
+    /// Checks the end of a lease that the store has forgotten and granted to another: the resource refuses the old
+    /// holder, which notices its loss, and the new one keeps the lock.
+    pub(super) async fn assert_superseded(&self, held: HeldLock, next: HeldLock) {
+        assert!(next.write() && !held.write());
+        let state = held.until(|state| state.is_lost()).await;
+        lost(state, &[Cause::Deleted, Cause::TakenOver]);
+        assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        next.assert_stays_held(TTL).await;
+        self.assert_recorded(&next, 1);
+        next.release().await.unwrap();
+        self.assert_clean_end().await;
     }
 
     /// Checks that a client is granted the lock in little more than a ttl, and that no key remains after its release.

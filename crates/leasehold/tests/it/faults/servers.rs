@@ -47,14 +47,7 @@ async fn killed_and_back_without_its_data() {
     in_jeopardy(state, &[Cause::Unreachable]);
     scenario.server.restart(Restart::Empty);
     let (next, _) = waiter.granted().await;
-    assert!(next.write() && !held.write());
-    let state = held.until(|state| state.is_lost()).await;
-    lost(state, &[Cause::Deleted, Cause::TakenOver]);
-    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    next.assert_stays_held(TTL).await;
-    scenario.assert_recorded(&next, 1);
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
+    scenario.assert_superseded(held, next).await;
 }
 
 /// Dead for longer than the holder may wait.
