@@ -273,10 +273,10 @@ impl<T: Transport> Connection<T> {
         match close_reason {
             CloseReason::Refused(_) | CloseReason::InvalidFrame(_) => {
                 metrics::counter!("leasehold_watchdog_refused_total").increment(1);
-                tracing::warn!(peer, client, why = %close_reason, "refused a connection");
+                tracing::warn!(peer, client, reason = %close_reason, "refused a connection");
             }
             close_reason => {
-                tracing::debug!(peer, client, why = %close_reason, "a connection has ended");
+                tracing::debug!(peer, client, reason = %close_reason, "a connection has ended");
             }
         }
     }

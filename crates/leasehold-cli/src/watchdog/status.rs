@@ -63,9 +63,9 @@ fn as_json(client: &ClientStatus) -> serde_json::Value {
         "connected": client.connected,
         "known_ms": client.known_ms,
         "silent_ms": client.silent_ms,
-        "condition": client.liveness.as_str(),
-        "why": client.reason,
-        "kept": client.renewed,
+        "state": client.liveness.as_str(),
+        "reason": client.reason,
+        "renewed": client.renewed,
     })
 }
 
@@ -79,7 +79,7 @@ fn table(clients: &[ClientStatus]) -> String {
             "LEASES",
             "KNOWN FOR",
             "SILENT FOR",
-            "CONDITION",
+            "STATE",
             "STORE",
         ]);
     for client in clients {

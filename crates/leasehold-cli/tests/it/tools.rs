@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{RedisServer, eventually};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use tempfile::TempDir;
 
@@ -33,6 +33,13 @@ impl Fixture {
             store: Some(url),
             ..Self::new()
         }
+    }
+
+    /// With a Redis server.
+    pub(crate) fn redis() -> (RedisServer, Self) {
+        let server = RedisServer::start();
+        let fixture = Self::with_store(server.url());
+        (server, fixture)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -154,23 +161,22 @@ impl Running {
     }
 }
 
-/// The same command with default signal handling, even if the tests ignore a signal.
-pub(crate) fn with_default_signals(command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg("--default-signal")
+/// The same command, started by another program: its arguments end with the command.
+pub(crate) fn through(wrapper: &[&str], command: &Command) -> Command {
+    let mut wrapped = Command::new(wrapper[0]);
+    wrapped
+        .args(&wrapper[1..])
         .arg(command.get_program())
         .args(command.get_args())
+        .current_dir(command.get_current_dir().unwrap())
         .stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => env.env(name, value),
-            None => env.env_remove(name),
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
         };
     }
-    if let Some(directory) = command.get_current_dir() {
-        env.current_dir(directory);
-    }
-    env
+    wrapped
 }
 
 /// Whether a process lives; a zombie does not.
@@ -182,9 +188,9 @@ pub(crate) fn lives(pid: &str) -> bool {
     })
 }
 
-/// The processes that a process has started and that have not ended.
-pub(crate) fn children_of(pid: u32) -> Vec<String> {
-    children_in(&[pid.to_string()], |_| true)
+/// The children of these processes that were not reaped.
+pub(crate) fn children_of(parents: &[String]) -> Vec<String> {
+    children_in(parents, |_| true)
 }
 
 /// The children of these processes that have ended and were not reaped.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use leasehold::__private::frame::{Decoder, encode};
 use leasehold::__private::wire::{
@@ -44,15 +45,6 @@ impl Peer<UnixStream> {
     /// A client of this process.
     pub(crate) fn client(fixture: &Fixture, client: u128) -> Self {
         Self::with_role(fixture, role(fixture, client))
-    }
-
-    pub(crate) fn send_with_descriptors(&self, message: &ToNode, descriptors: &[BorrowedFd<'_>]) {
-        let frame = encode(message).unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
-        let parts = [IoSlice::new(&frame)];
-        sendmsg(&self.stream, &parts, &mut control, SendFlags::empty()).unwrap();
     }
 }
 
@@ -126,12 +118,12 @@ impl<S: Read + Write> Peer<S> {
         unregister: Vec<u64>,
     ) -> Vec<(u64, Refusal)> {
         self.batch += 1;
-        let reply = self.request(&ToNode::Changes(Changes {
-            batch: self.batch,
+        let batch = self.batch;
+        match self.request(&ToNode::Changes(Changes {
+            batch,
             register,
             unregister,
-        }));
-        match reply {
+        })) {
             Some(ToClient::Acknowledged { batch, refused }) if batch == self.batch => refused,
             other => panic!("{other:?}"),
         }
@@ -141,11 +133,7 @@ impl<S: Read + Write> Peer<S> {
         assert_eq!(self.request(&ToNode::Disconnect), None);
     }
 
-    /// Whether the node has renewed a lease.
-    pub(crate) fn is_renewed(&mut self, client: u128, number: u64) -> bool {
-        self.renewed_until(client, number).is_some()
-    }
-
+    /// Until when the node has renewed a lease.
     pub(crate) fn renewed_until(&mut self, client: u128, number: u64) -> Option<u64> {
         let client = client_id(client).to_bytes();
         match self.request(&ToNode::LeaseQuery { client, number }) {
@@ -216,7 +204,16 @@ pub(crate) fn client_info(fixture: &Fixture) -> ClientInfo {
     }
 }
 
-pub(crate) fn registration(number: u64, name: &str, ttl_ms: u32) -> Registration {
+pub(crate) fn changes(batch: u64, register: Vec<Registration>) -> ToNode {
+    ToNode::Changes(Changes {
+        batch,
+        register,
+        unregister: vec![],
+    })
+}
+
+pub(crate) fn registration(number: u64, name: &str, ttl: Duration) -> Registration {
+    let ttl_ms = u32::try_from(ttl.as_millis()).unwrap();
     Registration {
         number,
         name: name.into(),
@@ -224,4 +221,17 @@ pub(crate) fn registration(number: u64, name: &str, ttl_ms: u32) -> Registration
         silence_timeout_ms: ttl_ms / 3,
         keep_ms: None,
     }
+}
+
+pub(crate) fn send_with_descriptors(
+    stream: &UnixStream,
+    message: &ToNode,
+    descriptors: &[BorrowedFd<'_>],
+) {
+    let frame = encode(message).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    let parts = [IoSlice::new(&frame)];
+    sendmsg(stream, &parts, &mut control, SendFlags::empty()).unwrap();
 }

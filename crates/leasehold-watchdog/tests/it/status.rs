@@ -2,7 +2,7 @@
 
 use leasehold::__private::wire::{Liveness, Role};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, LONG};
 use crate::peer::{Peer, client_info, registration, secret};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -10,7 +10,7 @@ async fn the_status_describes_each_client() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut client = Peer::client(&fixture, 5);
     let leases = [(1, "one"), (2, "two")];
-    let register = leases.map(|(number, name)| registration(number, name, 60_000));
+    let register = leases.map(|(number, name)| registration(number, name, LONG));
     assert_eq!(client.register(register), []);
     let status = Peer::observer(&fixture).status_of(5).unwrap();
     assert_eq!(status.host, "here");
