@@ -122,16 +122,12 @@ fn summary(report: &Report) -> String {
         let same = report.findings.iter().filter(|f| f.severity == severity);
         same.count()
     };
-    let plural = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    };
     let (dangers, warnings) = (count(Severity::Danger), count(Severity::Warning));
     let counted = format!(
         "{}, {}, {}",
-        plural(dangers, "danger"),
-        plural(warnings, "warning"),
-        plural(count(Severity::Note), "note")
+        output::count(dangers, "danger"),
+        output::count(warnings, "warning"),
+        output::count(count(Severity::Note), "note")
     );
     match (dangers, warnings) {
         (0, 0) => format!("healthy ({counted})"),

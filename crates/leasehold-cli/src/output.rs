@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::ops::RangeBounds;
 use std::time::{Duration, SystemTime};
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use leasehold::LockInfo;
 use serde_json::{Value, json};
@@ -37,15 +39,45 @@ pub(crate) fn lock(info: &LockInfo) -> Value {
 /// The holder of a lock in one line.
 pub(crate) fn holder(info: &LockInfo) -> String {
     match &info.client {
-        Some(client) => {
-            let mut text = format!("{} pid {} {}", client.host, client.pid, client.program);
-            if !client.label.is_empty() {
-                text = format!("{text} ({})", client.label);
-            }
-            printable(&text)
-        }
+        Some(it) => client(&it.host, it.pid, &it.program, &it.label),
         None => "a client without client info".to_owned(),
     }
+}
+
+/// A client in one line.
+pub(crate) fn client(host: &str, pid: u32, program: &str, label: &str) -> String {
+    let label = match label {
+        "" => String::new(),
+        label => format!(" ({label})"),
+    };
+    printable(&format!("{host} pid {pid} {program}{label}"))
+}
+
+/// A number of things, such as `1 lease` or `2 leases`.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
+/// A table without lines, in which these columns are aligned to the right.
+pub(crate) fn table<const COLUMNS: usize>(
+    header: [&str; COLUMNS],
+    rows: impl Iterator<Item = [String; COLUMNS]>,
+    right: impl RangeBounds<usize>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header)
+        .add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if right.contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
 }
 
 /// How long ago a lock was taken.
