@@ -33,17 +33,18 @@ pub(crate) struct Child {
     channel: OwnedWriteHalf,
     /// Children of the runner have ended: the guardian, or orphans that it left.
     ended_children: SignalStream,
-    tree: Tree,
+    /// The processes of the command.
+    pub(super) tree: Tree,
     /// The command's own process.
     command: Option<Pid>,
     /// How it has ended.
     status: Option<ExitStatus>,
-    /// Whether no process is left.
-    empty: bool,
+    /// Whether no process of the command is left, by the guardian's reports.
+    pub(super) empty: bool,
     /// Whether the guardian has ended before the command.
     unguarded: bool,
     /// Whether the command leads a process group of its own.
-    own_group: bool,
+    pub(super) own_group: bool,
     allowed: Option<Instant>,
 }
 
@@ -153,11 +154,6 @@ impl Child {
         }
     }
 
-    /// Whether no process of the command is left, by the guardian's reports.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.empty
-    }
-
     /// The guardian's process id.
     pub(crate) fn guardian_pid(&self) -> Option<u32> {
         self.guardian.and_then(number)
@@ -166,16 +162,6 @@ impl Child {
     /// The command's process id.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.command.and_then(number)
-    }
-
-    /// The processes of the command.
-    pub(crate) fn tree(&mut self) -> &mut Tree {
-        &mut self.tree
-    }
-
-    /// Whether the command leads a process group of its own.
-    pub(crate) fn has_own_group(&self) -> bool {
-        self.own_group
     }
 
     /// Sends a signal to the group that the command leads, or, if it shares ours or has ended, to each of

@@ -6,13 +6,13 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use leasehold::__private::frame::encode;
-use leasehold::__private::wire::{ClientInfo, Registration, Role, ToClient};
+use leasehold::__private::wire::{ClientInfo, Registration, ToClient};
 use leasehold_testkit::Helper;
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;
 use crate::helper::{from_hex, to_hex};
-use crate::peer::{Peer, changes, client_info, hello, registration, secret};
+use crate::peer::{Peer, changes, hello, registration, role_with};
 
 /// The connection of a [helper](crate::helper).
 pub(crate) struct Relay(pub(crate) Helper);
@@ -64,16 +64,13 @@ impl Actor {
     #[track_caller]
     pub(crate) fn connect(&mut self, fixture: &Fixture, change: impl FnOnce(&mut ClientInfo)) {
         self.send_hello(fixture, change);
-        let reply = self.peer.receive();
-        assert!(matches!(reply, Some(ToClient::Welcome { .. })), "{reply:?}");
+        self.peer.receive_welcome();
     }
 
     pub(crate) fn send_hello(&mut self, fixture: &Fixture, change: impl FnOnce(&mut ClientInfo)) {
-        let mut info = client_info(fixture);
-        change(&mut info);
         let socket = fixture.socket.display();
         self.helper().send(&format!("connect {socket}"));
-        let role = Role::Client(secret(self.client), info);
+        let role = role_with(fixture, self.client, change);
         self.peer.send(&hello(role));
     }
 

@@ -59,7 +59,13 @@ impl<S: Read + Write> Peer<S> {
 
     #[track_caller]
     pub(crate) fn expect_welcome(&mut self, hello: &ToNode) {
-        let reply = self.request(hello);
+        self.send(hello);
+        self.receive_welcome();
+    }
+
+    #[track_caller]
+    pub(crate) fn receive_welcome(&mut self) {
+        let reply = self.receive();
         assert!(matches!(reply, Some(ToClient::Welcome { .. })), "{reply:?}");
     }
 
@@ -188,7 +194,18 @@ pub(crate) fn client_id(client: u128) -> ClientId {
 }
 
 pub(crate) fn role(fixture: &Fixture, client: u128) -> Role {
-    Role::Client(secret(client), client_info(fixture))
+    role_with(fixture, client, |_| {})
+}
+
+/// The role of a client with other client info.
+pub(crate) fn role_with(
+    fixture: &Fixture,
+    client: u128,
+    change: impl FnOnce(&mut ClientInfo),
+) -> Role {
+    let mut info = client_info(fixture);
+    change(&mut info);
+    Role::Client(secret(client), info)
 }
 
 pub(crate) fn client_info(fixture: &Fixture) -> ClientInfo {

@@ -12,7 +12,8 @@ use leasehold_watchdog::Permission;
 use crate::actor::Actor;
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::{
-    Peer, changes, client_id, client_info, hello, registration, role, secret, send_with_descriptors,
+    Peer, changes, client_id, client_info, hello, registration, role, role_with,
+    send_with_descriptors,
 };
 
 /// Sends these messages, of which the last is refused.
@@ -27,9 +28,7 @@ fn expect_refusal(fixture: &Fixture, messages: &[ToNode], refusal: Refusal) {
 
 /// The hello of client 1 with other client info.
 fn hello_of(fixture: &Fixture, change: impl FnOnce(&mut ClientInfo)) -> ToNode {
-    let mut info = client_info(fixture);
-    change(&mut info);
-    hello(Role::Client(secret(1), info))
+    hello(role_with(fixture, 1, change))
 }
 
 #[tokio::test(flavor = "multi_thread")]

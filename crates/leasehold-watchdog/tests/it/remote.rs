@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, client_info, hello, hello_with, registration, role, secret};
+use crate::peer::{Peer, hello, hello_with, registration, role, role_with};
 
 const TOKEN: &str = "0123456789abcdef";
 /// A token with limits.
@@ -150,10 +150,8 @@ async fn a_connection_without_tls_is_refused() {
 async fn a_client_of_another_program_or_token_is_refused() {
     let node = RemoteNode::new().await;
     let mut first = node.client(1);
-    let mut other_nonce = client_info(&node.fixture);
-    other_nonce.process_nonce = [9; 16];
-    let other_nonce = hello_with(TOKEN, Role::Client(secret(1), other_nonce));
-    node.expect_refusal(&other_nonce, Refusal::Foreign);
+    let other_nonce = role_with(&node.fixture, 1, |info| info.process_nonce = [9; 16]);
+    node.expect_refusal(&hello_with(TOKEN, other_nonce), Refusal::Foreign);
     node.expect_refusal(&node.hello(LIMITED, 1), Refusal::Foreign);
     let mut local = Peer::connect(&node.fixture.socket);
     local.send(&hello(role(&node.fixture, 1)));
@@ -172,11 +170,10 @@ async fn a_token_has_limits_and_namespaces() {
     node.expect_refusal(&node.hello(LIMITED, 2), Refusal::Clients);
     let _other = node.client(2);
     assert_eq!(register(&mut first, 3), [(3, Refusal::Leases)]);
-    let mut elsewhere = client_info(&node.fixture);
-    elsewhere.namespace = "another".into();
-    let hello = |token| hello_with(token, Role::Client(secret(3), elsewhere.clone()));
-    node.expect_refusal(&hello(LIMITED), Refusal::Namespace);
-    node.connect().expect_welcome(&hello(TOKEN));
+    let elsewhere = role_with(&node.fixture, 3, |info| info.namespace = "another".into());
+    let forbidden = hello_with(LIMITED, elsewhere.clone());
+    node.expect_refusal(&forbidden, Refusal::Namespace);
+    node.connect().expect_welcome(&hello_with(TOKEN, elsewhere));
     // A remote peer has another clock, and cannot send the descriptor of a process.
     assert_eq!(first.renewed_until(1, 1), None);
     first.send(&ToNode::Process);

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::__private::wire::{Liveness, Registration, Role, ToNode};
+use leasehold::__private::wire::{Liveness, Registration, ToNode};
 use leasehold_testkit::{Proxy, Way, eventually, eventually_async};
 use leasehold_watchdog::Node;
 use rustix::process::Signal;
 
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, client_info, registration, secret};
+use crate::peer::{Peer, registration, role_with};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -120,9 +120,8 @@ async fn many_clients_are_renewed_in_time_if_every_reply_is_late() {
         for number in 0..LEASES {
             fixture.acquire(id, number, &name(id, number), LONG).await;
         }
-        let mut info = client_info(&fixture);
-        info.store = "main".into();
-        clients.push(Peer::with_role(&fixture, Role::Client(secret(id), info)));
+        let role = role_with(&fixture, id, |info| info.store = "main".into());
+        clients.push(Peer::with_role(&fixture, role));
     }
     proxy.delay(Way::Back, LATE..=LATE);
     let start = Instant::now();
