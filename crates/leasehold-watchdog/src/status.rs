@@ -113,7 +113,7 @@ fn of(client: &Client, now: Instant) -> ClientStatus {
     status
 }
 
-/// The liveness of a client, for people.
+/// The liveness of a client, as the protocol has it.
 pub(crate) fn wire_liveness(liveness: Liveness) -> wire::Liveness {
     match liveness {
         Liveness::Alive => wire::Liveness::Alive,
