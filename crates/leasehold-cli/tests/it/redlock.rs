@@ -8,7 +8,7 @@ use leasehold_testkit::{Masters, RedisServer, eventually};
 
 use crate::tools::{Fixture, SOON, finish, kill, stderr};
 
-/// Starts a run and waits for its first line on stderr. Then its stderr, that line and the run.
+/// Starts a run, and waits for its first line on stderr. Returns the stream, the line and the process.
 fn first_message(mut run: Command) -> (BufReader<ChildStderr>, String, Child) {
     let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(run.stderr.take().unwrap());
