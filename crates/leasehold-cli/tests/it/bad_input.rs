@@ -17,6 +17,13 @@ fn refused(fixture: &Fixture, args: &[&str]) -> String {
     text
 }
 
+/// Expects a refusal in one line that contains a hint.
+fn check_sentence(fixture: &Fixture, args: &[&str], hint: &str) {
+    let text = refused(fixture, args);
+    assert!(text.contains(hint), "{args:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+}
+
 #[test]
 fn invalid_arguments_are_refused() {
     let fixture = Fixture::new();
@@ -56,31 +63,25 @@ fn invalid_arguments_are_refused() {
         (&["run", "a{b}", "--", "true"], name),
         (&["run", "a\nb", "--", "true"], name),
         (&["run", &long, "--", "true"], name),
-        (&["run", "--ttl", "0", "job", "--", "true"], range),
-        (&["run", "--ttl", "99ms", "job", "--", "true"], range),
-        (&["run", "--ttl", "25h", "job", "--", "true"], range),
-        (&["run", "--lease", "0", "job", "--", "true"], range),
-        (&["run", "--lease", "25h", "job", "--", "true"], range),
-        (
-            &["run", "--store", "memory:", "job", "--", "true"],
-            "memory:",
-        ),
-        (&["run", "--store", "", "job", "--", "true"], scheme),
-        (
-            &["run", "--store", "http://localhost/", "job", "--", "true"],
-            scheme,
-        ),
-        (&["run", "--store", "redis://", "job", "--", "true"], ""),
-        (&["run", "--store", "redis://a:b", "job", "--", "true"], ""),
-        (&["run", "--store", "sqlite:", "job", "--", "true"], ""),
-        (
-            &["run", "--store", &nobody, "job", "--", "true"],
-            "127.0.0.1",
-        ),
     ] {
-        let text = refused(&fixture, args);
-        assert!(text.contains(hint), "{args:?}: {text}");
-        assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+        check_sentence(&fixture, args, hint);
+    }
+    for (option, value, hint) in [
+        ("--ttl", "0", range),
+        ("--ttl", "99ms", range),
+        ("--ttl", "25h", range),
+        ("--lease", "0", range),
+        ("--lease", "25h", range),
+        ("--store", "memory:", "memory:"),
+        ("--store", "", scheme),
+        ("--store", "http://localhost/", scheme),
+        ("--store", "redis://", ""),
+        ("--store", "redis://host:notaport", ""),
+        ("--store", "sqlite:", ""),
+        ("--store", &nobody, "127.0.0.1"),
+    ] {
+        let args = ["run", option, value, "job", "--", "true"];
+        check_sentence(&fixture, &args, hint);
     }
 }
 

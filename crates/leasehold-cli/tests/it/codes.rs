@@ -55,13 +55,13 @@ fn a_held_lock_refuses_or_times_out() {
     };
     for (args, wanted) in [
         (&["-n", "job"][..], 75),
-        (&["-w", "50ms", "job"], 124),
+        (&["-w", "1s", "job"], 124),
         (&["-w", "0", "job"], 124),
         (&["-n", "-E", "3", "job"], 3),
-        (&["-w", "50ms", "-E", "4", "job"], 4),
+        (&["-w", "1s", "-E", "4", "job"], 4),
         (&["-n", "--skip-ok", "job"], 0),
         (&["--skip-ok", "job"], 0),
-        (&["--skip-ok", "-w", "50ms", "job"], 0),
+        (&["--skip-ok", "-w", "1s", "job"], 0),
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(wanted), "{output:?}");

@@ -83,8 +83,7 @@ fn a_killed_guardian_ends_the_run() {
 #[test]
 fn a_guardian_that_is_stopped_goes_on() {
     let fixture = Fixture::new();
-    let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(fixture.run_script(&["job"], script));
+    let run = fixture.hold_until_go_on(&["job"]);
     kill("STOP", fixture.line_of("guardian").parse().unwrap());
     fixture.write("go-on");
     run.ends_with(0);
@@ -142,8 +141,7 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
 #[test]
 fn a_guardian_hides_the_arguments_of_the_command_and_ends_with_the_run() {
     let fixture = Fixture::new();
-    let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
-    let run = Running::start(fixture.run_script(&["job"], script));
+    let run = fixture.hold_until_go_on(&["job"]);
     let guardian = fixture.line_of("guardian");
     assert_eq!(parent_of(&guardian), run.process.id().to_string());
     let arguments = std::fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap();

@@ -81,9 +81,9 @@ impl Fixture {
         Running::start(self.run_script(args, "echo in; exec sleep 1000"))
     }
 
-    /// A run with a command that ends when the file `go-on` exists.
+    /// A run with a command that ends when the file `go-on` exists. `guardian` has the process id of its guardian.
     pub(crate) fn hold_until_go_on(&self, args: &[&str]) -> Running {
-        let script = "echo in; until test -e go-on; do sleep 0.02; done";
+        let script = "echo $PPID > guardian; echo in; until test -e go-on; do sleep 0.02; done";
         Running::start(self.run_script(args, script))
     }
 
