@@ -182,7 +182,8 @@ fn a_program_that_was_replaced_has_a_guardian() {
     eventually(SOON, || !lives(&grandchild));
 }
 
-/// Without a guardian, or with a /proc in which other processes have the ids of those that are to be killed.
+/// As in a container without /proc, or with that of another pid namespace, where other processes have the ids of those
+/// that are to be killed.
 #[test]
 fn a_command_that_cannot_be_guarded_is_not_run() {
     let (_server, fixture) = Fixture::redis();

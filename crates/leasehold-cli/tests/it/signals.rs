@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, kill, lives, through};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, kill, lives, stat, through};
 
 #[test]
 fn term_is_passed_on_and_the_commands_answer_counts() {
@@ -56,9 +56,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
 /// The ticks of processor time that processes have used.
 fn ticks(pids: &[String]) -> u64 {
     let of = |pid: &String| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        let times = rest.split_ascii_whitespace().skip(11).take(2);
+        let times = stat(pid).unwrap().into_iter().skip(11).take(2);
         times.map(|time| time.parse::<u64>().unwrap()).sum::<u64>()
     };
     pids.iter().map(of).sum()

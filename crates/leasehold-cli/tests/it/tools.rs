@@ -179,44 +179,37 @@ pub(crate) fn through(wrapper: &[&str], command: &Command) -> Command {
     wrapped
 }
 
+/// The fields that /proc has of a process, from its state on. `None`: there is no such process.
+pub(crate) fn stat(pid: &str) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
+}
+
 /// Whether a process lives; a zombie does not.
 pub(crate) fn lives(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| {
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        !matches!(rest.trim_start().chars().next(), Some('Z' | 'X'))
-    })
-}
-
-/// The children of these processes that were not reaped.
-pub(crate) fn children_of(parents: &[String]) -> Vec<String> {
-    children_in(parents, |_| true)
-}
-
-/// The children of these processes that have ended and were not reaped.
-pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
-    children_in(parents, |state| state == "Z")
-}
-
-fn children_in(parents: &[String], wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").unwrap();
-    // Some may have ended meanwhile.
-    let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_child = |name: &String| {
-        let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, rest)| {
-            let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-            wanted(fields[0]) && parents.iter().any(|parent| parent == fields[1])
-        })
-    };
-    names.filter(is_child).collect()
+    stat(pid).is_some_and(|fields| !matches!(&*fields[0], "Z" | "X"))
 }
 
 /// The parent of a process.
 pub(crate) fn parent_of(pid: &str) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, rest) = stat.rsplit_once(')').unwrap();
-    rest.split_ascii_whitespace().nth(1).unwrap().to_owned()
+    stat(pid).unwrap().swap_remove(1)
+}
+
+/// The children of these processes that were not reaped.
+pub(crate) fn children_of(parents: &[String]) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    // Some may have ended meanwhile.
+    let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_child = |pid: &String| stat(pid).is_some_and(|fields| parents.contains(&fields[1]));
+    names.filter(is_child).collect()
+}
+
+/// The children of these processes that have ended and were not reaped.
+pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
+    let mut children = children_of(parents);
+    children.retain(|pid| stat(pid).is_some_and(|fields| fields[0] == "Z"));
+    children
 }
 
 pub(crate) fn code(command: &mut Command) -> i32 {

@@ -35,6 +35,18 @@ async fn a_stopped_client_keeps_its_locks_until_it_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
+    let (fixture, _node) = Fixture::with_node().await;
+    let actor = fixture.holder("lock", TTL).await;
+    assert_eq!(actor.helper().request("end-main"), "ok");
+    let mut observer = Peer::observer(&fixture);
+    let reason = "its main thread has ended, others go on";
+    eventually(SOON, || {
+        observer.status_of(actor.client).unwrap().reason == reason
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
     let max_pause = TTL * 3;
     let (fixture, _node) = Fixture::with_settings(|it| it.max_pause = max_pause).await;
