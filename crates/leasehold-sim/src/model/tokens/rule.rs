@@ -12,7 +12,7 @@ use leasehold_core::quorum::{
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
 
-use super::setup::{Mutation, Recovery, Setup};
+use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Admission, Master, State, Write};
 use crate::model::core;
 use crate::model::masters::ATTEMPTS;
@@ -172,7 +172,7 @@ impl<const N: usize> State<N> {
     }
 
     /// Admits a master if the rule does, with the counters that were read from the others.
-    pub(super) fn admit(&mut self, setup: Setup, master: usize) -> bool {
+    pub(super) fn admit(&mut self, setup: &Tokens<N>, master: usize) -> bool {
         let Ok(size) = Size::new(N) else {
             return false;
         };
@@ -204,7 +204,7 @@ impl<const N: usize> State<N> {
     }
 
     /// Whether a new attempt is granted the lock once all leases have expired and all masters reply.
-    pub(super) fn is_free(&self, setup: Setup) -> bool {
+    pub(super) fn is_free(&self, setup: &Tokens<N>) -> bool {
         let mut state = *self;
         for master in &mut state.masters {
             (master.hold, master.read) = (0, false);

@@ -144,7 +144,7 @@ impl Watchdog {
         if !link.open {
             let mut link = link;
             link.open = true;
-            if self.setup.rules.registers_current_only {
+            if self.setup.registers_current_only {
                 link.registrations = self.registrations_of(state);
             }
             link.registrations.connected(now);
@@ -152,7 +152,7 @@ impl Watchdog {
             to("the client connects to", link, 0);
             return;
         }
-        if link.messages.len() < self.setup.messages {
+        if link.messages.is_empty() {
             let mut link = link.clone();
             if let Some(message) = self.next_message(state, &mut link) {
                 link.send(message);

@@ -29,10 +29,8 @@ impl Watchdog {
                 self.receive(&mut next, run, node, message);
             }
             self.put_link(&mut next, run, node, link);
-            take(
-                &format_args!("{label} reads from a closed connection"),
-                next,
-            );
+            let step = format_args!("{label} reads from a closed connection");
+            take(&step, next);
         }
         if !link.messages.is_empty() {
             let mut link = link.clone();
@@ -95,7 +93,7 @@ impl Watchdog {
                 for (number, max_hold) in register {
                     monitor.register(number, self.setup.terms(max_hold, now), (), now);
                 }
-                let unregisters = unregister.iter().filter(|_| self.setup.rules.unregisters);
+                let unregisters = unregister.iter().filter(|_| self.setup.unregisters);
                 unregisters.for_each(|number| monitor.unregister(*number));
             }
         }
@@ -114,7 +112,7 @@ impl Watchdog {
         if node != HOST && usize::from(state.run) == run {
             state.watched &= !(1 << node);
         }
-        if self.setup.rules.death_proof == DeathProof::Connection {
+        if self.setup.death_proof == DeathProof::Connection {
             monitor.died(self.setup.node_now());
         }
         self.put_monitor(state, run, node, Some(monitor));
@@ -132,10 +130,8 @@ impl Watchdog {
                 let mut monitor = monitor.clone();
                 monitor.died(self.setup.node_now());
                 self.put_monitor(&mut next, run, node, Some(monitor));
-                take(
-                    &format_args!("{label} detects the death of the client"),
-                    next,
-                );
+                let step = format_args!("{label} detects the death of the client");
+                take(&step, next);
             }
             if self.is_due(&monitor) {
                 let mut next = *state;
@@ -177,7 +173,7 @@ impl Watchdog {
         node: usize,
         monitor: &ClientMonitor<()>,
     ) -> bool {
-        let dead = match self.setup.rules.death_proof {
+        let dead = match self.setup.death_proof {
             DeathProof::MainProcess => !state.is_main_living(run),
             _ => !state.is_living(run),
         };
@@ -332,7 +328,7 @@ impl Watchdog {
             Kind::Renew => WatchdogAction::Renew(ttl),
             Kind::Release => WatchdogAction::Release(ttl),
         };
-        let sent = match self.setup.rules.from_reply {
+        let sent = match self.setup.from_reply {
             true => now,
             false => now.before(TICK * u32::from(age)),
         };
@@ -357,10 +353,8 @@ impl Watchdog {
                 if next.holder == state.holder && next.remaining == state.remaining {
                     self.reach(Milestone::LateWithoutEffect);
                 }
-                take(
-                    &format_args!("the store applies a late {}", name(kind)),
-                    next,
-                );
+                let step = format_args!("the store applies a late {}", name(kind));
+                take(&step, next);
             }
         }
     }

@@ -25,7 +25,7 @@ pub(super) const UNLIMITED: u8 = u8::MAX;
 
 /// A state. Monitors and links are in pools, and have numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct State {
+pub(crate) struct State {
     /// The holder of the lock, and for how many ticks it holds it.
     pub(super) holder: u8,
     pub(super) remaining: u8,

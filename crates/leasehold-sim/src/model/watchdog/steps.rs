@@ -1,7 +1,6 @@
 //! The steps of a state.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
@@ -13,7 +12,7 @@ pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
 /// A milestone that a model must reach: otherwise it would prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
+pub(crate) enum Milestone {
     /// A holder whose deadline had passed received the renewal of its lease.
     WentOn = 1,
     /// A node has released a dead client's lease.
@@ -26,19 +25,6 @@ pub enum Milestone {
     KeptByOne = 16,
     /// A lease was kept for the child of a dead program.
     KeptForChild = 32,
-}
-
-impl fmt::Display for Milestone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WentOn => "a holder goes on after a pause",
-            Self::Released => "a dead client's lease is released",
-            Self::Abandoned => "a silent client is given up",
-            Self::LateWithoutEffect => "a late action has no effect",
-            Self::KeptByOne => "one node keeps a lease without the other",
-            Self::KeptForChild => "a lease is kept for a child",
-        })
-    }
 }
 
 impl Watchdog {
@@ -139,6 +125,6 @@ impl Watchdog {
 
     pub(super) fn reach(&self, milestone: Milestone) {
         self.milestones
-            .fetch_or(milestone as u32, Ordering::Relaxed);
+            .set(self.milestones.get() | milestone as u32);
     }
 }
