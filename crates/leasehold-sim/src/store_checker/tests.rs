@@ -113,6 +113,30 @@ fn the_rule_keeps_every_promise() {
 }
 
 #[test]
+fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
+    for seed in 0..300 {
+        let played = play(seed, Shape::RunningBack, |record, op, now, notify| {
+            let reply = apply(record, op, now, notify);
+            // It names no lease, so it would revoke the one that it let in.
+            if matches!(op, Op::Revoke) {
+                return reply;
+            }
+            // No waiter is left to notify.
+            let mut twice = record.clone();
+            let repeated = apply(&mut twice, op, now, &mut |notice| panic!("{notice:?}"));
+            match op {
+                // The lease does not hold the lock any more.
+                Op::Release { count: 0, .. } => assert!(matches!(repeated, Outcome::Lost(_))),
+                _ => assert_eq!(repeated, reply),
+            }
+            assert_eq!(twice, *record);
+            reply
+        });
+        played.unwrap();
+    }
+}
+
+#[test]
 fn a_grant_while_another_holds_is_noticed() {
     assert_noticed(Promise::Exclusion, |record, op, now, notify| {
         if matches!(op, Op::Acquire { .. }) {
