@@ -2,10 +2,10 @@
 
 use leasehold_core::watchdog::Registrations;
 
-use super::Watchdog;
 use super::setup::Setup;
 use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
 use super::steps::{Milestone, Take};
+use super::{Watchdog, label};
 
 impl Watchdog {
     pub(super) fn client(&self, state: &State, take: Take<'_>) {
@@ -131,7 +131,7 @@ impl Watchdog {
         if !state.main {
             return;
         }
-        let label = self.label(node);
+        let label = label(node);
         let run = usize::from(state.run);
         let link = self.link(state, run, node);
         let now = Setup::client_now();

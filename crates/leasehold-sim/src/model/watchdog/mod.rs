@@ -27,11 +27,12 @@ use self::checks::Violated;
 use self::setup::MAX_PAUSE;
 pub(crate) use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Setup};
 pub(crate) use self::state::State;
-use self::state::{
-    ACQUISITIONS, FREE, HOST, IN_FLIGHT, InFlight, LATE, Late, Link, NODES, Phase, RUNS, UNLIMITED,
-};
+use self::state::{ACQUISITIONS, FREE, HOST, IN_FLIGHT, LATE, Link, NODES, Phase, RUNS, UNLIMITED};
 pub(crate) use self::steps::Milestone;
 use super::explore::{Model, Property};
+
+/// The monitor of one client at one node.
+type Monitor = ClientMonitor<()>;
 
 /// Values that are too large to be in every state. Their indices are.
 type Pool<T> = RefCell<IndexSet<T, FixedState>>;
@@ -40,7 +41,7 @@ type Pool<T> = RefCell<IndexSet<T, FixedState>>;
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     setup: Setup,
-    monitors: Pool<ClientMonitor<()>>,
+    monitors: Pool<Monitor>,
     links: Pool<Link>,
     /// The milestones that were reached, one bit for each.
     milestones: Cell<u32>,
@@ -66,25 +67,12 @@ impl Watchdog {
         }
     }
 
-    fn label(&self, node: usize) -> &'static str {
-        match node {
-            HOST => "the node on the host",
-            _ => "the remote node",
-        }
-    }
-
-    fn monitor(&self, state: &State, run: usize, node: usize) -> Option<ClientMonitor<()>> {
+    fn monitor(&self, state: &State, run: usize, node: usize) -> Option<Monitor> {
         let index = state.monitors[run][node].checked_sub(1)?;
         Some(self.monitors.borrow()[index as usize].clone())
     }
 
-    fn put_monitor(
-        &self,
-        state: &mut State,
-        run: usize,
-        node: usize,
-        monitor: Option<ClientMonitor<()>>,
-    ) {
+    fn put_monitor(&self, state: &mut State, run: usize, node: usize, monitor: Option<Monitor>) {
         let index = monitor.map(|monitor| self.monitors.borrow_mut().insert_full(monitor).0);
         state.monitors[run][node] = index.map_or(0, |index| 1 + index as u32);
     }
@@ -122,8 +110,8 @@ impl Model for Watchdog {
             watched: 0,
             healthy: 0,
             silent: [MAX_PAUSE; NODES],
-            in_flight: [InFlight::None; IN_FLIGHT],
-            late: [Late::None; LATE],
+            in_flight: [None; IN_FLIGHT],
+            late: [None; LATE],
             ends: self.setup.ends,
             slow: self.setup.slow,
             stops: self.setup.stops,
@@ -168,5 +156,12 @@ impl Model for Watchdog {
 
     fn reached(&self) -> u32 {
         self.milestones.get()
+    }
+}
+
+fn label(node: usize) -> &'static str {
+    match node {
+        HOST => "the node on the host",
+        _ => "the remote node",
     }
 }

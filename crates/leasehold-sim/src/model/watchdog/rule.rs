@@ -7,8 +7,9 @@ use leasehold_core::id::{ClientId, LeaseId};
 use leasehold_core::mutex::{self, Op, Outcome, Record, RecordHolder};
 use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::token::TokenCount;
-use leasehold_core::watchdog::{ClientMonitor, Evidence, Terms};
+use leasehold_core::watchdog::{Evidence, Terms};
 
+use super::Monitor;
 use super::setup::{DeathProof, Guard, INTERVAL, MAX_PAUSE, Renewal, Restart, Setup};
 use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
 
@@ -56,7 +57,7 @@ impl Setup {
         INTERVAL + silence + 1 < self.ttl
     }
 
-    pub(super) fn monitor(self, node: usize) -> ClientMonitor<()> {
+    pub(super) fn monitor(self, node: usize) -> Monitor {
         let evidence = match self.death_proof {
             DeathProof::Connection => Evidence::Processes,
             _ if node == HOST => Evidence::Processes,
@@ -64,7 +65,7 @@ impl Setup {
         };
         let max_pause = self.max_pause;
         let max_pause = max_pause.map_or(Duration::MAX, |ticks| TICK * u32::from(ticks));
-        ClientMonitor::new(evidence, max_pause, self.node_now())
+        Monitor::new(evidence, max_pause, self.node_now())
     }
 
     /// Whether a lease can be relied on if its last confirmed request was sent so many ticks ago.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::rule::TICK;
 use super::setup::MAX_PAUSE;
-use super::state::{FREE, HOST, InFlight, Kind, Phase, Progress, RUNS, State, UNLIMITED};
+use super::state::{FREE, HOST, Kind, Phase, RUNS, State, UNLIMITED};
 use super::{Violated, Watchdog};
 
 /// The callback for a step and the state behind it.
@@ -49,9 +49,8 @@ impl Watchdog {
         if !state.is_timely(node) {
             return false;
         }
-        let mut in_flight = state.in_flight.iter();
-        let waits = |flight: &InFlight| matches!(flight, InFlight::Some { node: of, .. } if usize::from(*of) == node);
-        in_flight.any(waits)
+        let mut in_flight = state.in_flight.iter().flatten();
+        in_flight.any(|flight| flight.is_of(node))
             || (0..RUNS).any(|run| {
                 let link = self.link(state, run, node);
                 let monitor = self.monitor(state, run, node);
@@ -84,14 +83,11 @@ impl Watchdog {
         }
         for flight in &mut next.in_flight {
             // Only the time of a renewal is used later.
-            if let InFlight::Some {
-                age,
-                kind: Kind::Renew,
-                progress: Progress::Sent | Progress::Renewed,
-                ..
-            } = flight
+            if let Some(flight) = flight
+                && flight.kind == Kind::Renew
+                && flight.renewed != Some(false)
             {
-                *age = self.setup.ttl.min(*age + 1);
+                flight.age = self.setup.ttl.min(flight.age + 1);
             }
         }
         for run in 0..RUNS {
