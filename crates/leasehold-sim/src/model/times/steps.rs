@@ -192,13 +192,8 @@ impl<const N: usize> Times<N> {
         let renewing = &mut next.attempts[at].renewing;
         *renewing = 1.max(*renewing);
         let (master, name) = (on + 1, name(at));
-        match reply {
-            Renew::Renewed => take(&format_args!("{master} renews the lease of {name}"), next),
-            _ => take(
-                &format_args!("{master} does not know the lease of {name}"),
-                next,
-            ),
-        }
+        let step = format_args!("{master} receives a renewal of {name}: {reply:?}");
+        take(&step, next);
     }
 
     /// A holder receives the renewals of a majority. It repeats its acquire where the lease was lost.
@@ -224,21 +219,16 @@ impl<const N: usize> Times<N> {
         if state.rest.faults == 0 {
             return;
         }
-        let number = master + 1;
         let mut next = *state;
         next.rest.faults -= 1;
         let it = &mut next.masters[master];
         (it.hold, it.remaining, it.used) = (0, 0, false);
         // The script admits only the run that was inspected.
         it.decided &= self.admission == Admission::Unchecked;
-        match self.fault {
-            Fault::Jump => take(&format_args!("the clock of {number} is set forward"), next),
-            Fault::RestartAtOnce => take(&format_args!("{number} is empty and goes on"), next),
-            _ => {
-                it.kept_out = 1;
-                take(&format_args!("{number} is empty and kept out"), next);
-            }
+        if !matches!(self.fault, Fault::Jump | Fault::RestartAtOnce) {
+            it.kept_out = 1;
         }
+        take(&format_args!("{}: {:?}", master + 1, self.fault), next);
     }
 
     /// The clock of a master is faster than those of the clients.

@@ -71,7 +71,6 @@ impl<const N: usize> Tokens<N> {
             next.begin(at);
         }
         let phase = next.attempts[at].phase;
-        let expired = usize::from(it.hold).checked_sub(1);
         let it = &mut next.masters[master];
         (it.hold, it.old) = (0, false);
         let Some(first) = it.acquire(at, self.mutation) else {
@@ -89,13 +88,9 @@ impl<const N: usize> Tokens<N> {
         if N == 1 {
             next.own_only_store(at);
         }
-        let label = GrantLabel {
-            master,
-            at,
-            first,
-            expired,
-        };
-        take(&label, next);
+        let (master, name) = (master + 1, name(at));
+        let step = format_args!("{master} grants to {name} with token {first}");
+        take(&step, next);
     }
 
     /// An attempt receives the grants of a majority, and writes its token.
@@ -178,7 +173,7 @@ impl<const N: usize> Tokens<N> {
             Some(Mutation::WriteEverywhere) => stored,
             Some(_) if self.reads_before() => stored,
             Some(Mutation::InDoubt) => true,
-            _ => state.is_won(at),
+            _ => state.won(at).is_some(),
         };
         if won {
             let mut next = *state;
@@ -247,7 +242,7 @@ impl<const N: usize> Tokens<N> {
             (Admission::Due, _) if self.together => self.admit_in_one_step(state, master, take),
             (Admission::Due, _) | (Admission::KeptOut, Recovery::CaughtUp) => {
                 self.catch_up(state, master, take);
-                if next.admit(&self, master) {
+                if next.admit(self, master).is_some() {
                     take(&format_args!("{number} is admitted"), next);
                 }
             }
@@ -270,7 +265,7 @@ impl<const N: usize> Tokens<N> {
         for others in (0..1_u32 << N).filter(|others| others & 1 << out == 0) {
             let mut next = *state;
             members(others).for_each(|at| next.read_from(at));
-            if next.admit(&self, out) {
+            if next.admit(self, out).is_some() {
                 for master in &mut next.masters {
                     master.read = false;
                 }
@@ -313,25 +308,5 @@ impl<const N: usize> State<N> {
         let granted = cells.filter(|(_, cell)| cell.acquire != Acquire::Open);
         let owners = granted.fold(0, |all, (other, _)| all | 1 << other);
         self.attempts[at].owned_before = owners & !(1 << at);
-    }
-}
-
-/// The label of a grant.
-struct GrantLabel {
-    master: usize,
-    at: usize,
-    first: u8,
-    /// The attempt whose lease has expired for it.
-    expired: Option<usize>,
-}
-
-impl fmt::Display for GrantLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (master, at) = (self.master + 1, name(self.at));
-        write!(f, "{master} grants to {at} with token {}", self.first)?;
-        match self.expired {
-            Some(expired) => write!(f, "; the lease of {} has expired", name(expired)),
-            None => Ok(()),
-        }
     }
 }

@@ -27,7 +27,7 @@ use self::checks::Violated;
 use self::setup::MAX_PAUSE;
 pub(crate) use self::setup::{DeathProof, Guard, Nodes, Renewal, Restart, Setup};
 pub(crate) use self::state::State;
-use self::state::{ACQUISITIONS, FREE, HOST, IN_FLIGHT, LATE, Link, NODES, Phase, RUNS, UNLIMITED};
+use self::state::{FREE, HOST, Link, NODES, RUNS, UNLIMITED};
 pub(crate) use self::steps::Milestone;
 use super::explore::{Model, Property};
 
@@ -93,31 +93,18 @@ impl Model for Watchdog {
         let link = self.links.borrow_mut().insert_full(Link::default()).0 as u32;
         vec![State {
             holder: FREE,
-            remaining: 0,
-            rival: 0,
-            run: 0,
             main: true,
             child: self.setup.child,
-            phase: Phase::Idle,
-            age: 0,
-            acquired: 0,
-            runs: [0; ACQUISITIONS],
             max_hold: UNLIMITED,
-            unwanted: 0,
             links: [[link; NODES]; RUNS],
-            monitors: [[0; NODES]; RUNS],
             timely: u8::MAX,
-            watched: 0,
-            healthy: 0,
             silent: [MAX_PAUSE; NODES],
-            in_flight: [None; IN_FLIGHT],
-            late: [None; LATE],
             ends: self.setup.ends,
             slow: self.setup.slow,
             stops: self.setup.stops,
             slack: self.setup.slack,
             lates: self.setup.late,
-            violated: 0,
+            ..State::default()
         }]
     }
 

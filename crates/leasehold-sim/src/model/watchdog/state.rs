@@ -24,7 +24,7 @@ pub(super) const RIVAL: u8 = 0xff;
 pub(super) const UNLIMITED: u8 = u8::MAX;
 
 /// A state. Monitors and links are in pools, and have numbers here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     /// The holder of the lock, and for how many ticks it holds it.
     pub(super) holder: u8,
