@@ -141,7 +141,7 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
 }
 
 #[test]
-fn mutations_of_holds_and_tokens_are_noticed() {
+fn mutations_of_holds_are_noticed() {
     // A grant while another holds.
     assert_noticed(Promise::Exclusion, |record, op, now, notify| {
         if matches!(op, Op::Acquire { .. }) {
@@ -163,29 +163,6 @@ fn mutations_of_holds_and_tokens_are_noticed() {
             hold.expires_at = hold.expires_at.max(now.after_span(TICK));
         }
         apply(record, op, now, notify)
-    });
-    // Tokens of the clock alone.
-    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
-        if record.holder(now).is_none() {
-            record.last_token = None;
-        }
-        apply(record, op, now, notify)
-    });
-    // Blocks of tokens that overlap.
-    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
-        let outcome = apply(record, op, now, notify);
-        if let Outcome::Granted { first } = outcome {
-            record.last_token = Some(first);
-        }
-        outcome
-    });
-    // A new token for the same grant.
-    assert_noticed(Promise::TokenOrder, |record, op, now, notify| {
-        let mut outcome = apply(record, op, now, notify);
-        if let (Outcome::Granted { first }, Some(last)) = (&mut outcome, record.last_token) {
-            *first = Token::new(last.get() + 1).unwrap();
-        }
-        outcome
     });
     // Counts that add up.
     assert_noticed_only(&[Promise::HoldCount], |record, op, now, notify| {
@@ -211,6 +188,37 @@ fn mutations_of_holds_and_tokens_are_noticed() {
             (_, outcome) => outcome,
         }
     });
+}
+
+#[test]
+fn mutations_of_tokens_are_noticed() {
+    // Tokens of the clock alone.
+    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
+        if record.holder(now).is_none() {
+            record.last_token = None;
+        }
+        apply(record, op, now, notify)
+    });
+    // Blocks of tokens that overlap.
+    assert_noticed_only(&[Promise::TokenOrder], |record, op, now, notify| {
+        let outcome = apply(record, op, now, notify);
+        if let Outcome::Granted { first } = outcome {
+            record.last_token = Some(first);
+        }
+        outcome
+    });
+    // A new token for the same grant.
+    assert_noticed(Promise::TokenOrder, |record, op, now, notify| {
+        let mut outcome = apply(record, op, now, notify);
+        if let (Outcome::Granted { first }, Some(last)) = (&mut outcome, record.last_token) {
+            *first = Token::new(last.get() + 1).unwrap();
+        }
+        outcome
+    });
+}
+
+#[test]
+fn mutations_of_replies_are_noticed() {
     // A refusal of a free lock.
     assert_noticed_only(&[Promise::Refusal], |record, op, now, notify| {
         let expired = record.hold.is_some() && record.holder(now).is_none();

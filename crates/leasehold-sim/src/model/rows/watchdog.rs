@@ -11,18 +11,30 @@ impl Setup {
     }
 }
 
+/// A program that runs once and acquires once. [`Setup::RULE`] does both twice.
+fn once() -> Setup {
+    Setup::RULE.with(|it| (it.acquisitions, it.runs) = (1, 1))
+}
+
+/// Actions fail, and come late nevertheless.
+fn late(it: Setup) -> Setup {
+    it.with(|it| (it.slack, it.late) = (1, 1))
+}
+
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
-    // A program that runs twice and acquires once each time, or runs once and acquires once.
-    let twice = Setup::RULE;
-    let once = twice.with(|it| (it.acquisitions, it.runs) = (1, 1));
-    // Actions fail, and come late nevertheless.
-    let late = |it: Setup| it.with(|it| (it.slack, it.late) = (1, 1));
-    let lost = |proof, release| {
-        once.with(|it| (it.ends, it.death_proof, it.release) = (1, proof, release))
-    };
-    let restarted = |restart| late(twice).with(|it| it.restart = restart);
-    let renews = |renewal| once.with(|it| it.renewal = renewal);
-    let mut rows = vec![
+    let mut rows = shipped();
+    rows.extend(released_wrongly());
+    rows.extend(renewed_wrongly());
+    if extent == Extent::Full {
+        rows.extend(larger());
+    }
+    rows
+}
+
+/// The rules that ship.
+fn shipped() -> Vec<Row> {
+    let (once, twice) = (once(), Setup::RULE);
+    vec![
         twice
             .row("watchdog on the host; the program runs twice")
             .reaches(&[Milestone::WentOn, Milestone::Released, Milestone::Abandoned]),
@@ -46,7 +58,17 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .with(|it| it.nodes = Nodes::Remote)
             .row("a remote node; the program runs twice")
             .reaches(&[Milestone::WentOn, Milestone::Abandoned]),
-        // Released without a proof.
+    ]
+}
+
+/// Released without a proof of the death, or without a guard.
+fn released_wrongly() -> Vec<Row> {
+    let once = once();
+    let lost = |proof, release| {
+        once.with(|it| (it.ends, it.death_proof, it.release) = (1, proof, release))
+    };
+    let restarted = |restart| late(Setup::RULE).with(|it| it.restart = restart);
+    vec![
         lost(DeathProof::Connection, Guard::Nothing)
             .row("a node releases when a connection ends, whatever lease holds the lock"),
         lost(DeathProof::Connection, Guard::Client)
@@ -57,7 +79,6 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("a remote node does the same"),
         once.with(|it| (it.child, it.death_proof) = (true, DeathProof::MainProcess))
             .row("a client counts as dead when its first process is"),
-        // Released without the guard.
         late(once)
             .with(|it| it.release = Guard::Nothing)
             .row("a node releases for a dead client, whatever lease holds the lock"),
@@ -65,7 +86,14 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .with(|it| it.release = Guard::Client)
             .row("the same, if a lease of this client holds it; the next run keeps the client id"),
         restarted(Restart::SameLease).row("the next run keeps the client id and counts from one"),
-        // Renewed wrongly.
+    ]
+}
+
+/// Renewed or relied on wrongly.
+fn renewed_wrongly() -> Vec<Row> {
+    let once = once();
+    let renews = |renewal| once.with(|it| it.renewal = renewal);
+    vec![
         once.with(|it| it.unregisters = false)
             .row("nodes renew leases that their client has released"),
         renews(Renewal::Creates).row("a renewal acquires a free lock"),
@@ -80,17 +108,19 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             .row("nodes wait for a ttl before they renew"),
         once.with(|it| (it.slow, it.from_reply) = (1, true))
             .row("a node counts the ttl from the arrival of the reply"),
-        // Relied on wrongly.
         once.with(|it| it.skips_check = true)
             .row("a holder goes on after a pause without a renewal"),
         once.with(|it| it.claims_health = true)
             .row("a client that cannot renew sends heartbeats nevertheless"),
         once.with(|it| (it.ends, it.gives_up, it.registers_current_only) = (2, true, true))
             .row("a new connection does not report leases that were given up before it"),
-    ];
-    if extent == Extent::Full {
-        let both = once.with(|it| it.nodes = Nodes::Both);
-        rows.extend([
+    ]
+}
+
+fn larger() -> Vec<Row> {
+    let (once, twice) = (once(), Setup::RULE);
+    let both = once.with(|it| it.nodes = Nodes::Both);
+    vec![
             both.row("a node on the host and a remote one"),
             both.with(|it| it.ends = 1).row("the same, and a connection ends"),
             both.with(|it| it.stops = 1)
@@ -105,12 +135,11 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             twice
                 .with(|it| (it.runs, it.slow) = (1, 1))
                 .row("the program acquires twice in one run, and the node may be slow"),
-            restarted(Restart::SameClient)
+            late(twice)
+                .with(|it| it.restart = Restart::SameClient)
                 .row("actions come late; the next run keeps the client id and counts on"),
             late(once)
                 .with(|it| it.ttl = 6)
                 .row("a ttl of six ticks, and an action fails"),
-        ]);
-    }
-    rows
+    ]
 }

@@ -49,7 +49,7 @@ fn set_end(record: &mut Record, end: StoreTime) {
 }
 
 #[test]
-fn mutations_of_the_queue_are_noticed() {
+fn mutations_of_the_order_of_the_queue_are_noticed() {
     // A grant to the last instead of the first.
     assert_noticed(Promise::Order, |record, op, now, notify| {
         let before = record.clone();
@@ -80,6 +80,55 @@ fn mutations_of_the_queue_are_noticed() {
         edit_queue(record, |waiters| waiters.retain(|it| it.lease != lease));
         outcome
     });
+    // A dead head that stays in the queue.
+    assert_noticed(Promise::Order, |record, op, now, notify| {
+        let queue = record.queue.clone();
+        let mut dead = Vec::new();
+        let outcome = apply(record, op, now, &mut |notice| {
+            let reached = notify(notice);
+            if !reached && is_grant(notice) {
+                dead.extend(queue.waiters().find(|it| it.lease == notice.lease()));
+            }
+            reached
+        });
+        let waiters = dead.into_iter().chain(record.queue.waiters());
+        record.queue = Queue::restored(waiters.copied(), queue.until());
+        outcome
+    });
+    // A waiter that loses its place by a repeated request.
+    assert_noticed(Promise::Order, |record, op, now, notify| {
+        if let Op::Acquire { lease, .. } = *op {
+            edit_queue(record, |waiters| waiters.retain(|it| it.lease != lease));
+        }
+        apply(record, op, now, notify)
+    });
+    // A wrong queue position.
+    assert_noticed_only(&[Promise::Order], |record, op, now, notify| {
+        let mut outcome = apply(record, op, now, notify);
+        if let Outcome::Refused {
+            queue_position: Some(position),
+            ..
+        } = &mut outcome
+        {
+            *position = position.saturating_sub(1);
+        }
+        outcome
+    });
+    // A holder that still waits.
+    assert_noticed(Promise::Order, |record, op, now, notify| {
+        let queue = record.queue.clone();
+        let outcome = apply(record, op, now, notify);
+        if let (Op::Acquire { lease, .. }, Outcome::Granted { .. }) = (op, outcome) {
+            let own = queue.waiters().filter(|it| it.lease == *lease);
+            let waiters = own.chain(record.queue.waiters()).copied();
+            record.queue = Queue::restored(waiters, queue.until());
+        }
+        outcome
+    });
+}
+
+#[test]
+fn mutations_of_passing_on_are_noticed() {
     // A free lock that is not granted.
     assert_noticed(Promise::Wake, |record, op, now, notify| {
         if matches!(op, Op::Acquire { .. }) {
@@ -101,21 +150,6 @@ fn mutations_of_the_queue_are_noticed() {
         if tried > 1 && record.hold.is_none() {
             record.queue = queue;
         }
-        outcome
-    });
-    // A dead head that stays in the queue.
-    assert_noticed(Promise::Order, |record, op, now, notify| {
-        let queue = record.queue.clone();
-        let mut dead = Vec::new();
-        let outcome = apply(record, op, now, &mut |notice| {
-            let reached = notify(notice);
-            if !reached && is_grant(notice) {
-                dead.extend(queue.waiters().find(|it| it.lease == notice.lease()));
-            }
-            reached
-        });
-        let waiters = dead.into_iter().chain(record.queue.waiters());
-        record.queue = Queue::restored(waiters.copied(), queue.until());
         outcome
     });
     // A grant without a notice.
@@ -146,6 +180,10 @@ fn mutations_of_the_queue_are_noticed() {
         let undo = |record: &mut Record, _: &Grant| record.hold = None;
         apply_changed(record, op, now, notify, |_| {}, undo)
     });
+}
+
+#[test]
+fn mutations_of_waiters_are_noticed() {
     // A waiter that is kept after its release.
     assert_noticed_only(
         &[Promise::Order, Promise::Wake],
@@ -158,25 +196,6 @@ fn mutations_of_the_queue_are_noticed() {
             outcome
         },
     );
-    // A waiter that loses its place by a repeated request.
-    assert_noticed(Promise::Order, |record, op, now, notify| {
-        if let Op::Acquire { lease, .. } = *op {
-            edit_queue(record, |waiters| waiters.retain(|it| it.lease != lease));
-        }
-        apply(record, op, now, notify)
-    });
-    // A wrong queue position.
-    assert_noticed_only(&[Promise::Order], |record, op, now, notify| {
-        let mut outcome = apply(record, op, now, notify);
-        if let Outcome::Refused {
-            queue_position: Some(position),
-            ..
-        } = &mut outcome
-        {
-            *position = position.saturating_sub(1);
-        }
-        outcome
-    });
     // A queue for clients that do not wait.
     assert_noticed(Promise::Wake, |record, op, now, notify| {
         let mut op = *op;
@@ -187,17 +206,6 @@ fn mutations_of_the_queue_are_noticed() {
         let mut outcome = apply(record, &op, now, notify);
         if let Outcome::Refused { queue_position, .. } = &mut outcome {
             *queue_position = queue_position.filter(|_| wanted);
-        }
-        outcome
-    });
-    // A holder that still waits.
-    assert_noticed(Promise::Order, |record, op, now, notify| {
-        let queue = record.queue.clone();
-        let outcome = apply(record, op, now, notify);
-        if let (Op::Acquire { lease, .. }, Outcome::Granted { .. }) = (op, outcome) {
-            let own = queue.waiters().filter(|it| it.lease == *lease);
-            let waiters = own.chain(record.queue.waiters()).copied();
-            record.queue = Queue::restored(waiters, queue.until());
         }
         outcome
     });
