@@ -34,6 +34,16 @@ fn the_watchdog_has_the_expected_results() {
 }
 
 #[test]
+fn the_table_has_every_variant() {
+    let rows = rows(Extent::Full);
+    assert!(rows.iter().all(|row| row.breaks.is_some()));
+    let lines = DOCUMENT.lines();
+    let lines = lines.skip_while(|line| !line.starts_with("| variant |"));
+    let lines = lines.skip(2).take_while(|line| line.starts_with('|'));
+    assert_eq!(lines.count(), rows.len());
+}
+
+#[test]
 fn results_that_are_not_the_expected_ones_are_faults() {
     let mut row = expected(times::rows(Extent::Short)).remove(0);
     let mut report = row.explore(0);
