@@ -62,7 +62,7 @@ impl Row {
         self
     }
 
-    /// Visits its states. See [`explore`] for `until`.
+    /// Visits its states, or stops when `until` properties are violated and two acquisitions have succeeded. 0: all.
     #[must_use]
     pub fn explore(&self, until: usize) -> Report {
         (self.explore)(until)
