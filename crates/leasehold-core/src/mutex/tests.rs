@@ -138,6 +138,7 @@ fn each_operation_has_its_reply() {
         (210, acquire(6, 1, false), granted(FAR + 13)),
         (220, set_token(6, END, 1), Outcome::Fenced),
         (230, release(6, 0), released(0)),
+        (230, enter(6, 1), GONE),
         (230, acquire(7, 1, false), Outcome::Exhausted),
     ];
     let mut record = Record::default();
