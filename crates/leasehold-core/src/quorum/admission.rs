@@ -216,6 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn a_master_is_not_new_if_another_was_used() {
+        // It has a record of its earlier run, and may have forgotten its tokens.
+        let restarted = Observation {
+            admitted: Some(RunId(1)),
+            ..unused()
+        };
+        let new = Some(unused());
+        for other in [admitted(7), restarted] {
+            assert!(is_kept_out_in_full([new, Some(other), new]));
+        }
+    }
+
+    #[test]
     fn one_that_has_just_been_started_may_have_forgotten() {
         let started = Observation {
             uptime: Duration::from_secs(1),

@@ -241,6 +241,22 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_too_few_accept_does_not_count() {
+        for reply in [None, Some(Outcome::Outdated), Some(Outcome::Renewed)] {
+            let mut round = round(3);
+            round.handle_reply(0, granted(5));
+            round.handle_reply(1, granted(5));
+            // It was not sent there.
+            let ignored = round.handle_token_reply(2, Some(Outcome::Fenced));
+            assert_eq!(ignored, Step::Wait);
+            let lost = round.handle_token_reply(0, reply);
+            assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
+            let late = round.handle_token_reply(0, Some(Outcome::Fenced));
+            assert_eq!(late, Step::Wait);
+        }
+    }
+
+    #[test]
     fn a_missing_reply_is_a_failure_and_the_others_decide() {
         let mut round = round(5);
         assert_eq!(round.handle_reply(4, None), Step::Wait);

@@ -81,12 +81,13 @@ impl Row {
             }
         }
         let violated: Vec<_> = report.violated.keys().map(ToString::to_string).collect();
-        let breaks = self.breaks.as_ref();
-        if breaks.is_none_or(|breaks| *breaks != violated) {
-            faults.push(format!(
-                "{breaks:?} breaks, but found {:#?}",
+        match &self.breaks {
+            None => faults.push("it has no expected result in docs/model.md".into()),
+            Some(breaks) if *breaks != violated => faults.push(format!(
+                "expected to break: {breaks:?}, found: {:#?}",
                 report.violated
-            ));
+            )),
+            Some(_) => {}
         }
         faults
     }
