@@ -246,13 +246,18 @@ mod tests {
             let mut round = round(3);
             round.handle_reply(0, granted(5));
             round.handle_reply(1, granted(5));
-            // It was not sent there.
-            let ignored = round.handle_token_reply(2, Some(Outcome::Fenced));
-            assert_eq!(ignored, Step::Wait);
-            let lost = round.handle_token_reply(0, reply);
-            assert_eq!(lost, Step::Lost(Defeat::NoQuorum));
-            let late = round.handle_token_reply(0, Some(Outcome::Fenced));
-            assert_eq!(late, Step::Wait);
+            let accepted = Some(Outcome::Fenced);
+            let no_quorum = Step::Lost(Defeat::NoQuorum);
+            for (master, reply, step) in [
+                // It did not grant, so the token was not sent to it.
+                (2, accepted, Step::Wait),
+                (0, accepted, Step::Wait),
+                (1, reply, no_quorum),
+                // After the end.
+                (0, accepted, Step::Wait),
+            ] {
+                assert_eq!(round.handle_token_reply(master, reply), step);
+            }
         }
     }
 
