@@ -347,8 +347,8 @@ mod tests {
                             queue::acceptance(*ttl).as_duration(),
                             queue::retention(*ttl),
                         ];
-                        let durations = durations.map(|it| i64::try_from(it.as_millis()).unwrap());
-                        ends.extend(durations.map(|it| now + it));
+                        let spans = durations.map(|span| i64::try_from(span.as_millis()).unwrap());
+                        ends.extend(spans.map(|span| now + span));
                     }
                     // Any request may grant the lock to an earlier waiter.
                     ends.push(now + 3_000);

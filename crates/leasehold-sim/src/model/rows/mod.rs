@@ -112,7 +112,8 @@ fn expected(mut rows: Vec<Row>) -> Vec<Row> {
         let cells: Vec<_> = cells.unwrap_or("").split('|').map(str::trim).collect();
         if let [_, result, independent, _] = cells[..] {
             let properties = result.strip_prefix("**breaks**: ").unwrap_or("");
-            let properties = properties.split(", ").filter_map(|it| it.rsplit_once(' '));
+            let properties = properties.split(", ");
+            let properties = properties.filter_map(|property| property.rsplit_once(' '));
             row.breaks = Some(properties.map(|(property, _)| property).collect());
             row.independent = independent;
             lines = rest;
