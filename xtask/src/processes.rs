@@ -108,16 +108,6 @@ mod tests {
         descendants().iter().any(|process| process.pid == pid)
     }
 
-    #[test]
-    fn a_child_is_found_until_it_has_ended() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
-        assert!(is_running(pid));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!is_running(pid));
-    }
-
     #[cfg(target_os = "linux")]
     #[test]
     fn an_orphan_is_found_after_the_end_of_its_parent() {

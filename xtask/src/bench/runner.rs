@@ -3,9 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
 
-use serde_json::Value;
-
-use super::figures::{Figures, ProcessResult};
+use super::figures::{self, Figures, ProcessResult};
 use super::peers::Peer;
 use super::server::{Calls, Server, Servers};
 
@@ -22,78 +20,69 @@ pub(super) struct Scenario {
     pub(super) many: bool,
 }
 
+/// A lock of its own for each task.
+const OWN: Scenario = Scenario {
+    name: "uncontended",
+    what: "one task, one lock",
+    processes: 1,
+    tasks: 1,
+    own_names: true,
+    section_us: 0,
+    many: false,
+};
+
+/// One lock for all tasks.
+const SHARED: Scenario = Scenario {
+    name: "contended",
+    what: "64 tasks in one process, one lock, empty critical section",
+    tasks: 64,
+    own_names: false,
+    ..OWN
+};
+
 pub(super) const SCENARIOS: [Scenario; 8] = [
-    Scenario {
-        name: "uncontended",
-        what: "one task, one lock",
-        processes: 1,
-        tasks: 1,
-        own_names: true,
-        section_us: 0,
-        many: false,
-    },
+    OWN,
     Scenario {
         name: "independent",
         what: "64 tasks, a lock each",
-        processes: 1,
         tasks: 64,
-        own_names: true,
-        section_us: 0,
-        many: false,
+        ..OWN
     },
-    Scenario {
-        name: "contended",
-        what: "64 tasks in one process, one lock, empty critical section",
-        processes: 1,
-        tasks: 64,
-        own_names: false,
-        section_us: 0,
-        many: false,
-    },
+    SHARED,
     Scenario {
         name: "processes",
         what: "4 processes of 16 tasks, one lock, empty critical section",
         processes: 4,
         tasks: 16,
-        own_names: false,
-        section_us: 0,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "working",
         what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
         processes: 4,
         tasks: 16,
-        own_names: false,
         section_us: 1_000,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "ping-pong",
         what: "2 processes of one task, one lock: from release to acquisition in the other",
         processes: 2,
         tasks: 1,
-        own_names: false,
-        section_us: 0,
-        many: false,
+        ..SHARED
     },
     Scenario {
         name: "masters",
         what: "one task, one lock over 5 masters",
-        processes: 1,
-        tasks: 1,
-        own_names: true,
-        section_us: 0,
         many: true,
+        ..OWN
     },
     Scenario {
         name: "masters, independent",
         what: "64 tasks, a lock each, over 5 masters",
-        processes: 1,
         tasks: 64,
-        own_names: true,
-        section_us: 0,
         many: true,
+        ..OWN
     },
 ];
 
@@ -121,15 +110,11 @@ pub(super) fn run(
     for runner in &mut runners {
         runner.go()?;
     }
-    let lines: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
-    let lines = lines?;
-    let after = Calls::of(servers)?;
-    let results: Option<Vec<_>> = lines.iter().map(ProcessResult::parse).collect();
-    let results = results.ok_or("the result of a runner makes no sense")?;
-    let version = lines.first().and_then(|line| line["version"].as_str());
-    let version = version.unwrap_or_default().to_owned();
+    let results: Result<Vec<_>, _> = runners.into_iter().map(Runner::finish).collect();
+    let (results, after) = (results?, Calls::of(servers)?);
     let calls = (after.locks - before.locks, after.all - before.all);
-    Ok((Figures::of(&results, calls), version))
+    let version = results.first().map(|result| result.version.clone());
+    Ok((figures::of(&results, calls), version.unwrap_or_default()))
 }
 
 /// One process of a peer. It ends with this.
@@ -180,20 +165,15 @@ impl Runner {
         stdin.write_all(b"go\n").map_err(|error| error.to_string())
     }
 
-    fn finish(mut self) -> Result<Value, String> {
+    fn finish(mut self) -> Result<ProcessResult, String> {
         let line = self.line()?;
-        match serde_json::from_str(&line) {
-            Ok(result) => Ok(result),
-            Err(_) => Err(self.last_error().unwrap_or(line)),
-        }
+        serde_json::from_str(&line).map_err(|_| self.last_error().unwrap_or(line))
     }
 
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(_) => Ok(line),
-            Err(error) => Err(error.to_string()),
-        }
+        let read = self.lines.read_line(&mut line);
+        read.map(|_| line).map_err(|error| error.to_string())
     }
 
     /// The last line of its error output.

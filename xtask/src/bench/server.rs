@@ -1,10 +1,11 @@
 //! The Redis servers of a comparison.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::tools::output;
 
 /// A server of our own on a free port. It ends when this is dropped.
 #[derive(Debug)]
@@ -105,24 +106,19 @@ impl Server {
         let line = info
             .lines()
             .find_map(|line| line.strip_prefix("redis_version:"));
-        Ok(line.unwrap_or_default().to_owned())
+        Ok(line.unwrap_or_default().trim().to_owned())
     }
 
     fn calls(&self) -> Result<Calls, String> {
         let mut calls = Calls::default();
         for line in self.send("INFO commandstats")?.lines() {
-            let Some((command, stats)) = line.split_once(':') else {
+            let Some((command, stats)) = line.split_once(":calls=") else {
                 continue;
             };
-            let number = stats
-                .strip_prefix("calls=")
-                .and_then(|rest| rest.split(',').next());
-            let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) else {
-                continue;
-            };
+            let number = stats.split(',').next().unwrap_or_default();
+            let number: u64 = number.parse().unwrap_or(0);
             calls.all += number;
-            let name = command.trim_start_matches("cmdstat_");
-            if matches!(name, "eval" | "evalsha" | "fcall") {
+            if let "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_fcall" = command {
                 calls.locks += number;
             }
         }
@@ -131,21 +127,9 @@ impl Server {
 
     /// Sends a command and returns the reply.
     fn send(&self, command: &str) -> Result<String, String> {
-        let failed = |error: std::io::Error| format!("the server at port {}: {error}", self.port);
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(failed)?;
-        stream
-            .write_all(format!("{command}\r\n").as_bytes())
-            .map_err(failed)?;
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        reader.read_line(&mut line).map_err(failed)?;
-        let Some(length) = line.trim_end().strip_prefix('$') else {
-            return Ok(line.trim_end().to_owned());
-        };
-        let length = length.parse().map_err(|_| format!("{command}: {line}"))?;
-        let mut text = vec![0; length];
-        reader.read_exact(&mut text).map_err(failed)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        let mut client = Command::new("redis-cli");
+        client.args(["-p", &self.port.to_string()]);
+        output(client.args(command.split(' ')))
     }
 }
 
