@@ -30,8 +30,15 @@ struct Seen {
     bus_port: u16,
     master: Option<String>,
     flags: String,
-    /// Whether it is the master of any slot.
-    serves: bool,
+    epoch: String,
+    /// The ranges of the slots of which it is the master.
+    slots: Vec<String>,
+}
+
+impl Seen {
+    fn serves(&self) -> bool {
+        !self.slots.is_empty()
+    }
 }
 
 impl Cluster {
@@ -49,17 +56,8 @@ impl Cluster {
     #[must_use]
     pub fn start_with(options: &RedisOptions) -> Self {
         let options = options.clone().together().cluster_node(NODE_TIMEOUT_MS);
-        let nodes: Vec<_> = (0..2 * MASTERS)
-            .map(|_| {
-                std::thread::spawn({
-                    let options = options.clone();
-                    move || options.start()
-                })
-            })
-            .collect();
-        let nodes = nodes.into_iter().map(|node| node.join().expect("a node"));
         let cluster = Self {
-            nodes: nodes.collect(),
+            nodes: options.start_many(2 * MASTERS),
         };
         cluster.join();
         cluster
@@ -152,17 +150,14 @@ impl Cluster {
     /// Which node is the master of a slot, as a living node sees it.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> usize {
-        let slots = self.living().cli(&["CLUSTER", "NODES"]);
-        let owner = slots.lines().find(|line| {
-            line.split_whitespace().skip(8).any(|range| {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
-                let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
-                bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
-            })
-        });
-        let owner = owner.expect("a slot that is served");
-        let id = owner.split_whitespace().next().unwrap_or_default();
-        self.nth(id)
+        let includes = |range: &String| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
+            bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
+        };
+        let nodes = seen(self.living());
+        let owner = nodes.iter().find(|seen| seen.slots.iter().any(includes));
+        self.nth(&owner.expect("a slot that is served").id)
     }
 
     /// Waits until every living node says that all is well: all slots are served, and each living node
@@ -197,9 +192,11 @@ impl Cluster {
         let agrees = |node: &RedisServer| {
             let mut seen = seen(node);
             seen.retain(|seen| !seen.flags.contains("fail"));
-            let clear = seen.iter().all(|seen| seen.serves || seen.master.is_some())
+            let clear = seen
+                .iter()
+                .all(|seen| seen.serves() || seen.master.is_some())
                 && seen.len() == living.len();
-            let serving = seen.into_iter().filter(|seen| seen.serves);
+            let serving = seen.into_iter().filter(Seen::serves);
             clear && sorted(serving.map(|seen| seen.id).collect()) == masters
         };
         living.iter().all(|node| ok(node) && agrees(node))
@@ -268,15 +265,10 @@ impl Cluster {
             let epoch = info
                 .lines()
                 .find(|line| line.starts_with("cluster_current_epoch"));
-            let slots = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
-            let mut slots: Vec<_> = slots
-                .lines()
-                .filter_map(|line| {
-                    let words: Vec<_> = line.split_whitespace().collect();
-                    let served = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
-                    let served: Vec<_> = served.map(|word| (*word).to_owned()).collect();
-                    (!served.is_empty()).then(|| (words[0].to_owned(), words[6].to_owned(), served))
-                })
+            let mut slots: Vec<_> = seen(node)
+                .into_iter()
+                .filter(Seen::serves)
+                .map(|seen| (seen.id, seen.epoch, seen.slots))
                 .collect();
             slots.sort();
             (epoch.map(str::to_owned), slots)
@@ -365,18 +357,17 @@ fn id(node: &RedisServer) -> String {
 fn seen(node: &RedisServer) -> Vec<Seen> {
     let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
     let parse = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (id, address, flags, master) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
-        let slots = words.nth(4);
-        let bus_port = address.split_once('@')?.1;
-        let bus_port = bus_port.split(',').next()?;
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (_, bus_port) = words.get(1)?.split_once('@')?;
+        // A slot that moves is in brackets.
+        let slots = words.get(8..)?.iter().filter(|word| !word.starts_with('['));
         Some(Seen {
-            id: id.to_owned(),
-            bus_port: bus_port.parse().ok()?,
-            master: (master != "-").then(|| master.to_owned()),
-            flags: flags.to_owned(),
-            serves: slots.is_some(),
+            id: words[0].to_owned(),
+            bus_port: bus_port.split(',').next()?.parse().ok()?,
+            master: (words[3] != "-").then(|| words[3].to_owned()),
+            flags: words[2].to_owned(),
+            epoch: words[6].to_owned(),
+            slots: slots.map(|slots| (*slots).to_owned()).collect(),
         })
     };
     let nodes = nodes.lines().filter_map(parse);

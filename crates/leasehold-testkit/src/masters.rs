@@ -21,15 +21,9 @@ impl Masters {
     }
 
     fn started_ago(count: usize, millis: i64) -> Self {
-        let start = |_| {
-            let options = RedisServer::options().append_only().started_ago(millis);
-            std::thread::spawn(|| options.start())
-        };
-        let starting: Vec<_> = (0..count).map(start).collect();
-        let started = starting.into_iter().map(std::thread::JoinHandle::join);
-        Self {
-            servers: started.map(|server| server.expect("a server")).collect(),
-        }
+        let options = RedisServer::options().append_only().started_ago(millis);
+        let servers = options.start_many(count);
+        Self { servers }
     }
 
     /// The store's URL.

@@ -36,13 +36,13 @@ const SETTINGS: [&str; 8] = [
     "max_wal_senders=0",
 ];
 
-/// A running PostgreSQL server behind a unix socket in a folder of its own. It ends when it is
+/// A running PostgreSQL server behind a unix socket in a directory of its own. It ends when it is
 /// dropped.
 pub struct PostgresServer {
-    // Declared first, so that the process is gone before its folder is.
+    // Declared first, so that the process is gone before its directory is.
     process: Supervised,
     programs: PathBuf,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl PostgresServer {
@@ -56,13 +56,14 @@ impl PostgresServer {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let root = geteuid().is_root();
         if root {
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("the folder is given away");
+            chown(directory.path(), Some(NOBODY), Some(NOBODY))
+                .expect("the directory is given away");
         }
-        let log = folder.path().join("server.log");
-        let data = folder.path().join("data");
+        let log = directory.path().join("server.log");
+        let data = directory.path().join("data");
         let data = data.to_str().expect("a plain path");
         let initdb = programs.join("initdb");
         let mut initdb = as_nobody(root, &initdb);
@@ -70,7 +71,7 @@ impl PostgresServer {
         initdb.extend(["--locale=C", "--no-sync"].map(String::from));
         let made = Command::new(&initdb[0])
             .args(&initdb[1..])
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .stdin(Stdio::null())
             .output()
             .expect("initdb can be started");
@@ -78,7 +79,7 @@ impl PostgresServer {
         assert!(made.status.success(), "initdb: {said}");
 
         let mut server = as_nobody(root, &programs.join("postgres"));
-        let socket = format!("unix_socket_directories={}", folder.path().display());
+        let socket = format!("unix_socket_directories={}", directory.path().display());
         server.extend(["-D".to_owned(), data.to_owned()]);
         for setting in SETTINGS.iter().copied().chain([&*socket]) {
             server.extend(["-c".to_owned(), setting.to_owned()]);
@@ -88,7 +89,7 @@ impl PostgresServer {
         let server = Self {
             process,
             programs,
-            folder,
+            directory,
         };
         server.until_ready(&log);
         server
@@ -104,8 +105,8 @@ impl PostgresServer {
     /// Where the server is, for [`PostgresServer::psql_at`].
     #[must_use]
     pub fn place(&self) -> String {
-        let (programs, folder) = (self.programs.display(), self.folder.path().display());
-        format!("{programs}:{folder}")
+        let (programs, directory) = (self.programs.display(), self.directory.path().display());
+        format!("{programs}:{directory}")
     }
 
     /// As [`PostgresServer::psql`], for a process that was told the place.
@@ -115,10 +116,10 @@ impl PostgresServer {
     /// If it is no place.
     #[must_use]
     pub fn psql_at(place: &str) -> Command {
-        let (programs, folder) = place.split_once(':').expect("the place of a server");
+        let (programs, directory) = place.split_once(':').expect("the place of a server");
         let mut psql = Command::new(Path::new(programs).join("psql"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER])
-            .args(["-d", "postgres", "-h", folder])
+            .args(["-d", "postgres", "-h", directory])
             .stdin(Stdio::null());
         psql
     }
@@ -170,12 +171,12 @@ impl Drop for PostgresServer {
 
 /// Where the programs of PostgreSQL are: the newest version of the distribution's, else in `PATH`.
 fn programs() -> Option<PathBuf> {
-    let complete = |folder: &PathBuf| {
+    let complete = |directory: &PathBuf| {
         let all = ["initdb", "postgres", "psql"];
-        all.iter().all(|program| folder.join(program).is_file())
+        all.iter().all(|program| directory.join(program).is_file())
     };
-    let version = |folder: &PathBuf| -> Option<u32> {
-        let version = folder.parent()?.file_name()?.to_str()?;
+    let version = |directory: &PathBuf| -> Option<u32> {
+        let version = directory.parent()?.file_name()?.to_str()?;
         version.parse().ok()
     };
     let installed = fs::read_dir(VERSIONS).into_iter().flatten().flatten();

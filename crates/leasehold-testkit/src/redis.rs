@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -41,12 +42,12 @@ pub struct RedisOptions {
     cluster: bool,
 }
 
-/// A running redis-server with a folder and a port of its own. It ends when it is dropped.
+/// A running redis-server with a directory and a port of its own. It ends when it is dropped.
 pub struct RedisServer {
-    // Declared first, so that the process is gone before its folder is.
+    // Declared first, so that the process is gone before its directory is.
     process: Option<Supervised>,
     options: RedisOptions,
-    folder: TempDir,
+    directory: TempDir,
     certs: Option<Arc<Certs>>,
     clock: Option<ClockShim>,
     port: u16,
@@ -151,14 +152,12 @@ impl RedisOptions {
     /// A node of a cluster, which takes a node for dead that is silent for so long.
     pub(crate) fn cluster_node(mut self, node_timeout_ms: u32) -> Self {
         self.cluster = true;
-        let (user, password) = ADMIN;
-        self.config("cluster-enabled yes")
+        self.has_replicas()
+            .config("cluster-enabled yes")
             .config(&format!("cluster-node-timeout {node_timeout_ms}"))
             // A replica that lags behind on a busy machine takes over all the same.
             .config("cluster-replica-validity-factor 0")
             .config("repl-ping-replica-period 1")
-            .config(&format!("masteruser {user}"))
-            .config(&format!("masterauth {password}"))
     }
 
     /// Bounds its memory, in bytes, and refuses writes beyond.
@@ -204,11 +203,27 @@ impl RedisOptions {
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts several such servers side by side.
     ///
     /// # Panics
     ///
-    /// If redis-server is missing or does not come up.
+    /// As [`RedisOptions::start`].
+    #[must_use]
+    pub fn start_many(&self, count: usize) -> Vec<RedisServer> {
+        let start = |_| {
+            let options = self.clone();
+            thread::spawn(|| options.start())
+        };
+        let starting: Vec<_> = (0..count).map(start).collect();
+        let started = starting.into_iter().map(|server| server.join());
+        started.map(Result::unwrap).collect()
+    }
+
+    /// Starts it and waits until it replies.
+    ///
+    /// # Panics
+    ///
+    /// If redis-server is missing or does not start.
     #[must_use]
     pub fn start(self) -> RedisServer {
         let installed = Command::new("redis-server").arg("--version").output();
@@ -216,31 +231,30 @@ impl RedisOptions {
             installed.is_ok(),
             "redis-server is missing; run cargo xtask test, which installs redis-server"
         );
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let mut server = RedisServer {
             process: None,
             certs: self.tls.then(|| {
                 let shared = self.certs.clone();
                 shared.unwrap_or_else(|| Arc::new(Certs::make()))
             }),
-            clock: self.clock_shim.then(|| ClockShim::build(folder.path())),
+            clock: self.clock_shim.then(|| ClockShim::build(directory.path())),
             options: self,
-            folder,
+            directory,
             port: 0,
             bus_port: 0,
         };
         for _ in 0..PORTS_MAX {
             server.port = free_port();
-            server.bus_port = if server.options.cluster {
-                free_port()
-            } else {
-                0
-            };
-            let behind = server.options.behind_ms;
-            server.step_back(behind);
+            server.bus_port = free_port();
+            let behind_ms = server.options.behind_ms;
+            if behind_ms != 0 {
+                server.step_clock(-behind_ms);
+            }
             match server.launch() {
+                Ok(()) if behind_ms == 0 => return server,
                 Ok(()) => {
-                    server.step_back(-behind);
+                    server.step_clock(behind_ms);
                     return server;
                 }
                 Err(log) if log.contains("Address already in use") => {}
@@ -356,8 +370,8 @@ impl RedisServer {
         }
         self.process = None;
         if memory == Restart::Empty {
-            let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
-            let _ = fs::remove_dir_all(self.folder.path().join("appendonlydir"));
+            let _ = fs::remove_file(self.directory.path().join("dump.rdb"));
+            let _ = fs::remove_dir_all(self.directory.path().join("appendonlydir"));
         }
         if let Err(log) = self.launch() {
             panic!("redis-server does not start again:\n{log}");
@@ -402,12 +416,6 @@ impl RedisServer {
         clock.expect("a server with a clock shim").step(delta_ms);
     }
 
-    fn step_back(&self, millis: i64) {
-        if let Some(clock) = self.clock.as_ref().filter(|_| millis != 0) {
-            clock.step(-millis);
-        }
-    }
-
     fn url_with(&self, credentials: &str) -> String {
         let (port, query) = (self.port, self.query());
         match &self.certs {
@@ -417,7 +425,7 @@ impl RedisServer {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("redis.sock")
+        self.directory.path().join("redis.sock")
     }
 
     fn process(&self) -> &Supervised {
@@ -426,9 +434,9 @@ impl RedisServer {
 
     /// Starts the process and waits until it answers. Gives its log if it ends instead.
     fn launch(&mut self) -> Result<(), String> {
-        let folder = self.folder.path();
-        let config = folder.join("redis.conf");
-        let log = folder.join("redis.log");
+        let directory = self.directory.path();
+        let config = directory.join("redis.conf");
+        let log = directory.join("redis.log");
         // What an earlier process left behind would answer for this one.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(&log);
@@ -448,7 +456,7 @@ impl RedisServer {
                 return Err(read_log());
             }
             assert!(start.elapsed() < READY_WITHIN, "not ready:\n{}", read_log());
-            std::thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(2));
         }
         self.process = Some(process);
         Ok(())
@@ -469,7 +477,7 @@ impl RedisServer {
              dir {}\n\
              unixsocket {}\n\
              user {user} on >{password} ~* &* +@all\n",
-            self.folder.path().display(),
+            self.directory.path().display(),
             self.socket().display(),
         );
         if !self.options.sentinel {

@@ -293,25 +293,17 @@ impl SentinelSet {
 
     /// Waits until every sentinel knows the others and that all replicas follow.
     fn until_known(&self) {
+        let running = (self.sentinels.len() - 1).to_string();
         let knows = |sentinel: &RedisServer| {
-            let replicas = sentinel.try_cli(&["SENTINEL", "REPLICAS", NAME]);
-            let replicas = replicas.unwrap_or_default();
-            let flags = replicas
-                .lines()
-                .zip(replicas.lines().skip(1))
-                .filter(|pair| *pair == ("flags", "slave"));
-            let linked = replicas
-                .lines()
-                .zip(replicas.lines().skip(1))
-                .filter(|pair| *pair == ("master-link-status", "ok"));
-            let others = sentinel.try_cli(&["SENTINEL", "MASTER", NAME]);
-            let others = others.unwrap_or_default();
-            let running = self.sentinels.len() - 1;
-            let all = (String::from("num-other-sentinels"), running.to_string());
-            let mut pairs = others.lines().zip(others.lines().skip(1));
-            flags.count() == REPLICAS
-                && linked.count() == REPLICAS
-                && pairs.any(|(name, value)| name == all.0 && value == all.1)
+            let count = |what: &str, pair: (&str, &str)| {
+                let fields = sentinel.try_cli(&["SENTINEL", what, NAME]);
+                let fields = fields.unwrap_or_default();
+                let pairs = fields.lines().zip(fields.lines().skip(1));
+                pairs.filter(|field| *field == pair).count()
+            };
+            count("REPLICAS", ("flags", "slave")) == REPLICAS
+                && count("REPLICAS", ("master-link-status", "ok")) == REPLICAS
+                && count("MASTER", ("num-other-sentinels", &running)) == 1
         };
         eventually(SOON, || self.sentinels.iter().all(knows));
     }

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts the program, tells its pid, and waits on a pipe that only the test process holds. When
+use crate::helper::process_state;
+
+/// Starts the program, prints its pid, and waits on a pipe that only the test process holds. When
 /// the test process ends, in whatever way, the pipe closes and the program is killed.
 const SUPERVISOR: &str =
     r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!; read _; kill -9 $! 2>&-; wait"#;
@@ -33,11 +35,11 @@ impl Supervised {
         let mut line = String::new();
         BufReader::new(stdout)
             .read_line(&mut line)
-            .expect("the supervisor's answer");
+            .expect("the supervisor's reply");
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
         Self {
             shell,
-            pid: pid.expect("the supervisor tells a pid"),
+            pid: pid.expect("a pid"),
         }
     }
 
@@ -65,8 +67,7 @@ impl Supervised {
     }
 
     fn state(&self) -> Option<char> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit(") ").next()?.chars().next()
+        process_state(self.pid)
     }
 }
 
