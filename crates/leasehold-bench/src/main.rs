@@ -8,7 +8,6 @@ mod format;
 mod latencies;
 mod metrics_recorder;
 mod options;
-mod progress;
 mod report;
 mod resources;
 mod scenario;
@@ -23,8 +22,6 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use self::options::Options;
 
 /// The exit code of every failure, as of the command line.
@@ -37,7 +34,7 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(workers::COMMAND) {
         return ExitCode::from(worker::serve());
     }
-    let options = match Options::try_parse() {
+    let options = match Options::parse_line(std::env::args_os()) {
         Ok(options) => options,
         Err(error) => {
             // A reader may close the pipe early.
@@ -56,7 +53,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let target = options.target()?;
-    let report = scenario::measure(&options.settings(&target)?, &target)?;
+    let report = scenario::measure(&options.settings, &target)?;
     let text = match options.json {
         true => report.json(),
         false => report.text(),

@@ -11,16 +11,14 @@ use crate::options::Scenario;
 /// A path such as `held.lag.p50_us` leads to a figure.
 #[derive(Debug)]
 pub(crate) struct Report {
-    workload: String,
     figures: Value,
     failure: Option<String>,
 }
 
 impl Report {
-    /// A report about a workload; `store` is the store's URL without a password.
-    pub(crate) fn new(scenario: Scenario, workload: String, seconds: f64, store: &str) -> Self {
+    /// A report; `store` is the store's URL without a password.
+    pub(crate) fn new(scenario: Scenario, seconds: f64, store: &str) -> Self {
         let mut report = Self {
-            workload,
             figures: Map::new().into(),
             failure: None,
         };
@@ -57,9 +55,9 @@ impl Report {
         self.figures.to_string()
     }
 
-    /// The workload, then all figures that are known, each with its path on a line.
+    /// All figures that are known, each with its path on a line.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.workload);
+        let mut text = String::new();
         add_lines(&mut text, "", &self.figures);
         text
     }
@@ -132,7 +130,7 @@ mod tests {
 
     #[test]
     fn known_figures_are_lines_and_unknown_ones_are_null() {
-        let mut report = Report::new(Scenario::Renew, "nothing".into(), 5.0, "memory:");
+        let mut report = Report::new(Scenario::Renew, 5.0, "memory:");
         report.add("all", json!([{"p50_us": 1.25, "held": true}]));
         report.add("other", Value::Null);
         let text = report.text();
@@ -140,7 +138,6 @@ mod tests {
             .lines()
             .map(|line| line.split_whitespace().collect())
             .collect();
-        assert_eq!(lines[..2], [vec!["nothing"], vec![]]);
         for line in [
             ["scenario", "renew"],
             ["seconds", "5.0"],
@@ -149,7 +146,7 @@ mod tests {
         ] {
             assert!(lines.contains(&line.to_vec()), "{text}");
         }
-        assert_eq!(lines.len(), 7);
+        assert_eq!(lines.len(), 5);
         assert!(report.json().contains(r#""other":null"#));
     }
 }

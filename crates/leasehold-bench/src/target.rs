@@ -58,11 +58,6 @@ impl Target {
         self.url.starts_with("memory:")
     }
 
-    /// Whether it waits for a disk.
-    pub(crate) fn is_on_disk(&self) -> bool {
-        self.url.starts_with("sqlite:")
-    }
-
     /// Connects. From then on the library's metrics are recorded.
     pub(crate) async fn open(&self) -> Result<Session> {
         let store = self.open_store().await?;

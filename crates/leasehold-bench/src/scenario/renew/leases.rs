@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use crate::latencies::lock;
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::target::{Session, Target};
 use crate::{Result, failed};
@@ -45,7 +44,6 @@ pub(super) async fn take_all(
         // As large as it will be: its growth would look like memory of the leases.
         guards: Arc::new(Mutex::new(Vec::with_capacity(settings.leases as usize))),
     };
-    let _progress = Progress::start("taking the locks");
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..settings.tasks {

@@ -23,7 +23,6 @@ use crate::clock::Moment;
 use crate::latencies::Latencies;
 use crate::metrics_recorder::{self, JEOPARDY, LOST, RENEWAL_BATCHES, RENEWALS};
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
@@ -85,14 +84,12 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
 }
 
 async fn findings(settings: &Settings, target: &Target, session: Session) -> Result<Findings> {
-    let progress = Progress::start("measuring");
     let warm_up = settings.duration / PAIRS / WARM_UP;
     let mut alone = Pairs::new(other_lock(&session)?);
     alone.run(warm_up, &session).await?;
     alone.reset();
     let duration = settings.duration / PAIRS - warm_up;
     alone.run(duration, &session).await?;
-    drop(progress);
 
     let before = resources::resident();
     let totals = || [JEOPARDY.value(), LOST.value()];
@@ -100,7 +97,6 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let (guards, taking) = leases::take_all(settings, &session).await?;
     let taken = resources::resident();
 
-    let progress = Progress::start("measuring");
     // The lags of the time before.
     metrics_recorder::take_renewal_lags();
     let start = Usage::now(&session).await?;
@@ -109,7 +105,6 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let lag = metrics_recorder::take_renewal_lags();
     let renewed = resources::resident();
     let slices = slices::run(&session, &guards, settings.ttl, settings.duration).await?;
-    drop(progress);
     let [jeopardy, lost] = totals();
     let held = guards.iter().filter(|guard| !guard.state().is_lost());
     let held = held.count();

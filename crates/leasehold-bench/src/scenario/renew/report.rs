@@ -7,15 +7,13 @@ use serde_json::{Value, json};
 
 use super::slices::{Slices, Work};
 use super::{Findings, Pairs};
-use crate::format::{count, fine, per, ratio, round};
+use crate::format::{fine, per, ratio, round};
 use crate::options::Settings;
 use crate::report::Report;
 
 pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> Report {
-    let leases = count(settings.leases, "lease");
-    let workload = format!("{leases} with a ttl of {} s", settings.ttl.as_secs_f64());
     let seconds = round(findings.observed.duration.as_secs_f64());
-    let mut report = Report::new(settings.scenario, workload, seconds, store);
+    let mut report = Report::new(settings.scenario, seconds, store);
     let rate = |took: Duration| {
         let seconds = took.as_secs_f64();
         let per_second = round(f64::from(settings.leases) / seconds.max(1e-9));

@@ -18,7 +18,6 @@ use crate::Result;
 use crate::clock::Window;
 use crate::latencies::Latencies;
 use crate::options::Settings;
-use crate::progress::Progress;
 use crate::report::Report;
 use crate::runtime;
 use crate::server_stats::ServerStats;
@@ -102,9 +101,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             slice: settings.duration / (ROUNDS * SLICES),
             hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
         };
-        let progress = Progress::start("measuring");
         let findings = run.findings(settings.waiters).await?;
-        drop(progress);
         run.workers.finish().await?;
         report::report(settings, &store, &findings)
     })
