@@ -97,10 +97,8 @@ impl HolderProcess {
     }
 
     pub(crate) fn record_failure(&self, reason: &str) {
-        self.journal.record(&Note::Failed {
-            process: self.name.clone(),
-            reason: reason.to_owned(),
-        });
+        let failure = format!("holder process {} failed: {reason}", self.name);
+        self.journal.record(&Note::Violation(failure));
     }
 
     fn record(&self, fault: Fault, outer: (Nanos, Nanos), inner: (Nanos, Nanos)) {

@@ -4,19 +4,8 @@ use super::facts::{Facts, Hold};
 use super::report::CheckReport;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for failure in &facts.failures {
-        report.violation(format!("a holder process failed: {failure}"));
-    }
-    for process in &facts.processes {
-        if process.stderr.contains("panicked") {
-            let (name, stderr) = (&process.name, process.stderr.trim());
-            report.violation(format!("process {name}: {stderr}"));
-        }
-    }
-    for (key, ttl_ms) in &facts.left_behind {
-        report.violation(format!(
-            "P8 the key {key} is there when every ttl has passed, with a ttl of {ttl_ms} ms"
-        ));
+    for violation in &facts.violations {
+        report.violation(violation.clone());
     }
     for (name, lease) in &facts.held_at_end {
         check_shutdown(facts, name, lease, report);

@@ -3,7 +3,7 @@
 
 use leasehold_checker::{HoldInterval, overlaps};
 
-use super::facts::{Facts, Grant, Hold};
+use super::facts::{Facts, Grant, Hold, ObservationKind};
 use super::report::{CheckReport, Count};
 use crate::clock::Nanos;
 use crate::history::Sample;
@@ -103,15 +103,23 @@ fn check_sample(
 
 /// Only on a single server: many masters are not read at one instant, and one may lag behind.
 fn check_counts(facts: &Facts, hold: &Hold, grant: &Grant, report: &mut CheckReport) {
-    for count in hold.counts.iter().filter(|count| count.held && !facts.many) {
+    if facts.many {
+        return;
+    }
+    for observation in hold
+        .observations
+        .iter()
+        .filter(|seen| !seen.state.is_lost())
+    {
+        let ObservationKind::Count(expected, found) = &observation.kind else {
+            continue;
+        };
         report.add(Count::CountsCompared, 1);
-        let expected = Some((grant.lease.clone(), count.expected));
-        let forgot = || facts.forgot_hold(hold, facts.before_grant(hold), count.at);
-        if count.found != expected && !forgot() {
+        let forgot = || facts.forgot_hold(hold, facts.before_grant(hold), observation.at);
+        if *found != Some((grant.lease.clone(), *expected)) && !forgot() {
             report.violation(format!(
-                "P6 the hold count of {} is not {}: {count:?}",
+                "P6 the hold count of {} is not {expected}: {observation:?}",
                 facts.describe(hold),
-                count.expected,
             ));
         }
     }

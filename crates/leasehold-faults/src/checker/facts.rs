@@ -22,8 +22,7 @@ pub(super) struct Facts {
     pub(super) faults: Vec<FaultEvent>,
     pub(super) samples: Vec<(Nanos, Sample)>,
     pub(super) writes: Vec<(Nanos, FencedWrite)>,
-    pub(super) failures: Vec<String>,
-    pub(super) left_behind: Vec<(String, i64)>,
+    pub(super) violations: Vec<String>,
     pub(super) held_at_end: Vec<(String, String)>,
     pub(super) watched: bool,
     /// Whether there were many masters, of which fewer than a majority forgot at a time.
@@ -47,7 +46,6 @@ pub(super) struct Process {
     pub(super) released: Option<Nanos>,
     /// When it was killed, or executed another program.
     pub(super) died: Option<Nanos>,
-    pub(super) stderr: String,
 }
 
 /// An acquisition, from its request to its release.
@@ -62,7 +60,6 @@ pub(super) struct Hold {
     reenters: Option<u64>,
     pub(super) grant: Option<Grant>,
     pub(super) observations: Vec<Observation>,
-    pub(super) counts: Vec<HoldCount>,
     pub(super) releasing: Option<Nanos>,
     pub(super) released: Option<(Nanos, String)>,
 }
@@ -90,15 +87,8 @@ pub(super) enum ObservationKind {
     /// A check that began a critical step, with the end of the step.
     Step(Option<(Nanos, WriteOutcome)>),
     Notification,
-}
-
-/// A hold count in the store, and whether the lease was held after its reply.
-#[derive(Debug)]
-pub(super) struct HoldCount {
-    pub(super) at: Nanos,
-    pub(super) expected: u32,
-    pub(super) found: Option<(String, u32)>,
-    pub(super) held: bool,
+    /// A check after the hold count in the store was read: the expected count, and the lease with its count.
+    Count(u32, Option<(String, u32)>),
 }
 
 impl Facts {
@@ -106,13 +96,6 @@ impl Facts {
         let mut facts = Self::default();
         for (at, note) in &history.notes {
             facts.take_note(*at, note.clone());
-        }
-        if history
-            .notes
-            .iter()
-            .any(|(_, note)| matches!(note, Note::WallMoved))
-        {
-            facts.wall = None;
         }
         for process in &history.processes {
             facts.take_process(process);
@@ -135,12 +118,10 @@ impl Facts {
             }) => {
                 (self.wall, self.many, self.watched) = (wall, servers > 1, watched);
             }
-            Note::WallMoved => {}
             Note::Fault(fault) => self.faults.push(fault),
             Note::Sampled(sample) => self.samples.push((at, sample)),
             Note::Wrote(write) => self.writes.push((at, write)),
-            Note::Failed { process, reason } => self.failures.push(format!("{process}: {reason}")),
-            Note::LeftBehind { key, ttl_ms } => self.left_behind.push((key, ttl_ms)),
+            Note::Violation(text) => self.violations.push(text),
             Note::HeldAtEnd { name, lease } => self.held_at_end.push((name, lease)),
         }
     }
@@ -151,10 +132,13 @@ impl Facts {
         });
         let mut process = Process {
             name: history.name.clone(),
-            stderr: history.stderr.clone(),
             died: deaths.next().map(|event| event.outer.0),
             ..Process::default()
         };
+        if history.stderr.contains("panicked") {
+            let (name, stderr) = (&history.name, history.stderr.trim());
+            self.violations.push(format!("process {name}: {stderr}"));
+        }
         let mut holds = BTreeMap::<u64, Hold>::new();
         for (at, event) in &history.events {
             match event {
@@ -362,13 +346,7 @@ impl Hold {
                 found,
                 state,
             } => {
-                self.counts.push(HoldCount {
-                    at,
-                    expected,
-                    found,
-                    held: !state.is_lost(),
-                });
-                self.observe(before, at, state, ObservationKind::Check);
+                self.observe(before, at, state, ObservationKind::Count(expected, found));
             }
             HoldEvent::Releasing => self.releasing = self.releasing.or(Some(at)),
             HoldEvent::Released { outcome } => self.released = Some((at, outcome)),

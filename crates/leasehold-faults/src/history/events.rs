@@ -109,18 +109,8 @@ pub(crate) enum Note {
     Fault(FaultEvent),
     Sampled(Sample),
     Wrote(FencedWrite),
-    /// A holder process ended without being killed, or did not end when it was requested to.
-    Failed {
-        process: String,
-        reason: String,
-    },
-    /// The wall clock of the machine was set, so times in tokens mean nothing.
-    WallMoved,
-    /// A record that remained after all holders had ended and every ttl had passed, or a key without expiry.
-    LeftBehind {
-        key: String,
-        ttl_ms: i64,
-    },
+    /// The campaign itself observed a violation.
+    Violation(String),
     /// A record right after all holders had ended.
     HeldAtEnd {
         name: String,

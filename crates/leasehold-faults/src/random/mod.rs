@@ -77,9 +77,11 @@ pub(crate) fn run_round(
     let wall_moved = clock::wall_offset().abs_diff(wall) > WALL_DRIFT_MAX;
     let mut all = CheckReport::default();
     for (number, world) in (0..).zip(&worlds) {
-        if wall_moved {
-            world.note(&Note::WallMoved);
-        }
+        world.note(&Note::World(history::World {
+            wall: (!world.plan.clock && !wall_moved).then_some(wall),
+            servers: world.plan.servers,
+            watched: false,
+        }));
         let report = checker::check(&history::read(&world.directory));
         keep(&world.directory, number, &report);
         all.merge(report);
@@ -90,20 +92,14 @@ pub(crate) fn run_round(
 fn prepare(directory: PathBuf, plan: Plan) -> World {
     fs::create_dir_all(&directory).unwrap();
     let journal = Arc::new(Journal::open(&directory.join("campaign.jsonl")));
-    let world = World {
+    World {
         fence: fence::start(Arc::clone(&journal)),
         servers: Servers::start(&plan),
         begin: Instant::now(),
         plan,
         directory,
         journal,
-    };
-    world.note(&Note::World(history::World {
-        wall: (!world.plan.clock).then(clock::wall_offset),
-        servers: world.plan.servers,
-        watched: false,
-    }));
-    world
+    }
 }
 
 /// Runs the schedule of a world.

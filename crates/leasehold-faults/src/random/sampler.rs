@@ -135,7 +135,9 @@ impl Observer<'_> {
             let is_record = NAMES.iter().any(|name| key == key_of(name));
             let is_admission = world.plan.servers > 1 && key == ADMISSION_KEY;
             if (ttl_ms == -1 && !is_admission) || (is_record && ttl_ms != -2) {
-                world.note(&Note::LeftBehind { key, ttl_ms });
+                world.note(&Note::Violation(format!(
+                    "P8 the key {key} is there when every ttl has passed, with a ttl of {ttl_ms} ms"
+                )));
             }
         }
         Ok(())
