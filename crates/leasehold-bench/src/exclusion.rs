@@ -224,11 +224,4 @@ mod tests {
             assert_eq!(faults, (overlaps, token_faults), "{hold:?}");
         }
     }
-
-    #[test]
-    fn observations_are_the_same_in_another_process() {
-        let one = observed(&[(10, 0, 5), (20, 5, 9)]);
-        let line = serde_json::to_string(&one).unwrap();
-        assert_eq!(serde_json::from_str::<Observations>(&line).unwrap(), one);
-    }
 }

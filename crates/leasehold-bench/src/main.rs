@@ -9,11 +9,11 @@ mod latencies;
 mod metrics_recorder;
 mod options;
 mod report;
-mod resources;
 mod scenario;
 mod server_stats;
 mod sleep;
 mod target;
+mod usage;
 mod worker;
 mod workers;
 
@@ -62,9 +62,7 @@ fn run(options: &Options) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
-    report
-        .failure()
-        .map_or(Ok(()), |failure| Err(failure.into()))
+    report.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 /// A runtime for the tasks of one process.

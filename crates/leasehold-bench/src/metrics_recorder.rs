@@ -38,8 +38,8 @@ pub(crate) fn install() {
 
 /// The lags of renewals since the last call; empty at the first, from which on they are kept.
 pub(crate) fn take_renewal_lags() -> Latencies {
-    let lags = lock(&RENEWAL_LAGS.0).replace(Latencies::new());
-    lags.unwrap_or_else(Latencies::new)
+    let lags = lock(&RENEWAL_LAGS.0).replace(Latencies::default());
+    lags.unwrap_or_default()
 }
 
 /// A counter of the library, whatever its labels.

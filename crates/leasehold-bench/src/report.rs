@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::options::Scenario;
 
@@ -12,7 +12,8 @@ use crate::options::Scenario;
 #[derive(Debug)]
 pub(crate) struct Report {
     figures: Value,
-    failure: Option<String>,
+    /// Why the run failed, if it did.
+    pub(crate) failure: Option<String>,
 }
 
 impl Report {
@@ -22,15 +23,9 @@ impl Report {
             figures: Map::new().into(),
             failure: None,
         };
-        report.add("scenario", scenario.to_string());
-        report.add("store", store);
-        report.add("seconds", seconds);
+        let scenario = scenario.to_string();
+        report.add_all(json!({"scenario": scenario, "store": store, "seconds": seconds}));
         report
-    }
-
-    /// Adds a figure, or an object of them.
-    pub(crate) fn add(&mut self, name: &str, figure: impl Into<Value>) {
-        self.figures[name] = figure.into();
     }
 
     /// Adds the figures of an object, each by its own name.
@@ -38,16 +33,6 @@ impl Report {
         if let (Some(all), Value::Object(figures)) = (self.figures.as_object_mut(), figures) {
             all.extend(figures);
         }
-    }
-
-    /// Marks the run as failed.
-    pub(crate) fn fail(&mut self, failure: String) {
-        self.failure = Some(failure);
-    }
-
-    /// Why the run failed, if it did.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
     }
 
     /// All figures as one JSON object.
@@ -124,15 +109,12 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn known_figures_are_lines_and_unknown_ones_are_null() {
         let mut report = Report::new(Scenario::Renew, 5.0, "memory:");
-        report.add("all", json!([{"p50_us": 1.25, "held": true}]));
-        report.add("other", Value::Null);
+        report.add_all(json!({"all": [{"p50_us": 1.25, "held": true}], "other": null}));
         let text = report.text();
         let lines: Vec<Vec<_>> = text
             .lines()

@@ -101,6 +101,10 @@ fn calls_are_counted_and_ours_travel_together() {
         assert_eq!(number(&many, "raw.commands_per_acquisition"), 2.0, "{many}");
         assert!(held(&store).is_empty());
     }
+    // In memory there are no calls.
+    let memory = report("memory:", &["independent", "--threads", "2"]);
+    assert!(memory["commands_per_acquisition"].is_null(), "{memory}");
+    assert!(number(&memory, "raw.acquisitions_per_second") > 0.0);
 }
 
 /// Checks a run with contention: the shares of processes, and mutual exclusion between them.
@@ -142,7 +146,8 @@ fn tasks_of_several_processes_exclude_each_other() {
 #[test]
 fn the_critical_section_is_as_long_as_requested() {
     let server = RedisServer::start();
-    let args = ["contended", "--tasks", "4", "--section", "2ms"];
+    // Two threads, so that holders could overlap if the lock let them.
+    let args = ["contended", "--threads", "2", "--section", "2ms"];
     let report = check_contention(&server.url(), &args, 1);
     assert_eq!(number(&report, "section.asked_us"), 2_000.0);
     assert!(number(&report, "section.mean_us") >= 2_000.0);

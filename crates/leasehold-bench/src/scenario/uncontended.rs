@@ -99,18 +99,4 @@ mod tests {
         ]);
         report.check_unknown(&["raw.commands_per_acquisition"]);
     }
-
-    #[test]
-    fn memory_has_no_calls_and_many_threads_count_as_one() {
-        let settings = Settings {
-            tasks: 8,
-            threads: 2,
-            duration: Duration::from_secs(1),
-            ..Settings::of(Scenario::Independent)
-        };
-        let target = Target::new("memory:", None, "leasehold", "default");
-        let report = measure(&settings, &target).unwrap();
-        report.check_unknown(&["commands_per_acquisition"]);
-        assert!(report.number("raw.acquisitions_per_second") > Some(0.0));
-    }
 }

@@ -34,7 +34,7 @@ pub(super) fn report(settings: &Settings, store: &str, shares: &[Share]) -> Repo
         },
     }));
     if !total.observations.exclusive() {
-        report.fail(format!(
+        report.failure = Some(format!(
             "mutual exclusion was broken: {} holders at once, {} tokens out of order",
             total.observations.overlaps, total.observations.token_faults
         ));

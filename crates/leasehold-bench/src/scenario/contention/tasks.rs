@@ -25,7 +25,7 @@ use crate::{Result, failed};
 const WAITS_KEPT: usize = 256;
 
 /// The share of one process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Share {
     pub(super) counts: Counts,
     /// The acquisitions of each task.
@@ -100,7 +100,7 @@ impl Tasks {
                 check: ExclusionCheck::new(settings.names),
                 locks: locks?,
                 section: settings.section,
-                waits: Mutex::new(Latencies::new()),
+                waits: Mutex::default(),
             }),
             tasks: tasks?,
             session,
@@ -130,7 +130,7 @@ impl Tasks {
         Ok(Share {
             counts,
             by_task,
-            waits: mem::replace(&mut lock(&self.shared.waits), Latencies::new()),
+            waits: mem::take(&mut lock(&self.shared.waits)),
             calls: calls.zip(calls_after).map(|(before, after)| after - before),
             handoffs: handoffs_after - handoffs,
             observations: self.shared.check.observations(),
@@ -217,12 +217,10 @@ impl Share {
     /// All shares as one.
     pub(super) fn total(shares: &[Self]) -> Self {
         let mut total = Self {
-            counts: Counts::default(),
-            by_task: Vec::new(),
-            waits: Latencies::new(),
             calls: shares.iter().map(|share| share.calls).sum(),
             handoffs: shares.iter().map(|share| share.handoffs).sum(),
             observations: Observations::merge(shares.iter().map(|share| &share.observations)),
+            ..Self::default()
         };
         for share in shares {
             total.counts += share.counts;

@@ -42,7 +42,7 @@ pub(super) fn report(settings: &Settings, store: &str, findings: &Findings) -> R
     }));
     let not_held = (settings.leases as usize).saturating_sub(held) as u64;
     if not_held > 0 || lost > 0 || still_held > 0 {
-        report.fail(format!(
+        report.failure = Some(format!(
             "leases were not held to their end: {} lost, and {still_held} still there after their \
              release",
             not_held.max(lost)

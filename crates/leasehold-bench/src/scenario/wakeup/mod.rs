@@ -22,6 +22,7 @@ use crate::report::Report;
 use crate::runtime;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
+use crate::usage::Usage;
 use crate::workers::Workers;
 
 /// The rounds of a run, each of some slices.
@@ -54,7 +55,7 @@ fn part_of(number: u16, clients: u16) -> u16 {
 }
 
 /// The findings of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Findings {
     /// The time for which the lock is held at least.
     hold: Duration,
@@ -111,12 +112,7 @@ impl Run {
     async fn findings(&mut self, waiters: u16) -> Result<Findings> {
         let mut findings = Findings {
             hold: self.hold,
-            wake_ups: Latencies::new(),
-            round_trips: Latencies::new(),
-            pings: Latencies::new(),
-            one: Work::default(),
-            many: Work::default(),
-            requests: None,
+            ..Findings::default()
         };
         // The first only warms up.
         self.slice(2, true).await?;
@@ -150,10 +146,10 @@ impl Run {
 
     /// Lets the lock pass between several clients, and adds the work of the server.
     async fn work(&mut self, clients: u16, work: &mut Work) -> Result<()> {
-        let before = self.session.baseline.server_stats().await?;
+        let before = Usage::now(&self.session).await?;
         let results = self.slice(clients, false).await?;
-        let after = self.session.baseline.server_stats().await?;
-        work.add(&results, difference(before, after));
+        let used = Usage::now(&self.session).await?.since(&before);
+        work.add(&results, used.server);
         Ok(())
     }
 
@@ -175,15 +171,13 @@ impl Run {
         let session = &self.session;
         let observe = async {
             window.from.wait().await;
-            let before = (session.baseline.server_stats().await?, session.calls());
+            let before = Usage::now(session).await?;
             window.until.wait().await;
-            let after = (session.baseline.server_stats().await?, session.calls());
-            let of_holder = after.1.zip(before.1).map(|(after, before)| after - before);
-            Ok::<_, crate::Failure>((difference(before.0, after.0), of_holder))
+            Ok::<_, crate::Failure>(Usage::now(session).await?.since(&before))
         };
         let (of_waiters, observed) = tokio::join!(self.workers.ask(&order), observe);
-        let (server, of_holder) = observed?;
-        let requests = requests(&of_waiters?, server, of_holder);
+        let used = observed?;
+        let requests = requests(&of_waiters?, used.server, used.calls);
         guard.release().await?;
         Ok(requests)
     }
@@ -219,9 +213,4 @@ fn requests(
     let at_server = server.zip(of_holder);
     let at_server = at_server.map(|(stats, holder)| stats.script_calls.saturating_sub(holder));
     at_server.or(of_waiters.iter().copied().sum())
-}
-
-fn difference(before: Option<ServerStats>, after: Option<ServerStats>) -> Option<ServerStats> {
-    let (before, after) = before.zip(after)?;
-    Some(after.since(&before))
 }
