@@ -16,16 +16,16 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
 /// of a fixed lease last longer, that may not have passed.
 fn check_shutdown(facts: &Facts, name: &str, lease: &str, report: &mut CheckReport) {
     let client = |lease: &str| lease.split(':').next().map(str::to_owned);
-    let mut granted = facts.granted();
-    let of_client = granted.find(|(_, grant)| client(&grant.lease) == client(lease));
-    let process = of_client.map(|(hold, _)| &facts.processes[hold.process]);
+    let mut holds = facts.holds.iter();
+    let of_client = holds.find(|hold| client(&hold.lease) == client(lease));
+    let process = of_client.map(|hold| &facts.processes[hold.process]);
     let Some((process, ended)) = process.and_then(|process| Some((process, process.released?)))
     else {
         return;
     };
-    let mut holds = facts.granted().filter(|(_, grant)| grant.lease == lease);
+    let mut holds = facts.holds.iter().filter(|hold| hold.lease == lease);
     let over = |hold: &Hold| hold.lost().is_some() || hold.deadline().unwrap_or(0) < ended;
-    if !holds.any(|(hold, _)| over(hold)) {
+    if !holds.any(over) {
         report.violation(format!(
             "P8 process {} released everything and ended, but {lease} holds {name:?}",
             process.name,

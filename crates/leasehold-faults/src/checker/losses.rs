@@ -1,10 +1,11 @@
 //! P1: a loss is not earlier than the deadline, and a check shows no deadline that has passed. P3: a loss is final.
 
-use super::facts::{Facts, Hold, ObservationKind};
+use super::facts::{Facts, Hold};
 use super::report::CheckReport;
+use crate::history::ObservationKind;
 
 pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
-    for (hold, _) in facts.granted() {
+    for hold in &facts.holds {
         for observation in &hold.observations {
             let until = observation.state.until();
             let late = until.is_some_and(|until| observation.before >= until);

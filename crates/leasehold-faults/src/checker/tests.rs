@@ -13,8 +13,8 @@ use crate::history::Fault::{
     RestartEmpty, RestartKept, RestartSnapshot, StopServer, WrongCounter,
 };
 use crate::history::{
-    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, Process, Sample, World,
-    WriteOutcome,
+    Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Process,
+    Sample, World,
 };
 
 const TTL: u64 = 90;
@@ -121,21 +121,24 @@ fn granted(at: u64, lease: &str, token: u64) -> (u64, Event) {
     hold(at, granted)
 }
 
-fn observed(at: u64, state: LeaseState) -> (u64, Event) {
+fn observed(at: u64, state: LeaseState, kind: ObservationKind) -> (u64, Event) {
+    let before = at * MILLI;
     let observed = HoldEvent::Observed {
-        before: at * MILLI,
+        before,
         state,
-        step: true,
+        kind,
     };
     hold(at, observed)
 }
 
 fn held(at: u64, until: u64) -> (u64, Event) {
-    observed(at, LeaseState::Held(until * MILLI))
+    let state = LeaseState::Held(until * MILLI);
+    observed(at, state, ObservationKind::Step)
 }
 
 fn lost(at: u64) -> (u64, Event) {
-    observed(at, LeaseState::Lost("Paused".into()))
+    let state = LeaseState::Lost("Paused".into());
+    observed(at, state, ObservationKind::Check)
 }
 
 fn releasing(at: u64) -> (u64, Event) {
@@ -239,13 +242,9 @@ fn first_released() -> Builder {
 }
 
 fn hold_count(count: u32) -> Builder {
-    let counted = HoldEvent::Counted {
-        before: 20 * MILLI,
-        expected: 2,
-        found: Some(("a:1".into(), count)),
-        state: LeaseState::Held(70 * MILLI),
-    };
-    one(first_with([hold(21, counted)]))
+    let kind = ObservationKind::Count(2, Some(("a:1".into(), count)));
+    let counted = observed(21, LeaseState::Held(70 * MILLI), kind);
+    one(first_with([counted]))
 }
 
 /// The record of the first lease at the end of its process.
@@ -397,7 +396,7 @@ fn no_other_violation_is_found_without_one() {
     counts(&held_at_end(false, 40), Granted, 1);
     // It had expired before.
     counts(&held_at_end(true, 80), Granted, 1);
-    let stepped = hold(71, HoldEvent::Stepped(WriteOutcome::Accepted));
+    let stepped = hold(71, HoldEvent::Stepped("accepted".into()));
     counts(&one(first_with([stepped])), StepsLate, 1);
     counts(&watched_loss(60), Lost, 1);
     counts(&watched_grant(50, Some(40)), KilledHolding, 1);

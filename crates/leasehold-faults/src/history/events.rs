@@ -45,29 +45,31 @@ pub(crate) enum HoldEvent {
     NotGranted {
         reason: String,
     },
-    /// The state was read after `before` and not after the event's instant. If it is not lost and `step` is
-    /// true, a critical step begins.
+    /// The state was read after `before` and not after the event's instant.
     Observed {
         before: Nanos,
         state: LeaseState,
-        step: bool,
+        kind: ObservationKind,
     },
-    /// The critical step has ended, with this reply of the fenced resource.
-    Stepped(WriteOutcome),
-    /// The stream of states reported this.
-    Notified(LeaseState),
+    /// The critical step has ended, with this reply of the fenced resource, or an error.
+    Stepped(String),
     Releasing,
     /// The release has returned.
     Released {
         outcome: String,
     },
-    /// The hold count in the store was read after `before`, and the state after its reply.
-    Counted {
-        before: Nanos,
-        expected: u32,
-        found: Option<(String, u32)>,
-        state: LeaseState,
-    },
+}
+
+/// How a state was observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ObservationKind {
+    Check,
+    /// A check that began a critical step.
+    Step,
+    /// The stream of states reported it.
+    Notification,
+    /// A check after the hold count in the store was read: the expected count, and the lease with its count.
+    Count(u32, Option<(String, u32)>),
 }
 
 /// The state of a lease, by its guard.
@@ -92,14 +94,6 @@ impl LeaseState {
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
     }
-}
-
-/// The outcome of a write to the fenced resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum WriteOutcome {
-    Accepted,
-    Rejected,
-    Unknown,
 }
 
 /// An event in the campaign.

@@ -1,7 +1,7 @@
 //! Locks that are kept until they are lost or released.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Guard};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use crate::clock::{self, MILLI, Nanos};
-use crate::history::{HoldEvent, LeaseState};
+use crate::history::{HoldEvent, LeaseState, ObservationKind};
 
 /// How often a state is read.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -35,26 +35,8 @@ pub(crate) struct KeepConfig {
     pub(crate) quiet: bool,
 }
 
-/// The numbers of leases by their states: held, in jeopardy, lost.
-#[derive(Debug, Default)]
-struct Counts([AtomicUsize; 3]);
-
-impl Counts {
-    fn change(&self, from: Option<&LeaseState>, to: &LeaseState) {
-        if let Some(from) = from {
-            self.of(from).fetch_sub(1, Ordering::Relaxed);
-        }
-        self.of(to).fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn of(&self, state: &LeaseState) -> &AtomicUsize {
-        &self.0[match state {
-            LeaseState::Held(_) => 0,
-            LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
-            LeaseState::Lost(_) => 2,
-        }]
-    }
-}
+/// The state of each hold: 0 held, 1 in jeopardy, 2 lost.
+type Counts = Mutex<BTreeMap<u64, usize>>;
 
 /// A lock, its client, and what all of them share.
 struct Keeping {
@@ -93,11 +75,11 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             match &*command {
                 "release" => drop(release.send_replace(true)),
                 _ => {
-                    let counts = counts
-                        .0
-                        .each_ref()
-                        .map(|count| count.load(Ordering::Relaxed));
-                    helper::reply(counts.map(|count| count.to_string()).join(" "));
+                    let mut numbers = [0; 3];
+                    for state in counts.lock().unwrap().values() {
+                        numbers[*state] += 1;
+                    }
+                    helper::reply(numbers.map(|number| number.to_string()).join(" "));
                 }
             }
         }
@@ -168,17 +150,23 @@ impl Keeping {
             let before = clock::now();
             let state = notified.unwrap_or_else(|| guard.state());
             let state = self.shared.lease_state(state);
-            self.counts.change(last.as_ref(), &state);
+            let number = match state {
+                LeaseState::Held(_) => 0,
+                LeaseState::Jeopardy(..) | LeaseState::Paused => 1,
+                LeaseState::Lost(_) => 2,
+            };
+            self.counts.lock().unwrap().insert(hold, number);
             let gap = before - std::mem::replace(&mut read, before);
             if last.as_ref() != Some(&state) || gap >= GAP {
                 let state = state.clone();
-                let event = match notified.is_some() {
-                    true => HoldEvent::Notified(state),
-                    false => HoldEvent::Observed {
-                        before,
-                        state,
-                        step: false,
-                    },
+                let kind = match notified.is_some() {
+                    true => ObservationKind::Notification,
+                    false => ObservationKind::Check,
+                };
+                let event = HoldEvent::Observed {
+                    before,
+                    state,
+                    kind,
                 };
                 self.record(hold, event);
             }

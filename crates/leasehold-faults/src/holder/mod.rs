@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cycle::CycleConfig;
 pub(crate) use self::keep::KeepConfig;
-use crate::clock;
-use crate::history::{Event, HoldEvent, Journal, LeaseState};
+use crate::clock::{self, Nanos};
+use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind};
 
 /// How long to wait before the next attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -69,6 +69,17 @@ impl Shared {
 
     fn record(&self, hold: u64, event: HoldEvent) {
         self.journal.record_hold(hold, event);
+    }
+
+    /// Records a state that was read after `before`.
+    fn observe(&self, hold: u64, before: Nanos, state: State, kind: ObservationKind) {
+        let state = self.lease_state(state);
+        let event = HoldEvent::Observed {
+            before,
+            state,
+            kind,
+        };
+        self.record(hold, event);
     }
 
     /// Connects, however long the store or the nodes are away.

@@ -4,7 +4,6 @@
 //! milliseconds whether it and the tasks of the runtime have run. Where the tasks have not, the system knows whether
 //! their threads waited for a processor.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -60,13 +59,14 @@ fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut O
         None if now.saturating_sub(heartbeat) > GAP => {
             *standstill = Some(Standstill {
                 since: heartbeat,
-                waited: time_waited(),
+                waited: clock::time_waited("self"),
             });
         }
         Some(begun) if begun.since == heartbeat => *standstill = Some(begun),
         Some(Standstill { since, waited }) => {
             // A thread's whole wait is counted when it comes to run.
-            let starved = time_waited().saturating_sub(waited) >= (heartbeat - since) / 2;
+            let starved =
+                clock::time_waited("self").saturating_sub(waited) >= (heartbeat - since) / 2;
             let event = match starved {
                 true => Event::Stalled { since },
                 false => Event::Blocked { since },
@@ -75,14 +75,4 @@ fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut O
         }
         None => {}
     }
-}
-
-/// How long the threads of this process have waited for a processor, in nanoseconds.
-fn time_waited() -> u64 {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
-    let waited = |thread: fs::DirEntry| {
-        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    threads.flatten().filter_map(waited).sum()
 }

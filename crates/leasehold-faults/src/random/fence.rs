@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::history::{FencedWrite, Journal, Note};
@@ -46,14 +46,12 @@ impl Seen {
         Ok(())
     }
 
-    /// Decides on `PROCESS HOLD NAME TOKEN`, and records that in the order of the decisions.
+    /// Decides on a process, a hold, a name and a token, and records that in the order of the decisions.
     fn decide(&self, line: &str, journal: &Journal) -> Option<bool> {
-        let mut words = line.split(' ');
-        let process = words.next()?.to_owned();
-        let hold = words.next()?.parse().ok()?;
-        let name = words.next()?.to_owned();
-        let token: u64 = words.next()?.parse().ok()?;
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A killed holder may leave a part of a line.
+        let request = serde_json::from_str(line).ok()?;
+        let (process, hold, name, token): (String, u64, String, u64) = request;
+        let mut seen = self.0.lock().unwrap();
         let largest = seen.entry(name.clone()).or_default();
         let accepted = token >= *largest;
         *largest = token.max(*largest);

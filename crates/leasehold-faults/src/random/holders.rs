@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::World;
 use super::plan::{HolderPlan, NAMES};
-use super::world::World;
 use crate::history::Fault;
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::{HolderProcess, history_file};

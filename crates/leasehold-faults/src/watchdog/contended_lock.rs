@@ -124,7 +124,7 @@ impl ContendedLock {
         self.process.resume();
         let mut states = Vec::new();
         let at = until(&mut self.events, |event| {
-            let (HoldEvent::Observed { state, .. } | HoldEvent::Notified(state)) = event else {
+            let HoldEvent::Observed { state, .. } = event else {
                 return false;
             };
             states.push(state.clone());
@@ -165,6 +165,43 @@ impl ContendedLock {
         self.process.kill();
         self.expect_grant(since, timeout, outcome);
     }
+}
+
+/// Some locks side by side, with all that they need.
+pub(super) struct Batch<'a> {
+    pub(super) world: &'a World,
+    pub(super) options: &'a HolderOptions,
+    pub(super) node: &'a Node,
+    pub(super) outcome: &'a mut Outcome,
+    pub(super) locks: Vec<ContendedLock>,
+}
+
+/// Starts so many locks in all, at most `most` at a time, passes them on, and checks the history. Their holders are
+/// watched by one node, or by none.
+pub(super) fn in_batches(
+    ttl: Duration,
+    watched: bool,
+    (runs, most): (usize, usize),
+    mut each: impl FnMut(Batch<'_>),
+) -> Outcome {
+    let world = World::new(watched);
+    let node = world.node("node");
+    let nodes = [&node];
+    let options = HolderOptions::watched(ttl, &nodes[..usize::from(watched)]);
+    let mut outcome = Outcome::default();
+    while outcome.runs < runs {
+        let count = most.min(runs - outcome.runs);
+        each(Batch {
+            world: &world,
+            options: &options,
+            node: &node,
+            outcome: &mut outcome,
+            locks: ContendedLock::start_many(&world, count, &options),
+        });
+        outcome.runs += count;
+    }
+    world.check(&mut outcome);
+    outcome
 }
 
 /// The name of the only lock of a process.

@@ -9,6 +9,7 @@ use leasehold_testkit::eventually;
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
 use super::world::{Node, TIMEOUT, World, holds_within, millis, record};
+use crate::clock;
 use crate::holder::KeepConfig;
 use crate::holder_process::HolderProcess;
 
@@ -187,12 +188,7 @@ fn records(world: &World, names: &[String]) -> usize {
 
 /// How long the node has run on a processor.
 fn processor_time(node: &Node) -> Duration {
-    let threads = fs::read_dir(format!("/proc/{}/task", node.helper.pid())).unwrap();
-    let time = |thread: fs::DirEntry| {
-        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.flatten().filter_map(time).sum())
+    Duration::from_nanos(clock::time_run(&node.helper.pid().to_string()))
 }
 
 /// A number about the node's memory.

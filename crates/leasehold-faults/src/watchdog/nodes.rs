@@ -1,9 +1,9 @@
 //! Nodes that are killed, stopped and cut off, while their clients are stopped and resumed at random.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port};
+use tokio_util::sync::CancellationToken;
 
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
@@ -36,19 +36,20 @@ fn under_load(
         nodes,
         again: true,
     };
-    let holders = PausedHolder::start_many(world, holders(short), options);
-    let end = AtomicBool::new(false);
+    let holders = PausedHolder::start_many(world, holders(short), &options);
+    let end = CancellationToken::new();
     let counts: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> = holders
             .into_iter()
             .map(|holder| scope.spawn(|| holder.run(&end)))
             .collect();
-        let _end = EndOnDrop(&end);
+        // Also if a fault cannot be injected.
+        let end_holders = end.clone().drop_guard();
         for _ in 0..runs {
             inject();
             outcome.runs += 1;
         }
-        drop(_end);
+        drop(end_holders);
         running
             .into_iter()
             .map(|holder| holder.join().unwrap())
@@ -62,15 +63,6 @@ fn under_load(
     ));
     world.check(&mut outcome);
     outcome
-}
-
-/// Ends the holders, also if a fault cannot be injected.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn holders(short: bool) -> usize {

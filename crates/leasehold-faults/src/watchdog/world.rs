@@ -16,7 +16,9 @@ use tokio::task::JoinHandle;
 use super::outcome::Outcome;
 use crate::checker;
 use crate::clock::{self, Nanos};
-use crate::history::{self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note};
+use crate::history::{
+    self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note, ObservationKind,
+};
 use crate::holder;
 use crate::holder_process::history_file;
 use crate::node::NodeConfig;
@@ -123,15 +125,12 @@ impl World {
             let before = clock::now();
             let at = journal.record_hold(hold, holder::granted(&guard, TTL_MS));
             let state = LeaseState::Held(guard.deadline().as_nanos());
-            let step = false;
-            journal.record_hold(
-                hold,
-                HoldEvent::Observed {
-                    before,
-                    state,
-                    step,
-                },
-            );
+            let observed = HoldEvent::Observed {
+                before,
+                state,
+                kind: ObservationKind::Check,
+            };
+            journal.record_hold(hold, observed);
             let _ = sender.send(at);
             journal.record_hold(hold, HoldEvent::Releasing);
             let _ = guard.release().await;
