@@ -11,7 +11,7 @@ const BEGIN: &str = "<!-- model: begin, written by cargo xtask model -->\n";
 const END: &str = "<!-- model: end -->\n";
 
 /// Explores the models with these options. The complete run writes the table.
-pub(crate) fn explore(args: &[&str]) -> Result<(), String> {
+pub(crate) fn explore(args: &[String]) -> Result<(), String> {
     let package = ["run", "--quiet", "--release", "--package", "leasehold-sim"];
     let mut program = cargo();
     program
@@ -24,7 +24,7 @@ pub(crate) fn explore(args: &[&str]) -> Result<(), String> {
     if !output.status.success() {
         return Err("a row did not come out as it must".into());
     }
-    if args.iter().any(|arg| *arg != "--traces") {
+    if args.iter().any(|arg| arg != "--traces") {
         return Ok(());
     }
     let path = root().join(DOCUMENT);

@@ -162,7 +162,7 @@ impl Session {
     /// The calls to the store by this process: batches of the library, each a script call in Redis or
     /// a transaction in SQLite, and those of baselines. `None`: there are none in memory.
     pub(crate) fn calls(&self) -> Option<u64> {
-        let calls = metrics_recorder::ROUND_TRIPS.value() + self.baseline.calls();
+        let calls = metrics_recorder::total(metrics_recorder::ROUND_TRIPS) + self.baseline.calls();
         (!self.store().starts_with("memory:")).then_some(calls)
     }
 

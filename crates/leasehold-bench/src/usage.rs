@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
 use crate::clock::Moment;
-use crate::metrics_recorder::{RENEWAL_BATCHES, RENEWALS};
+use crate::metrics_recorder::{RENEWAL_BATCHES, RENEWALS, total};
 use crate::server_stats::ServerStats;
 use crate::target::Session;
 
@@ -33,8 +33,8 @@ impl Usage {
             cpu: cpu(),
             calls: session.calls(),
             server,
-            renewals: RENEWALS.value(),
-            batches: RENEWAL_BATCHES.value(),
+            renewals: total(RENEWALS),
+            batches: total(RENEWAL_BATCHES),
         })
     }
 

@@ -29,4 +29,4 @@ pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
 pub use self::proxy::{Proxy, Tally, Then, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
-pub use self::wait::{eventually, eventually_async, fill_connections, free_port};
+pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};

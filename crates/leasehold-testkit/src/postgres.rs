@@ -13,7 +13,7 @@ use crate::supervised::Supervised;
 use crate::wait::eventually;
 
 /// How long a server may take to answer first, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -150,7 +150,7 @@ impl PostgresServer {
     }
 
     fn until_ready(&self, log: &Path) {
-        eventually(PATIENCE, || {
+        eventually(TIMEOUT, || {
             let read_log = || fs::read_to_string(log).unwrap_or_default();
             assert!(self.process.alive(), "postgres ended:\n{}", read_log());
             let asked = self.psql().args(["-c", "SELECT 1"]).output();
@@ -164,7 +164,7 @@ impl Drop for PostgresServer {
         // At once, but with all of its processes; a killed one would leave them behind for a while.
         self.process.signal(Signal::QUIT);
         if !std::thread::panicking() {
-            eventually(PATIENCE, || !self.process.alive());
+            eventually(TIMEOUT, || !self.process.alive());
         }
     }
 }

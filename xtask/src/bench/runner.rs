@@ -131,14 +131,14 @@ impl Runner {
         seconds: f64,
         process: usize,
     ) -> Result<Self, String> {
+        let (variant, tasks, section) = (peer.variant, scenario.tasks, scenario.section_us);
+        let own = u8::from(scenario.own_names);
+        let line = format!(
+            "--url {urls} --variant {variant} --name bench --tasks {tasks} --own-names {own} --section-us {section} \
+             --seconds {seconds} --process {process}"
+        );
         let mut command = peer.command();
-        command.args(["--url", urls, "--variant", peer.variant]);
-        command.args(["--name", "bench", "--tasks", &scenario.tasks.to_string()]);
-        let own = if scenario.own_names { "1" } else { "0" };
-        command.args(["--own-names", own]);
-        command.args(["--section-us", &scenario.section_us.to_string()]);
-        command.args(["--seconds", &seconds.to_string()]);
-        command.args(["--process", &process.to_string()]);
+        command.args(line.split(' '));
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

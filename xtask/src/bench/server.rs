@@ -20,7 +20,7 @@ const MASTERS: usize = 5;
 /// A single server, and the masters of locks over many.
 #[derive(Debug)]
 pub(super) struct Servers {
-    one: Server,
+    one: [Server; 1],
     masters: Vec<Server>,
 }
 
@@ -28,21 +28,18 @@ impl Servers {
     pub(super) fn start() -> Result<Self, String> {
         let masters = (0..MASTERS).map(|_| Server::start());
         Ok(Self {
-            one: Server::start()?,
+            one: [Server::start()?],
             masters: masters.collect::<Result<_, _>>()?,
         })
     }
 
     /// The single server, or the masters.
     pub(super) fn of(&self, many: bool) -> &[Server] {
-        match many {
-            true => &self.masters,
-            false => std::slice::from_ref(&self.one),
-        }
+        if many { &self.masters } else { &self.one }
     }
 
     pub(super) fn version(&self) -> Result<String, String> {
-        self.one.version()
+        self.one[0].version()
     }
 }
 

@@ -22,7 +22,7 @@ async fn a_pair_is_two_script_calls() {
     let stats = stats.since(&before);
     assert_eq!((stats.script_calls, baseline.calls()), (100, 100));
     assert!(!stats.script_time.is_zero() && !stats.cpu.is_zero());
-    assert!(baseline.ping().await.unwrap().is_some());
+    assert!(baseline.server().await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 //! A holder process, those that replace it, and their faults.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use leasehold_testkit::within;
 
 use super::World;
 use super::plan::{HolderPlan, NAMES};
@@ -81,13 +82,10 @@ impl HolderSlot<'_> {
 
 fn end(mut process: HolderProcess) {
     process.helper.close();
-    let start = Instant::now();
-    while start.elapsed() < END_TIMEOUT {
-        match process.helper.ended() {
-            None => thread::sleep(Duration::from_millis(5)),
-            Some(status) if status.success() => return,
-            Some(status) => return process.record_failure(&format!("it ended with {status}")),
-        }
+    within(END_TIMEOUT, || process.helper.ended().is_some());
+    match process.helper.ended() {
+        Some(status) if status.success() => {}
+        Some(status) => process.record_failure(&format!("it ended with {status}")),
+        None => process.record_failure("it did not end when it was requested to"),
     }
-    process.record_failure("it did not end when it was requested to");
 }

@@ -115,7 +115,7 @@ impl ContendedLock {
     /// Stops the holder. Its events so far are not read again.
     pub(super) fn stop(&mut self) {
         self.process.stop();
-        while self.events.next().is_some() {}
+        while self.events.next::<Event>().is_some() {}
     }
 
     /// Resumes the holder, and waits until it knows the state of its lease. Returns all states on the way, and when it

@@ -4,11 +4,11 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{eventually, within};
 
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
-use super::world::{Node, TIMEOUT, World, holds_within, millis, record};
+use super::world::{Node, TIMEOUT, World, millis, record};
 use crate::clock;
 use crate::holder::KeepConfig;
 use crate::holder_process::HolderProcess;
@@ -77,7 +77,7 @@ pub(super) fn many_clients(_: usize, short: bool) -> Outcome {
     for holder in &mut holders {
         let expected = size.clients * size.locks;
         let mut last = [0; 3];
-        let known = holds_within(TIMEOUT, || {
+        let known = within(TIMEOUT, || {
             last = count(holder);
             last[0] == expected || last[2] > 0
         });

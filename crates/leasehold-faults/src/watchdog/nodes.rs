@@ -2,13 +2,13 @@
 
 use std::thread;
 
-use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port};
+use leasehold_testkit::{Certs, Proxy, Way, eventually, free_port, within};
 use tokio_util::sync::CancellationToken;
 
 use super::contended_lock::HolderOptions;
 use super::outcome::Outcome;
 use super::paused_holder::{PausedHolder, TTL};
-use super::world::{Node, TIMEOUT, World, holds_within, millis};
+use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock::{self, MILLI, Nanos};
 use crate::history::Fault;
 use crate::holder::Nodes;
@@ -174,7 +174,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
         config.listen.push(format!("tcp://127.0.0.1:{port}"));
         let (cert, key) = (certs.server.clone(), certs.server_key.clone());
         config.tls = Some((cert, key, TOKEN.to_owned()));
-        (Node::start(world.socket(name), config), port)
+        (Node::start(config), port)
     };
     let ((_near, near), (far, behind)) = (remote("near"), remote("far"));
     let proxy = Proxy::before_port(behind);
@@ -188,7 +188,7 @@ pub(super) fn client_node_partition(runs: usize, short: bool) -> Outcome {
         cut_off(&proxy);
         rest(300, 1000);
     });
-    let sleeps = holds_within(TIMEOUT, || far.helper.state() == Some('S'));
+    let sleeps = within(TIMEOUT, || far.helper.state() == Some('S'));
     if !sleeps || proxy.tally().connections <= outcome.runs {
         outcome.miss("clients did not reconnect to the node that was cut off");
     }
@@ -201,7 +201,7 @@ pub(super) fn node_store_partition(runs: usize, short: bool) -> Outcome {
     let mut config = world.node_config("cut");
     config.url = proxy.url();
     config.store = Some(world.client.store().to_string());
-    let cut = Node::start(world.socket("cut"), config);
+    let cut = Node::start(config);
     let nodes = [cut, world.node("whole")];
     under_load(&world, local(&nodes), (runs, short), || {
         cut_off(&proxy);

@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::__private::wire::Liveness;
-use leasehold_testkit::eventually;
+use leasehold_testkit::{eventually, within};
 
 use super::contended_lock::{ContendedLock, in_batches};
 use super::outcome::Outcome;
-use super::world::{TIMEOUT, holds_within, millis};
+use super::world::{TIMEOUT, millis};
 use crate::clock;
 use crate::history::LeaseState;
 
@@ -110,7 +110,7 @@ pub(super) fn main_thread_gone(runs: usize, _: bool) -> Outcome {
         }
         drop(batch.locks);
         // The next batch has the node for itself.
-        if !holds_within(LATEST, || batch.node.clients().is_empty()) {
+        if !within(LATEST, || batch.node.clients().is_empty()) {
             batch
                 .outcome
                 .miss("the node still has clients that are dead");

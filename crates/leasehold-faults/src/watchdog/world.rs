@@ -1,6 +1,6 @@
 //! The world of a scenario: a server, nodes of the watchdog, and a client that waits for locks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -82,17 +82,14 @@ impl World {
 
     /// Starts a node on this machine.
     pub(super) fn node(&self, name: &str) -> Node {
-        Node::start(self.socket(name), self.node_config(name))
+        Node::start(self.node_config(name))
     }
 
-    /// The socket of a node.
-    pub(super) fn socket(&self, name: &str) -> PathBuf {
-        self.directory.path().join(format!("{name}.sock"))
-    }
-
+    /// The settings of a node on this machine.
     pub(super) fn node_config(&self, name: &str) -> NodeConfig {
+        let directory = self.directory.path().display();
         NodeConfig {
-            listen: vec![format!("unix:{}", self.socket(name).display())],
+            listen: vec![format!("unix:{directory}/{name}.sock")],
             url: self.url(),
             store: None,
             tls: None,
@@ -181,19 +178,15 @@ impl Drop for Waiter {
 
 /// A node in a process of its own.
 pub(super) struct Node {
-    socket: PathBuf,
     config: NodeConfig,
     pub(super) helper: Helper,
 }
 
 impl Node {
-    /// Starts a node that listens at a socket, among others.
-    pub(super) fn start(socket: PathBuf, config: NodeConfig) -> Self {
-        Self {
-            helper: launch(&config),
-            socket,
-            config,
-        }
+    /// Starts a node that listens at a socket first.
+    pub(super) fn start(config: NodeConfig) -> Self {
+        let helper = launch(&config);
+        Self { config, helper }
     }
 
     /// Starts it again after its end.
@@ -203,16 +196,13 @@ impl Node {
 
     /// Its address for clients of this machine.
     pub(super) fn address(&self) -> String {
-        format!("unix:{}", self.socket.display())
-    }
-
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
+        self.config.listen[0].clone()
     }
 
     /// The clients that it monitors. None while it does not reply.
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
-        let status = Observer::connect(self.socket()).and_then(|mut node| node.status());
+        let socket = self.config.listen[0].trim_start_matches("unix:");
+        let status = Observer::connect(Path::new(socket)).and_then(|mut node| node.status());
         status.unwrap_or_default()
     }
 
@@ -233,16 +223,4 @@ fn launch(config: &NodeConfig) -> Helper {
 /// A duration in milliseconds.
 pub(super) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-/// Waits until a condition holds. Returns whether it does in time.
-pub(super) fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let start = std::time::Instant::now();
-    while !condition() {
-        if start.elapsed() >= timeout {
-            return false;
-        }
-        std::thread::sleep(millis(1));
-    }
-    true
 }

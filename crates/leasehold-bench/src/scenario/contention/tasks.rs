@@ -12,7 +12,7 @@ use super::names::Names;
 use crate::clock::{Moment, Window};
 use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::{Latencies, lock};
-use crate::metrics_recorder::{self, HANDOFFS};
+use crate::metrics_recorder::{self, HANDOFFS, total};
 use crate::options::Settings;
 use crate::scenario::LOCKS_IN_A_ROW;
 use crate::sleep::SleepTimer;
@@ -115,7 +115,7 @@ impl Tasks {
     pub(super) async fn run(self, window: Window) -> Result<Share> {
         let start = |task: Task| tokio::spawn(task.run(Arc::clone(&self.shared), window));
         let tasks: Vec<_> = self.tasks.into_iter().map(start).collect();
-        let totals = || (self.session.calls(), HANDOFFS.value());
+        let totals = || (self.session.calls(), total(HANDOFFS));
         window.from.wait().await;
         let (calls, handoffs) = totals();
         window.until.wait().await;

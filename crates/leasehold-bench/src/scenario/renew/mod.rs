@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::slices::Slices;
 use super::pairs::{Lock, Pairs};
 use crate::latencies::Latencies;
-use crate::metrics_recorder::{self, JEOPARDY, LOST};
+use crate::metrics_recorder::{self, JEOPARDY, LOST, total};
 use crate::options::Settings;
 use crate::report::Report;
 use crate::target::{Session, Target};
@@ -77,7 +77,7 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     alone.run(duration, &session).await?;
 
     let before = resident();
-    let totals = || [JEOPARDY.value(), LOST.value()];
+    let totals = || [total(JEOPARDY), total(LOST)];
     let totals_before = totals();
     let (guards, taking) = leases::take_all(settings, &session).await?;
     let taken = resident();

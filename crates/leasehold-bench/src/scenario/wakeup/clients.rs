@@ -220,9 +220,9 @@ impl Client {
     async fn call(&mut self, result: &mut SliceResult) -> Result<()> {
         self.ping = !self.ping;
         if self.ping
-            && let Some(time) = self.session.baseline.ping().await?
+            && let Some(server) = self.session.baseline.server().await?
         {
-            result.pings.record(time);
+            result.pings.record(server.ping().await?);
         } else {
             result.round_trips.record(self.bare.half().await?);
         }
