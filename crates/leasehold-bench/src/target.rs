@@ -117,16 +117,6 @@ impl Target {
     }
 }
 
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("namespace", &self.namespace)
-            .field("tenant", &self.tenant)
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Session {
     /// A lock of this run.
     pub(crate) fn mutex(&self, name: impl fmt::Display) -> Result<Mutex> {

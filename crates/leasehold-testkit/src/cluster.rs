@@ -1,5 +1,6 @@
 //! A real Redis cluster of a test's own: three masters, and a replica of each.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::redis::{RedisOptions, RedisServer};
@@ -98,29 +99,25 @@ impl Cluster {
     /// The URL of the cluster, with three of its nodes.
     #[must_use]
     pub fn url(&self) -> String {
-        self.url_of_nodes(&[0, 1, 2])
-    }
-
-    /// The URL of the cluster with these of its nodes.
-    #[must_use]
-    pub fn url_of_nodes(&self, nodes: &[usize]) -> String {
-        self.url_with("", nodes)
+        self.url_with("")
     }
 
     /// The URL of the cluster for one of the users of its nodes.
     #[must_use]
     pub fn url_of(&self, user: &str, password: &str) -> String {
-        self.url_with(&format!("{user}:{password}@"), &[0, 1, 2])
+        self.url_with(&format!("{user}:{password}@"))
     }
 
-    fn url_with(&self, credentials: &str, nodes: &[usize]) -> String {
+    fn url_with(&self, credentials: &str) -> String {
         let query = self.nodes[0].query();
         let (scheme, host) = match query.is_empty() {
             false => ("rediss+cluster", "localhost"),
             true => ("redis+cluster", "127.0.0.1"),
         };
-        let hosts = nodes.iter().map(|nth| self.nodes[*nth].port());
-        let hosts: Vec<_> = hosts.map(|port| format!("{host}:{port}")).collect();
+        let hosts = self.nodes[..MASTERS].iter();
+        let hosts: Vec<_> = hosts
+            .map(|node| format!("{host}:{}", node.port()))
+            .collect();
         format!("{scheme}://{credentials}{}{query}", hosts.join(","))
     }
 
@@ -177,16 +174,12 @@ impl Cluster {
                 && info.contains(&format!("cluster_slots_ok:{SLOTS}"))
                 && synced
         };
-        let sorted = |mut ids: Vec<String>| {
-            ids.sort();
-            ids
-        };
         let is_master = |node: &&&RedisServer| {
             let role = node.try_cli(&["ROLE"]).unwrap_or_default();
             role.starts_with("master")
         };
         let masters = living.iter().filter(is_master);
-        let masters = sorted(masters.map(|node| id(node)).collect());
+        let masters: BTreeSet<_> = masters.map(|node| id(node)).collect();
         // One that came back takes itself for a master, and others take it for one, until they hear
         // otherwise.
         let agrees = |node: &RedisServer| {
@@ -197,7 +190,7 @@ impl Cluster {
                 .all(|seen| seen.serves() || seen.master.is_some())
                 && seen.len() == living.len();
             let serving = seen.into_iter().filter(Seen::serves);
-            clear && sorted(serving.map(|seen| seen.id).collect()) == masters
+            clear && serving.map(|seen| seen.id).collect::<BTreeSet<_>>() == masters
         };
         living.iter().all(|node| ok(node) && agrees(node))
     }
@@ -260,7 +253,7 @@ impl Cluster {
 
     /// Waits until all living nodes are at the same epoch and say the same of all slots.
     fn agree(&self) {
-        let says = |node: &RedisServer| {
+        let view = |node: &RedisServer| {
             let info = node.try_cli(&["CLUSTER", "INFO"]).unwrap_or_default();
             let epoch = info
                 .lines()
@@ -274,16 +267,19 @@ impl Cluster {
             (epoch.map(str::to_owned), slots)
         };
         eventually(SETTLED_WITHIN, || {
-            let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
-            let mut living = self.nodes.iter().filter(answers).map(says);
+            let mut living = self.running().map(view);
             let first = living.next();
             living.all(|other| Some(&other) == first.as_ref())
         });
     }
 
+    fn running(&self) -> impl Iterator<Item = &RedisServer> {
+        let runs = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
+        self.nodes.iter().filter(runs)
+    }
+
     fn living(&self) -> &RedisServer {
-        let answers = |node: &&RedisServer| node.is_alive() && !node.is_stopped();
-        self.nodes.iter().find(answers).expect("a living node")
+        self.running().next().expect("a living node")
     }
 
     fn nth(&self, id: &str) -> usize {

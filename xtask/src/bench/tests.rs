@@ -1,6 +1,5 @@
 //! Results are merged as they were counted, and documents contain them.
 
-use clap::{Args, Command, FromArgMatches};
 use serde_json::json;
 
 use super::figures::ProcessResult;
@@ -74,19 +73,4 @@ fn the_committed_tables_are_those_of_the_committed_figures() {
     let report = serde_json::from_str(&read("compare.json")).unwrap();
     let document = report::document(&report);
     assert_eq!(read("compare.md"), document);
-}
-
-#[test]
-fn options_are_parsed_and_wrong_ones_refused() {
-    let parse = |args: &str| {
-        let command = Options::augment_args(Command::new("compare").no_binary_name(true));
-        let matches = command.try_get_matches_from(args.split(' '));
-        matches.and_then(|matches| Options::from_arg_matches(&matches))
-    };
-    let options = parse("--seconds 0.5 --only rslock,redsync").unwrap();
-    assert_eq!(options.seconds, 0.5);
-    assert_eq!(options.only.unwrap().len(), 2);
-    for wrong in ["--seconds 0", "--rounds 0", "--rounds", "--what 1"] {
-        parse(wrong).unwrap_err();
-    }
 }

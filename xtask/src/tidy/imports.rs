@@ -61,12 +61,8 @@ fn cycles(imports: &Imports) -> Vec<(Module, Vec<Module>)> {
         let mut paths = VecDeque::from([vec![start]]);
         let mut reached = BTreeSet::new();
         while let Some(path) = paths.pop_front() {
-            for next in path
-                .last()
-                .and_then(|last| imports.get(*last))
-                .into_iter()
-                .flatten()
-            {
+            let last = path[path.len() - 1];
+            for next in imports.get(last).into_iter().flatten() {
                 if next == start {
                     return Some(path.into_iter().cloned().collect());
                 }

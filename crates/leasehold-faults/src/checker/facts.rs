@@ -325,6 +325,12 @@ impl Hold {
             .max()
     }
 
+    /// The first observation after an instant that was not a loss.
+    pub(super) fn not_lost_after(&self, at: Nanos) -> Option<&Observation> {
+        let mut observations = self.observations.iter();
+        observations.find(|observation| observation.before > at && !observation.state.is_lost())
+    }
+
     /// The first observation of a loss.
     pub(super) fn lost(&self) -> Option<&Observation> {
         let mut observations = self.observations.iter();

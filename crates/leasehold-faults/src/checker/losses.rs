@@ -24,10 +24,7 @@ fn check_loss(facts: &Facts, hold: &Hold, report: &mut CheckReport) {
     let Some(lost) = hold.lost() else {
         return;
     };
-    let mut observations = hold.observations.iter();
-    let revived = observations
-        .find(|observation| observation.before > lost.at && !observation.state.is_lost());
-    if let Some(revived) = revived {
+    if let Some(revived) = hold.not_lost_after(lost.at) {
         let hold = facts.describe(hold);
         report.violation(format!("P3 {hold} was lost by {lost:?}, then {revived:?}"));
     }

@@ -39,10 +39,7 @@ fn check_after(
     if hold.granted >= stopped {
         return;
     }
-    let mut observations = hold.observations.iter();
-    let not_lost = observations
-        .find(|observation| observation.before > resumed && !observation.state.is_lost());
-    if let Some(observation) = not_lost {
+    if let Some(observation) = hold.not_lost_after(resumed) {
         report.violation(format!(
             "P4 {} was stopped from {stopped} to {resumed}, longer than its ttl, then {observation:?}",
             facts.describe(hold),

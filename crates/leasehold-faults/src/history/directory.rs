@@ -1,7 +1,7 @@
 //! The directory of a history.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
@@ -23,6 +23,11 @@ pub(crate) struct Process {
     pub(crate) events: Vec<(Nanos, Event)>,
     /// Its standard error.
     pub(crate) stderr: String,
+}
+
+/// The file of a process's events in the directory of a world.
+pub(crate) fn file_of(directory: &Path, process: &str) -> PathBuf {
+    directory.join(format!("holder-{process}.jsonl"))
 }
 
 /// Reads the history in a directory.

@@ -28,7 +28,7 @@ mod events;
 mod faults;
 mod journal;
 
-pub(crate) use self::directory::{History, Process, read};
+pub(crate) use self::directory::{History, Process, file_of, read};
 pub(crate) use self::events::{
     Event, FencedWrite, HoldEvent, LeaseState, Note, ObservationKind, Sample, World,
 };

@@ -20,8 +20,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the tasks of a process do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CycleConfig {
-    /// The name of the process in the history.
-    pub(crate) process: String,
     pub(crate) names: Vec<String>,
     /// The port of the fenced resource on 127.0.0.1.
     pub(crate) fence: u16,
@@ -71,7 +69,7 @@ pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, mut commands:
             config: Arc::clone(&config),
             client: client.clone(),
             stop: stop.clone(),
-            fence: Fence::new(config.fence, &config.process),
+            fence: Fence::new(config.fence, &shared.config.process),
             rng: Rng::with_seed(config.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         tokio::spawn(cycle.run())

@@ -23,10 +23,8 @@ const GAP: Nanos = 500 * MILLI;
 /// Which locks are kept.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KeepConfig {
-    /// Their names are this, the number of the client and that of the lock.
-    pub(crate) prefix: String,
     pub(crate) clients: usize,
-    /// The locks of each client.
+    /// The locks of each client. Their names are that of the process, the number of the client and that of the lock.
     pub(crate) locks: usize,
     /// Whether a lost lock is acquired again.
     pub(crate) again: bool,
@@ -60,7 +58,7 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             let keeping = Keeping {
                 shared: Arc::clone(shared),
                 client: connected.clone(),
-                name: format!("{}-{client}-{lock}", config.prefix),
+                name: format!("{}-{client}-{lock}", shared.config.process),
                 counts: Arc::clone(&counts),
                 release: released.clone(),
                 again: config.again,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::cycle::CycleConfig;
 pub(crate) use self::keep::KeepConfig;
 use crate::clock::{self, Nanos};
-use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind};
+use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
 /// How long to wait before the next attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,9 +27,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The orders of the campaign to a holder process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HolderConfig {
+    /// The name of the process in the history, and the directory of that.
+    pub(crate) process: String,
+    pub(crate) directory: PathBuf,
     pub(crate) url: String,
-    /// The file of its events.
-    pub(crate) history: PathBuf,
     pub(crate) ttl_ms: u64,
     /// The number of threads that run its tasks.
     pub(crate) threads: usize,
@@ -117,6 +118,13 @@ impl Shared {
     }
 }
 
+impl HolderConfig {
+    /// The file of its events.
+    pub(crate) fn history(&self) -> PathBuf {
+        file_of(&self.directory, &self.process)
+    }
+}
+
 impl Nodes {
     /// Required, so that a node watches the process before it holds a lock.
     fn watchdog(&self) -> Option<Watchdog> {
@@ -140,7 +148,7 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
     };
     let runtime = builder.worker_threads(config.threads).enable_all().build();
     let shared = Arc::new(Shared {
-        journal: Journal::open(&config.history),
+        journal: Journal::open(&config.history()),
         config,
         holds: AtomicU64::new(0),
     });

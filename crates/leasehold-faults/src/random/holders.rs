@@ -8,7 +8,7 @@ use super::World;
 use super::plan::{HolderPlan, NAMES};
 use crate::history::Fault;
 use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
-use crate::holder_process::{HolderProcess, history_file};
+use crate::holder_process::HolderProcess;
 
 /// How long a holder may take to end. Its shutdown alone may take 5 s.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
@@ -51,16 +51,15 @@ impl HolderSlot<'_> {
     fn start(&mut self) -> HolderProcess {
         self.incarnation += 1;
         let (world, plan) = (self.world, self.plan);
-        let name = format!("{}-{}", self.number, self.incarnation);
         let config = HolderConfig {
+            process: format!("{}-{}", self.number, self.incarnation),
+            directory: world.directory.clone(),
             url: world.servers.url(self.number),
-            history: history_file(&world.directory, &name),
             ttl_ms: plan.ttl_ms,
             threads: plan.threads,
             handoff: plan.handoff,
             nodes: Nodes::default(),
             workload: Workload::Cycle(CycleConfig {
-                process: name.clone(),
                 names: NAMES.map(str::to_owned).to_vec(),
                 fence: world.fence,
                 seed: plan.seed ^ self.incarnation,
@@ -68,7 +67,7 @@ impl HolderSlot<'_> {
                 tasks: plan.tasks,
             }),
         };
-        HolderProcess::start(&name, &world.journal, &config)
+        HolderProcess::start(&world.journal, &config)
     }
 
     /// Replaces a process that has ended by itself, which is a violation.

@@ -7,7 +7,7 @@ use super::world::{Node, TIMEOUT, Waiter, World, millis};
 use crate::clock::{self, Nanos};
 use crate::history::{Event, EventReader, HoldEvent, LeaseState};
 use crate::holder::{HolderConfig, KeepConfig, Nodes, Workload};
-use crate::holder_process::{HolderProcess, history_file};
+use crate::holder_process::HolderProcess;
 
 /// How often events are read while one is awaited.
 const INTERVAL: Duration = millis(1);
@@ -36,8 +36,9 @@ impl HolderOptions {
 
     pub(super) fn config(&self, world: &World, process: &str, keep: KeepConfig) -> HolderConfig {
         HolderConfig {
+            process: process.to_owned(),
+            directory: world.directory.path().to_owned(),
             url: world.url(),
-            history: history_file(world.directory.path(), process),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
             threads: 2,
             handoff: true,
@@ -49,7 +50,6 @@ impl HolderOptions {
     /// One lock, named after the process.
     fn one_lock(&self, world: &World, process: &str) -> HolderConfig {
         let keep = KeepConfig {
-            prefix: process.to_owned(),
             clients: 1,
             locks: 1,
             again: self.again,
@@ -78,8 +78,8 @@ impl ContendedLock {
             .map(|_| {
                 let name = format!("lock{}", world.next_number());
                 let config = options.one_lock(world, &name);
-                let events = EventReader::open(&config.history);
-                (HolderProcess::start(&name, &world.journal, &config), events)
+                let events = EventReader::open(&config.history());
+                (HolderProcess::start(&world.journal, &config), events)
             })
             .collect();
         let waiting = starting.into_iter().map(|(process, mut events)| {
@@ -105,8 +105,8 @@ impl ContendedLock {
     pub(super) fn exec(&mut self, world: &World, options: &HolderOptions) {
         let name = format!("{}-next", self.process.name);
         let config = options.one_lock(world, &name);
-        self.events = EventReader::open(&config.history);
-        self.process.exec(&name, &config);
+        self.events = EventReader::open(&config.history());
+        self.process.exec(&config);
         until(&mut self.events, |event| {
             matches!(event, HoldEvent::Granted { .. })
         });

@@ -20,7 +20,6 @@ use crate::history::{
     self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note, ObservationKind,
 };
 use crate::holder;
-use crate::holder_process::history_file;
 use crate::node::NodeConfig;
 
 /// How long something may take on a machine that is busy with other scenarios.
@@ -56,7 +55,7 @@ impl World {
             servers: 1,
             watched,
         }));
-        let waiters = Journal::open(&history_file(directory.path(), "waiters"));
+        let waiters = Journal::open(&history::file_of(directory.path(), "waiters"));
         waiters.record(&Event::Started {
             ttl_ms: TTL_MS,
             handoff: true,
