@@ -3,7 +3,18 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnedChild(pub(crate) Child);
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {

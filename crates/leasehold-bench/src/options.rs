@@ -1,10 +1,11 @@
 //! The command line, and which options belong to which scenario.
 
 use std::ffi::OsString;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
@@ -87,7 +88,7 @@ pub(crate) struct Options {
     /// wakeup takes six seconds more. renew observes renewals for that long, two thirds of the ttl if
     /// not given, so that every lease is renewed twice; the whole run takes two and a half times that,
     /// and the time to take and release the locks.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    #[arg(long, value_name = "S", value_parser = up_to::<u16>(3_600))]
     seconds: Option<u16>,
     /// One JSON object instead of text
     #[arg(long)]
@@ -102,31 +103,28 @@ pub(crate) struct Settings {
     pub(crate) scenario: Scenario,
     /// Tasks in each process; 64 if not given, 256 for independent and renew without SQLite, 1 for uncontended and
     /// watched
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000))]
     #[arg(default_value = "1", hide_default_value = true, default_value_ifs = [
         ("scenario", "contended", "64"), ("scenario", "many", "64"),
         ("scenario", "independent", "256"), ("scenario", "renew", "256"),
     ])]
     pub(crate) tasks: u16,
     /// contended, many: number of processes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    #[arg(default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(64), default_value_t = 1)]
     pub(crate) processes: u16,
     /// contended: duration of the critical section
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     pub(crate) section: Duration,
     /// many: number of locks; 1000 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = up_to::<u32>(1_000_000))]
     #[arg(default_value = "1", hide_default_value = true)]
     #[arg(default_value_if("scenario", "many", "1000"))]
     pub(crate) names: u32,
     /// wakeup: number of waiters while the server's work is measured
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
-    #[arg(default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(500), default_value_t = 1)]
     pub(crate) waiters: u16,
     /// renew: number of locks held at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
-    #[arg(default_value_t = 100_000)]
+    #[arg(long, value_name = "N", value_parser = up_to::<u32>(2_000_000), default_value_t = 100_000)]
     pub(crate) leases: u32,
     /// renew: ttl of these locks
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
@@ -136,8 +134,7 @@ pub(crate) struct Settings {
     #[serde(skip)]
     pub(crate) watchdog: Option<Watchdog>,
     /// Threads that run the tasks of a process
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    #[arg(default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(256), default_value_t = 1)]
     pub(crate) threads: u16,
     /// The time that counts.
     #[arg(skip)]
@@ -268,6 +265,13 @@ impl Options {
             &self.tenant,
         ))
     }
+}
+
+/// A parser of numbers from 1 to a maximum.
+fn up_to<T: TryFrom<u64, Error: Display> + Clone + Send + Sync>(
+    max: u64,
+) -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..=max)
 }
 
 /// Parses `500ms`, `2m` or `1h30m`; a plain number is seconds.

@@ -30,7 +30,7 @@ impl ClockShim {
         shim
     }
 
-    /// What the process needs in its environment.
+    /// The variables of the process.
     pub(crate) fn env(&self) -> [(&str, &Path); 2] {
         [
             ("LD_PRELOAD", &self.library),

@@ -15,7 +15,7 @@ const MASTERS: usize = 3;
 /// How long any change of a cluster may take on a slow machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long until nodes take a silent one for dead.
+/// How long a node is silent until the others consider it failed.
 const NODE_TIMEOUT_MS: u32 = 1_000;
 
 /// A running cluster. Its nodes end when it is dropped.
@@ -23,11 +23,11 @@ pub struct Cluster {
     nodes: Vec<RedisServer>,
 }
 
-/// A node as the cluster sees it.
+/// A node in the reply to `CLUSTER NODES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     id: String,
-    /// At which the nodes talk to each other: the other depends on who asks, if there is TLS.
+    /// The port for other nodes. With TLS the other port in the reply depends on the client.
     bus_port: u16,
     master: Option<String>,
     flags: String,
@@ -132,7 +132,7 @@ impl Cluster {
         &mut self.nodes[nth]
     }
 
-    /// The slot of a key, by the server's own word.
+    /// The slot of a key, by the server's own count.
     #[must_use]
     pub fn slot_of(&self, key: &str) -> u16 {
         let slot = self.living().cli(&["CLUSTER", "KEYSLOT", key]);
@@ -157,7 +157,7 @@ impl Cluster {
         self.nth(&owner.expect("a slot that is served").id)
     }
 
-    /// Waits until every living node says that all is well: all slots are served, and each living node
+    /// Waits until every living node reports that all is well: all slots are served, and each living node
     /// knows the role of each other.
     pub fn settled(&self) {
         eventually(SETTLED_WITHIN, || self.is_settled());
@@ -180,8 +180,8 @@ impl Cluster {
         };
         let masters = living.iter().filter(is_master);
         let masters: BTreeSet<_> = masters.map(|node| id(node)).collect();
-        // One that came back takes itself for a master, and others take it for one, until they hear
-        // otherwise.
+        // A node that was restarted is a master for itself and for others until they receive a newer
+        // configuration.
         let agrees = |node: &RedisServer| {
             let mut seen = seen(node);
             seen.retain(|seen| !seen.flags.contains("fail"));
@@ -195,21 +195,20 @@ impl Cluster {
         living.iter().all(|node| ok(node) && agrees(node))
     }
 
-    /// Has a replica take the place of its master, with the master's consent, and waits until it has.
+    /// Makes a replica the master, with the old master's consent, and waits until it has.
     ///
     /// # Panics
     ///
-    /// If it does not come about.
+    /// If it does not happen.
     pub fn fail_over(&self, replica: usize) {
         let replica = &self.nodes[replica];
         let is_master = || replica.cli(&["ROLE"]).starts_with("master");
-        let mut asked: Option<Instant> = None;
+        let mut requested: Option<Instant> = None;
         eventually(SETTLED_WITHIN, || {
-            // It is refused while a busy master is thought to have failed; one that was taken may have let the
-            // time for it pass.
-            let due = asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6));
+            // It is refused while a busy master seems to have failed, and an accepted one may time out.
+            let due = requested.is_none_or(|at| at.elapsed() > Duration::from_secs(6));
             if due && !is_master() && replica.try_cli(&["CLUSTER", "FAILOVER"]).is_ok() {
-                asked = Some(Instant::now());
+                requested = Some(Instant::now());
             }
             is_master()
         });
@@ -226,7 +225,7 @@ impl Cluster {
         self.nth(&replica.expect("a replica").id)
     }
 
-    /// Begins to move a slot: its owner sends whoever asks for a missing key to the other.
+    /// Begins to move a slot: its owner redirects requests for a missing key to the other.
     pub fn begin_to_move(&self, slot: u16, to: usize) -> Move<'_> {
         let from = self.master_of(slot);
         let slot = slot.to_string();
@@ -251,7 +250,7 @@ impl Cluster {
         moving.end();
     }
 
-    /// Waits until all living nodes are at the same epoch and say the same of all slots.
+    /// Waits until all living nodes have the same epoch and the same slots.
     fn agree(&self) {
         let view = |node: &RedisServer| {
             let info = node.try_cli(&["CLUSTER", "INFO"]).unwrap_or_default();
@@ -293,7 +292,7 @@ impl Cluster {
     }
 }
 
-/// A slot that moves. Left alone it stays open.
+/// A slot that moves. Until its end it stays open.
 pub struct Move<'a> {
     cluster: &'a Cluster,
     slot: String,
@@ -311,7 +310,7 @@ impl Move<'_> {
         keys.lines().map(str::to_owned).collect()
     }
 
-    /// Moves some keys, and answers how many.
+    /// Moves some keys, and returns how many.
     pub fn move_keys(&self, count: usize) -> usize {
         let keys = self.keys(count);
         self.move_these(&keys.iter().map(String::as_str).collect::<Vec<_>>());
@@ -333,8 +332,8 @@ impl Move<'_> {
 
     /// Makes the other node the owner, and waits until every living node knows.
     ///
-    /// It must: a node that is given a slot before it has heard of the last change elsewhere claims it by
-    /// an epoch that is too low, and loses it again, with all that is in it.
+    /// Otherwise a node that is given a slot before it knows the last change elsewhere claims it by an epoch
+    /// that is too low, and loses it again, with all that is in it.
     pub fn end(self) {
         let nodes = &self.cluster.nodes;
         let owner = id(&nodes[self.to]);
@@ -349,7 +348,7 @@ fn id(node: &RedisServer) -> String {
     node.cli(&["CLUSTER", "MYID"])
 }
 
-/// What a node knows of all nodes that it has shaken hands with. Nothing if it does not answer.
+/// All nodes that a node knows and has shaken hands with. None if it does not reply.
 fn seen(node: &RedisServer) -> Vec<Seen> {
     let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
     let parse = |line: &str| {

@@ -211,7 +211,7 @@ impl Helper {
     ///
     /// # Panics
     ///
-    /// If the system does not tell.
+    /// If the system does not report it.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.process.try_wait().unwrap()
     }

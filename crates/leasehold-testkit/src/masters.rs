@@ -11,18 +11,16 @@ impl Masters {
     /// Starts so many, which keep all that they have acknowledged.
     #[must_use]
     pub fn start(count: usize) -> Self {
-        Self::started_ago(count, 0)
+        let servers = RedisServer::options().append_only().start_many(count);
+        Self { servers }
     }
 
     /// The same, which were started two days ago by their clocks.
     #[must_use]
     pub fn aged(count: usize) -> Self {
-        Self::started_ago(count, 2 * 24 * 3_600 * 1_000)
-    }
-
-    fn started_ago(count: usize, millis: i64) -> Self {
-        let options = RedisServer::options().append_only().started_ago(millis);
-        let servers = options.start_many(count);
+        let options = RedisServer::options().append_only();
+        let servers = options.started_ago(2 * 24 * 3_600 * 1_000);
+        let servers = servers.start_many(count);
         Self { servers }
     }
 

@@ -22,7 +22,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const NOBODY: u32 = 65534;
 const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// The one user of the server, who may do everything.
+/// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
 /// Makes a database and starts its server, which need not survive a crash. The arguments are the directories of the

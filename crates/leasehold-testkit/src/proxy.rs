@@ -23,13 +23,13 @@ use crate::redis::RedisServer;
 
 /// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
 ///
-/// It is told what to do while connections are open. It reads the Redis protocol without TLS, so
+/// Its rules change while connections are open. It reads the Redis protocol without TLS, so
 /// before a server with TLS it has to be one of [`Proxy::before_port`]. A connection to it is always accepted, as one
 /// to a server that is stopped would be.
 ///
-/// Bytes that are held on the way arrive when they may, even if their sender has gone meanwhile: so a
-/// network delivers a late request. Bytes that are swallowed never arrive, nor does anything behind
-/// them on the same connection, its end included: neither side is told that the other is gone.
+/// Bytes that are held arrive later, even if their sender has gone meanwhile: so a network delivers a late
+/// request. Bytes that are swallowed never arrive, nor does anything behind
+/// them on the same connection, its end included: neither side is notified that the other is gone.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -39,7 +39,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that passes everything on, until it is told otherwise. It ends when it is dropped.
+    /// A proxy that passes everything on, until its rules change. It ends when it is dropped.
     ///
     /// The server may be killed and come back meanwhile.
     ///
@@ -51,8 +51,8 @@ impl Proxy {
         Self::start(server.port(), false)
     }
 
-    /// The same before somebody on this machine who speaks another protocol, of which it understands
-    /// nothing: everything passes as it comes, and no request is ever found.
+    /// The same before a server on this machine with another protocol: everything passes as it comes, and no
+    /// request is ever found.
     ///
     /// # Panics
     ///
@@ -114,7 +114,8 @@ impl Proxy {
     /// Lets everything that arrives from now on take so long on its way, each time another time out
     /// of this range. Nothing overtakes anything on a connection.
     pub fn delay(&self, way: Way, delay: RangeInclusive<Duration>) {
-        self.rules.set(way, |rules| rules.delay = delay.clone());
+        let delay = delay.into_inner();
+        self.rules.set(way, |rules| rules.delay = delay);
     }
 
     /// Holds everything back until [`Proxy::go_on`].
@@ -168,7 +169,7 @@ impl Proxy {
         self.rules.update(|state| state.plans.push(plan));
     }
 
-    /// Delivers the requests that were held back, even if who sent them has gone.
+    /// Delivers the requests that were held back, even if their sender has gone.
     pub fn deliver(&self) {
         self.rules.update(|state| state.deliveries += 1);
     }
@@ -180,7 +181,7 @@ impl Proxy {
         });
     }
 
-    /// How many requests came that contain a word that is counted.
+    /// The number of requests that contained a word that is counted.
     #[must_use]
     pub fn counted(&self, word: &str) -> usize {
         self.rules.state().counts.get(word).copied().unwrap_or(0)
@@ -226,7 +227,7 @@ async fn forward(client: TcpStream, server: Arc<AtomicU16>, rules: Arc<Rules>) {
     };
     match number.zip(server) {
         Some((number, server)) => connection::run(client, server, number, &rules).await,
-        // Reset, not closed: as if nobody were there.
+        // Reset, not closed: as if no process listened there.
         None => drop(client.set_zero_linger()),
     }
 }

@@ -1,11 +1,10 @@
 //! The servers do what tests build on.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::{OutputLines, RedisServer, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -47,11 +46,8 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let pid = lines
-        .map_while(Result::ok)
-        .find_map(|line| Some(line.strip_prefix("victim ")?.to_owned()))
-        .unwrap();
+    let output = OutputLines::read(victim.stdout.take().unwrap());
+    let pid = output.after("victim ");
     let process = format!("/proc/{pid}");
     assert!(Path::new(&process).exists());
     victim.kill().unwrap();

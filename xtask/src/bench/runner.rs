@@ -1,11 +1,12 @@
 //! One run of one peer in one scenario.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use super::figures::{self, Figures, ProcessResult};
 use super::peers::Peer;
 use super::server::{Calls, Server, Servers};
+use crate::tools::OwnedChild;
 
 /// The work of a run.
 #[derive(Debug)]
@@ -119,7 +120,7 @@ pub(super) fn run(
 
 /// One process of a peer. It ends with this.
 struct Runner {
-    child: Child,
+    child: OwnedChild,
     lines: BufReader<std::process::ChildStdout>,
 }
 
@@ -147,7 +148,7 @@ impl Runner {
         let mut child = child.map_err(|error| format!("cannot be started: {error}"))?;
         let stdout = child.stdout.take().ok_or("it has no output")?;
         Ok(Self {
-            child,
+            child: OwnedChild(child),
             lines: BufReader::new(stdout),
         })
     }
@@ -161,7 +162,7 @@ impl Runner {
     }
 
     fn go(&mut self) -> Result<(), String> {
-        let stdin = self.child.stdin.as_mut().ok_or("it has no input")?;
+        let stdin = self.child.0.stdin.as_mut().ok_or("it has no input")?;
         stdin.write_all(b"go\n").map_err(|error| error.to_string())
     }
 
@@ -178,17 +179,15 @@ impl Runner {
 
     /// The last line of its error output.
     fn last_error(&mut self) -> Option<String> {
-        let _ = self.child.kill();
+        let _ = self.child.0.kill();
         let mut text = String::new();
-        self.child.stderr.as_mut()?.read_to_string(&mut text).ok()?;
+        self.child
+            .0
+            .stderr
+            .as_mut()?
+            .read_to_string(&mut text)
+            .ok()?;
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,16 +1,16 @@
 //! The Redis servers of a comparison.
 
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::tools::output;
+use crate::tools::{OwnedChild, output};
 
 /// A server of our own on a free port. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Server {
-    child: Child,
+    _process: OwnedChild,
     port: u16,
 }
 
@@ -79,7 +79,10 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let server = Self { child, port };
+        let server = Self {
+            _process: OwnedChild(child),
+            port,
+        };
         let end = Instant::now() + Duration::from_secs(10);
         while let Err(error) = server.send("PING") {
             if Instant::now() > end {
@@ -127,12 +130,5 @@ impl Server {
         let mut client = Command::new("redis-cli");
         client.args(["-p", &self.port.to_string()]);
         output(client.args(command.split(' ')))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

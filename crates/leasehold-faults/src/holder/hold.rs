@@ -121,7 +121,8 @@ impl<'a> Hold<'a> {
     }
 }
 
-async fn rest(rng: &mut Rng, max_ms: u64) {
+/// Sleeps for a random time.
+pub(super) async fn rest(rng: &mut Rng, max_ms: u64) {
     let micros = rng.u64(..max_ms * 1000);
     tokio::time::sleep(Duration::from_micros(micros)).await;
 }

@@ -44,7 +44,6 @@ struct Keeping {
     counts: Arc<Counts>,
     release: watch::Receiver<bool>,
     again: bool,
-    quiet: bool,
 }
 
 /// Keeps all locks until they are lost or released. The end of the commands ends the process at once.
@@ -62,7 +61,6 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
                 counts: Arc::clone(&counts),
                 release: released.clone(),
                 again: config.again,
-                quiet: config.quiet,
             };
             locks.spawn(keeping.run());
         }
@@ -91,15 +89,12 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
 impl Keeping {
     async fn run(mut self) {
         loop {
-            let hold = self.shared.next_hold();
+            let hold = self.shared.request(&self.name, false, None);
             let guard = self.acquire(hold).await;
             if self.keep(hold, &guard).await {
-                self.record(hold, HoldEvent::Releasing);
-                let outcome = match guard.release().await {
-                    Ok(()) => "ok".to_owned(),
-                    Err(error) => format!("{:?}", error.kind()),
-                };
-                return self.record(hold, HoldEvent::Released { outcome });
+                self.shared.record(hold, HoldEvent::Releasing);
+                let outcome = super::outcome(&guard.release().await);
+                return self.shared.record(hold, HoldEvent::Released { outcome });
             }
             if !self.again {
                 return;
@@ -109,21 +104,14 @@ impl Keeping {
 
     /// Acquires the lock, however long the nodes are away.
     async fn acquire(&self, hold: u64) -> Guard {
-        self.record(
-            hold,
-            HoldEvent::Requested {
-                name: self.name.clone(),
-                fixed: false,
-                reenters: None,
-            },
-        );
         let mutex = self.client.mutex(&self.name).unwrap();
         loop {
             match mutex.lock().await {
                 Err(error) if error.kind() == ErrorKind::Unreachable => {}
                 outcome => {
                     let guard = outcome.unwrap();
-                    self.record(hold, super::granted(&guard, self.shared.config.ttl_ms));
+                    self.shared
+                        .record(hold, super::granted(&guard, self.shared.config.ttl_ms));
                     return guard;
                 }
             }
@@ -142,7 +130,7 @@ impl Keeping {
             let notified = tokio::select! {
                 biased;
                 Some(state) = states.next() => Some(state),
-                _ = interval.tick(), if !self.quiet => None,
+                _ = interval.tick(), if !self.shared.quiet => None,
                 released = release.wait_for(|release| *release) => return released.is_ok(),
             };
             let before = clock::now();
@@ -166,18 +154,12 @@ impl Keeping {
                     state,
                     kind,
                 };
-                self.record(hold, event);
+                self.shared.record(hold, event);
             }
             if state.is_lost() {
                 return false;
             }
             last = Some(state);
-        }
-    }
-
-    fn record(&self, hold: u64, event: HoldEvent) {
-        if !self.quiet {
-            self.shared.record(hold, event);
         }
     }
 }

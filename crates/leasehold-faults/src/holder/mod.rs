@@ -60,16 +60,29 @@ pub(crate) enum Workload {
 struct Shared {
     config: HolderConfig,
     journal: Journal,
+    /// Whether no holds are recorded.
+    quiet: bool,
     holds: AtomicU64,
 }
 
 impl Shared {
-    fn next_hold(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::Relaxed)
+    /// Records that an acquisition begins. Returns the number of its hold.
+    fn request(&self, name: &str, fixed: bool, reenters: Option<u64>) -> u64 {
+        let hold = self.holds.fetch_add(1, Ordering::Relaxed);
+        let name = name.to_owned();
+        let requested = HoldEvent::Requested {
+            name,
+            fixed,
+            reenters,
+        };
+        self.record(hold, requested);
+        hold
     }
 
     fn record(&self, hold: u64, event: HoldEvent) {
-        self.journal.record_hold(hold, event);
+        if !self.quiet {
+            self.journal.record_hold(hold, event);
+        }
     }
 
     /// Records a state that was read after `before`.
@@ -149,6 +162,7 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
     let runtime = builder.worker_threads(config.threads).enable_all().build();
     let shared = Arc::new(Shared {
         journal: Journal::open(&config.history()),
+        quiet: matches!(&config.workload, Workload::Keep(keep) if keep.quiet),
         config,
         holds: AtomicU64::new(0),
     });
@@ -170,5 +184,13 @@ pub(crate) fn granted(guard: &Guard, ttl_ms: u64) -> HoldEvent {
         lease: guard.lease_id().to_string(),
         token: guard.token().get(),
         ttl_ms,
+    }
+}
+
+/// The outcome of a release.
+fn outcome(released: &Result<(), leasehold::Error>) -> String {
+    match released {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => format!("{:?}", error.kind()),
     }
 }

@@ -17,11 +17,8 @@ use crate::history::Event;
 const INTERVAL: Duration = Duration::from_millis(5);
 const GAP: Nanos = 25 * MILLI;
 
-/// Tasks that have not run since an instant, when their threads had waited so long for a processor.
-struct Standstill {
-    since: Nanos,
-    waited: u64,
-}
+/// An instant since which no task has run, and how long their threads had waited for a processor by then.
+type Standstill = (Nanos, u64);
 
 /// Detects for as long as the process lives.
 pub(super) fn detect(shared: &Arc<Shared>) {
@@ -57,13 +54,10 @@ pub(super) fn detect(shared: &Arc<Shared>) {
 fn check_tasks(shared: &Shared, heartbeat: Nanos, now: Nanos, standstill: &mut Option<Standstill>) {
     match standstill.take() {
         None if now.saturating_sub(heartbeat) > GAP => {
-            *standstill = Some(Standstill {
-                since: heartbeat,
-                waited: clock::time_waited("self"),
-            });
+            *standstill = Some((heartbeat, clock::time_waited("self")));
         }
-        Some(begun) if begun.since == heartbeat => *standstill = Some(begun),
-        Some(Standstill { since, waited }) => {
+        Some(begun) if begun.0 == heartbeat => *standstill = Some(begun),
+        Some((since, waited)) => {
             // A thread's whole wait is counted when it comes to run.
             let starved =
                 clock::time_waited("self").saturating_sub(waited) >= (heartbeat - since) / 2;

@@ -12,6 +12,12 @@ use crate::holder_process::HolderProcess;
 /// How often events are read while one is awaited.
 const INTERVAL: Duration = millis(1);
 
+/// The ttl of holders that are killed: a grant long before its end is due to the watchdog.
+pub(super) const TTL_LONG: Duration = millis(30_000);
+
+/// A later grant is too late, on however busy a machine.
+pub(super) const LATEST: Duration = millis(10_000);
+
 /// The holders of a scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HolderOptions {
@@ -38,7 +44,7 @@ impl HolderOptions {
         HolderConfig {
             process: process.to_owned(),
             directory: world.directory.path().to_owned(),
-            url: world.url(),
+            url: world.server.url(),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
             threads: 2,
             handoff: true,
@@ -67,12 +73,7 @@ pub(super) struct ContendedLock {
 }
 
 impl ContendedLock {
-    /// Starts a holder, and a waiter when it holds its lock.
-    pub(super) fn start(world: &World, options: &HolderOptions) -> Self {
-        Self::start_many(world, 1, options).remove(0)
-    }
-
-    /// The same for several locks side by side.
+    /// Starts holders side by side, and a waiter for each lock when it is held.
     pub(super) fn start_many(world: &World, count: usize, options: &HolderOptions) -> Vec<Self> {
         let starting: Vec<_> = (0..count)
             .map(|_| {

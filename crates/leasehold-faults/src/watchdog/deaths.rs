@@ -1,25 +1,18 @@
 //! Holders that die, one after the other.
 
 use std::fs;
-use std::time::Duration;
 
 use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::contended_lock::{ContendedLock, in_batches};
+use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, in_batches};
 use super::outcome::Outcome;
-use super::world::{TIMEOUT, millis};
+use super::world::TIMEOUT;
 use crate::clock;
-
-/// The ttl of the leases: a grant long before its end is due to the watchdog.
-const TTL: Duration = millis(30_000);
-
-/// A later grant is too late, on however busy a machine.
-const LATEST: Duration = millis(10_000);
 
 /// Kills holders one after the other.
 fn one_by_one(runs: usize, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
-    in_batches(TTL, true, (runs, 1), |mut batch| {
+    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
         die(&mut batch.locks[0], batch.outcome);
     })
 }
@@ -40,7 +33,7 @@ pub(super) fn zombie(runs: usize, _: bool) -> Outcome {
 }
 
 pub(super) fn exec(runs: usize, _: bool) -> Outcome {
-    in_batches(TTL, true, (runs, 1), |mut batch| {
+    in_batches(TTL_LONG, true, (runs, 1), |mut batch| {
         let (lock, outcome) = (&mut batch.locks[0], batch.outcome);
         let since = clock::now();
         lock.exec(batch.world, batch.options);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::__private::wire::Liveness;
 use leasehold_testkit::{eventually, within};
 
-use super::contended_lock::{ContendedLock, in_batches};
+use super::contended_lock::{ContendedLock, LATEST, TTL_LONG, in_batches};
 use super::outcome::Outcome;
 use super::world::{TIMEOUT, millis};
 use crate::clock;
@@ -14,10 +14,6 @@ use crate::history::LeaseState;
 
 /// The ttl of holders that are stopped for three ttls.
 const TTL: Duration = millis(2_000);
-
-/// The ttl of holders that are killed: a grant long before its end is due to the watchdog.
-const TTL_LONG: Duration = millis(30_000);
-const LATEST: Duration = millis(10_000);
 
 /// The ttl of holders whose main thread ends.
 const TTL_MIDDLE: Duration = millis(6_000);

@@ -71,10 +71,6 @@ impl World {
         }
     }
 
-    pub(super) fn url(&self) -> String {
-        self.server.url()
-    }
-
     pub(super) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -89,7 +85,7 @@ impl World {
         let directory = self.directory.path().display();
         NodeConfig {
             listen: vec![format!("unix:{directory}/{name}.sock")],
-            url: self.url(),
+            url: self.server.url(),
             store: None,
             tls: None,
         }

@@ -62,8 +62,19 @@ pub(super) async fn run(
     let owed = Owed::default();
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let there = Direction::new(Way::There, (from_client, to_server), rules, &owed);
-    let back = Direction::new(Way::Back, (from_server, to_client), rules, &owed);
+    let direction = |way, from, to| Direction {
+        way,
+        from,
+        to,
+        rules,
+        owed: &owed,
+        frames: Frames::new(rules.state().plain),
+        queue: VecDeque::new(),
+        ended: false,
+        mute: false,
+    };
+    let there = direction(Way::There, from_client, to_server);
+    let back = direction(Way::Back, from_server, to_client);
     let reset = tokio::select! {
         _ = async { tokio::join!(there.run(), back.run()) } => false,
         () = rules.wait_for(|state| state.reset_up_to >= number || state.closed) => true,
@@ -75,26 +86,7 @@ pub(super) async fn run(
     rules.update(|state| state.tally.open -= 1);
 }
 
-impl<'a> Direction<'a> {
-    fn new(
-        way: Way,
-        (from, to): (ReadHalf<'a>, WriteHalf<'a>),
-        rules: &'a Rules,
-        owed: &'a Owed,
-    ) -> Self {
-        Self {
-            way,
-            from,
-            to,
-            rules,
-            owed,
-            frames: Frames::new(rules.state().plain),
-            queue: VecDeque::new(),
-            ended: false,
-            mute: false,
-        }
-    }
-
+impl Direction<'_> {
     /// Forwards until the end of the stream has arrived.
     async fn run(mut self) {
         let mut changes = self.rules.changes();
@@ -148,7 +140,7 @@ impl<'a> Direction<'a> {
     }
 
     fn enqueue(&mut self, frame: Option<(Vec<u8>, Action)>) {
-        let (least, most) = self.rules.state().direction(self.way).delay.into_inner();
+        let (least, most) = self.rules.state().direction(self.way).delay;
         let delay = least + most.saturating_sub(least).mul_f64(fastrand::f64());
         let due = Instant::now() + delay;
         let due = self.queue.back().map_or(due, |last| due.max(last.due));

@@ -1,7 +1,6 @@
 //! The rules of a test for its proxy, and what was done so far.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -64,16 +63,18 @@ pub(super) struct State {
 }
 
 /// The rules of one direction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct DirectionRules {
     pub(super) flow: Flow,
-    pub(super) delay: RangeInclusive<Duration>,
+    /// The shortest delay and the longest.
+    pub(super) delay: (Duration, Duration),
     /// How many more bytes may pass. `None`: any number.
     pub(super) bytes_left: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Flow {
+    #[default]
     Open,
     Held,
     Swallowed,
@@ -96,16 +97,6 @@ pub(super) struct Plan {
     pub(super) count: usize,
     /// `None`: they are held back.
     pub(super) lose: Option<Then>,
-}
-
-impl Default for DirectionRules {
-    fn default() -> Self {
-        Self {
-            flow: Flow::Open,
-            delay: Duration::ZERO..=Duration::ZERO,
-            bytes_left: None,
-        }
-    }
 }
 
 impl State {
