@@ -11,7 +11,6 @@ pub(crate) fn fine(number: f64) -> f64 {
 }
 
 /// One count for each of another.
-#[allow(clippy::cast_precision_loss)]
 pub(crate) fn per(count: u64, each: u64) -> f64 {
     count as f64 / each.max(1) as f64
 }

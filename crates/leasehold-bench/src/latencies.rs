@@ -92,7 +92,6 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn micros(nanos: u64) -> f64 {
     round(nanos as f64 / 1e3)
 }

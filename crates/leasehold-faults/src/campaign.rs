@@ -101,13 +101,6 @@ impl CampaignArgs {
         };
         (size.single + size.masters > 0).then_some(size)
     }
-
-    fn watchdog_form(&self) -> WatchdogForm {
-        match self.is_short() {
-            true => WatchdogForm::Short,
-            false => WatchdogForm::Percent(self.times_percent.unwrap_or(100)),
-        }
-    }
 }
 
 /// Runs a campaign, prints its results and adds them to the report. Returns whether it found nothing.
@@ -122,7 +115,11 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
     }
     let scenarios = args.scenarios();
     if !scenarios.is_empty() {
-        let (form, begin) = (args.watchdog_form(), Instant::now());
+        let form = match args.is_short() {
+            true => WatchdogForm::Short,
+            false => WatchdogForm::Percent(args.times_percent.unwrap_or(100)),
+        };
+        let begin = Instant::now();
         let rows = watchdog::run(&scenarios, form);
         let watchdog = WatchdogReport::new(form, begin.elapsed(), rows);
         clean &= watchdog.is_clean(!args.is_short());

@@ -31,12 +31,12 @@ pub(crate) fn run(config: NodeConfig, mut commands: Commands) {
 }
 
 fn settings(config: NodeConfig) -> Settings {
+    let listen = config
+        .listen
+        .iter()
+        .map(|address| Listen::parse(address).unwrap());
     let mut settings = Settings {
-        listen: config
-            .listen
-            .iter()
-            .map(|address| Listen::parse(address).unwrap())
-            .collect(),
+        listen: listen.collect(),
         stores: vec![StoreSettings {
             name: config.store,
             url: config.url,

@@ -146,7 +146,6 @@ impl MarginRow {
             _ => ("ms", 1e6),
         };
         values.sort_unstable();
-        #[expect(clippy::cast_precision_loss, reason = "times of seconds")]
         let at = |index: usize| values[index] as f64 / scale;
         Self {
             margin: margin.label().to_owned(),

@@ -23,7 +23,6 @@ pub(super) struct ProcessResult {
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// The figures of a run: its processes, and the calls that the server counted meanwhile.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn of(parts: &[ProcessResult], (scripts, commands): (u64, u64)) -> Figures {
     let all: f64 = parts.iter().map(|part| part.acquisitions).sum();
     let rates = parts.iter().map(|part| part.acquisitions / part.seconds);
@@ -70,7 +69,6 @@ pub(super) fn median(rounds: &[Figures]) -> Figures {
 }
 
 /// How long each change of hands between processes took, in microseconds, in order.
-#[allow(clippy::cast_precision_loss)]
 fn changes(parts: &[ProcessResult]) -> Vec<f64> {
     let events = parts.iter().enumerate().flat_map(|(process, part)| {
         let events = part.events.iter();
@@ -87,18 +85,12 @@ fn changes(parts: &[ProcessResult]) -> Vec<f64> {
     changes
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
 fn nth(sorted: &[f64], quantile: f64) -> Option<f64> {
     let at = (sorted.len() as f64 * quantile) as usize;
     sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
 }
 
 /// The middle of the bucket in which a quantile is.
-#[allow(clippy::cast_precision_loss)]
 fn quantile(waits: &BTreeMap<u32, u64>, quantile: f64) -> Option<f64> {
     let all: u64 = waits.values().sum();
     let mut seen = 0;

@@ -167,7 +167,6 @@ fn processor_time(node: &Node) -> Duration {
 }
 
 /// A number about the node's memory.
-#[expect(clippy::cast_precision_loss, reason = "kilobytes of a small process")]
 fn memory_mib(node: &Node, name: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{}/status", node.helper.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();

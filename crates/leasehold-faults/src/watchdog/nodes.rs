@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::paused_holder::{PausedHolder, TTL};
 use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock::{self, MILLI, Nanos};
-use crate::history::Fault;
+use crate::history::{Fault, FaultEvent, Note};
 use crate::holder::Nodes;
 
 /// The number of holders.
@@ -144,8 +144,9 @@ pub(super) fn nodes_killed(runs: usize, short: bool) -> Outcome {
         for node in &mut nodes {
             node.restart();
         }
-        let until = clock::now() + REGISTERED_WITHIN;
-        world.record_fault(Fault::KillNodes, from, until);
+        let time = (from, clock::now() + REGISTERED_WITHIN);
+        let event = FaultEvent::new(Fault::KillNodes, None, time, time);
+        world.journal.record(&Note::Fault(event));
         rest(3000, 5000);
     })
 }

@@ -76,7 +76,6 @@ impl Outcome {
     /// A percentile of the sorted latencies.
     fn percentile_ms(&self, percent: usize) -> Option<f64> {
         let at = (self.latencies.len() * percent).div_ceil(100).max(1) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "latencies of seconds")]
         self.latencies.get(at).map(|latency| *latency as f64 / 1e6)
     }
 }

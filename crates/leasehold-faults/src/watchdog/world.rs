@@ -16,9 +16,7 @@ use tokio::task::JoinHandle;
 use super::outcome::Outcome;
 use crate::checker;
 use crate::clock::{self, Nanos};
-use crate::history::{
-    self, Event, Fault, FaultEvent, HoldEvent, Journal, LeaseState, Note, ObservationKind,
-};
+use crate::history::{self, Event, HoldEvent, Journal, LeaseState, Note, ObservationKind};
 use crate::holder;
 use crate::node::NodeConfig;
 
@@ -128,11 +126,6 @@ impl World {
             let _ = guard.release().await;
         });
         Waiter { granted, task }
-    }
-
-    pub(super) fn record_fault(&self, fault: Fault, from: Nanos, until: Nanos) {
-        let event = FaultEvent::new(fault, None, (from, until), (from, until));
-        self.journal.record(&Note::Fault(event));
     }
 
     /// Checks the history so far, and adds its violations to an outcome.

@@ -83,7 +83,13 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
             0 => first.clone(),
             _ => job.target.open_beside(&first).await?,
         };
-        clients.clients.push(Client::new(session, &name)?);
+        clients.clients.push(Client {
+            mutex: session.mutex(TO_AND_FRO)?,
+            bare: session.baseline_lock(name)?,
+            timer: SleepTimer::new().map_err(failed("no timer"))?,
+            ping: false,
+            session,
+        });
     }
     drop(first);
     reply(&())?;
@@ -180,16 +186,6 @@ impl Clients {
 }
 
 impl Client {
-    fn new(session: Session, bare: &str) -> Result<Self> {
-        Ok(Self {
-            mutex: session.mutex(TO_AND_FRO)?,
-            bare: session.baseline_lock(bare)?,
-            timer: SleepTimer::new().map_err(failed("no timer"))?,
-            ping: false,
-            session,
-        })
-    }
-
     /// Acquires and releases until the window closes.
     async fn repeat(mut self, slice: Slice) -> Result<(Self, SliceResult)> {
         let mut result = SliceResult::default();
