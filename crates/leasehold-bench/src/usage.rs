@@ -1,4 +1,4 @@
-//! What this process and the server use and do.
+//! The resources and the work of this process and its server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::metrics_recorder::{RENEWAL_BATCHES, RENEWALS, total};
 use crate::server_stats::ServerStats;
 use crate::target::Session;
 
-/// What was used and done between two moments, or until one.
+/// The resources and the work between two moments, or until one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) duration: Duration,

@@ -79,7 +79,7 @@ pub(super) struct Observation {
     pub(super) at: Nanos,
     pub(super) state: LeaseState,
     pub(super) kind: ObservationKind,
-    /// When the critical step ended that it began.
+    /// When the critical step that it began ended.
     step_ended: Option<Nanos>,
 }
 

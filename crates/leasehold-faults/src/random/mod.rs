@@ -27,7 +27,7 @@ use crate::history::{self, Fault, Journal, Note};
 const WALL_DRIFT_MAX: u64 = clock::MILLI / 2;
 
 /// How far a clock is set at most, in milliseconds.
-pub(super) const CLOCK_STEP_MAX_MS: u64 = 1500;
+const CLOCK_STEP_MAX_MS: u64 = 1500;
 
 /// The number of rounds, and of worlds in each.
 #[derive(Clone, Copy, Debug)]
