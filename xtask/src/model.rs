@@ -48,6 +48,9 @@ mod tests {
     fn the_document_has_a_place_for_it() {
         let text = fs::read_to_string(root().join(DOCUMENT)).unwrap();
         let new = replaced(&text, "new table").unwrap();
-        assert!(new.len() < text.len() && new.contains("new table"));
+        let (before, _) = text.split_once(BEGIN).unwrap();
+        let (_, after) = text.split_once(END).unwrap();
+        let table = format!("{BEGIN}\nnew table\n{END}");
+        assert_eq!(new, [before, &*table, after].concat());
     }
 }

@@ -101,6 +101,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_longest_duration_and_none_are_counted() {
+        let mut latencies = Latencies::default();
+        let none = (latencies.quantile_us(0.5), latencies.spread());
+        assert_eq!(none, (0.0, None));
+        latencies.record(Duration::from_secs(600));
+        assert!(latencies.quantile_us(0.99) >= 60e6);
+    }
+
+    #[test]
     fn latencies_are_the_same_in_another_process() {
         let mut latencies = Latencies::default();
         for nanos in (0..10_000).map(|n| n * n) {

@@ -19,7 +19,7 @@ mod workers;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use self::options::Options;
@@ -74,6 +74,13 @@ fn runtime(threads: u16) -> Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.into());
     let runtime = builder.enable_all().build();
     runtime.map_err(failed("the runtime could not be started"))
+}
+
+/// Prints the present step to a terminal.
+fn print_step(step: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("{step} ...");
+    }
 }
 
 /// Prefixes an error with the operation that failed.

@@ -234,6 +234,17 @@ fn a_request_is_held_back_until_it_is_late() {
 }
 
 #[test]
+fn requests_are_counted_by_a_word() {
+    let (_server, proxy, mut connection) = start();
+    connection.request("ECHO counted", "$7\r\ncounted\r\n");
+    proxy.count("counted");
+    connection.request("ECHO counted", "$7\r\ncounted\r\n");
+    connection.request("ECHO other", "$5\r\nother\r\n");
+    Connection::to(&proxy).request("SET a counted", "+OK\r\n");
+    assert_eq!((proxy.counted("counted"), proxy.counted("other")), (2, 0));
+}
+
+#[test]
 fn another_server_takes_over_the_address() {
     let (_server, proxy, mut connection) = start();
     let other = RedisServer::start();

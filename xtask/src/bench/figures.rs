@@ -12,7 +12,7 @@ const BUCKETS: f64 = 20.0;
 pub(super) struct ProcessResult {
     pub(super) version: String,
     acquisitions: f64,
-    seconds: f64,
+    pub(super) seconds: f64,
     wait_us: Vec<(u32, u64)>,
     wait_max_us: f64,
     /// When it had the lock, from and to, in nanoseconds.

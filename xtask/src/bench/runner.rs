@@ -168,7 +168,10 @@ impl Runner {
 
     fn finish(mut self) -> Result<ProcessResult, String> {
         let line = self.line()?;
-        serde_json::from_str(&line).map_err(|_| self.last_error().unwrap_or(line))
+        match serde_json::from_str::<ProcessResult>(&line) {
+            Ok(result) if result.seconds > 0.0 => Ok(result),
+            _ => Err(self.last_error().unwrap_or(line)),
+        }
     }
 
     fn line(&mut self) -> Result<String, String> {

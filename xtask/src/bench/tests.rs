@@ -74,3 +74,11 @@ fn the_committed_tables_are_those_of_the_committed_figures() {
     let document = report::document(&report);
     assert_eq!(read("compare.md"), document);
 }
+
+#[test]
+fn durations_are_positive() {
+    assert_eq!(positive("0.5"), Ok(0.5));
+    for wrong in ["0", "-1", "x"] {
+        positive(wrong).unwrap_err();
+    }
+}

@@ -1,7 +1,10 @@
 //! The baseline makes the calls that it counts, and changes what a lock changes.
 
-use leasehold_testkit::RedisServer;
+use std::time::Duration;
 
+use leasehold_testkit::{RedisServer, eventually_async};
+
+use super::redis;
 use crate::target::{Session, Target};
 
 async fn session(url: &str) -> Session {
@@ -51,4 +54,31 @@ async fn a_server_may_refuse_its_stats() {
         .start();
     let session = session(&server.url_of("app", "secret")).await;
     assert_eq!(session.baseline.server_stats().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bare_renewal_extends_the_lease() {
+    let server = RedisServer::start();
+    let session = session(&server.url()).await;
+    let mutex = session.mutex("a").unwrap();
+    let guard = mutex.ttl(Duration::from_millis(900)).unwrap();
+    let guard = guard.lock().await.unwrap();
+    let leases = [(session.key("a").unwrap(), guard.lease_id())];
+    let ttl = Duration::from_secs(90);
+    let renewals = async || session.baseline.renew_each(&leases, ttl).await;
+    // The server learns the script from the library's first renewal.
+    eventually_async(Duration::from_secs(20), async || renewals().await.is_ok()).await;
+    assert_eq!(renewals().await.unwrap(), 1);
+    let left = server.cli(&["PTTL", &redis::record(&leases[0].0)]);
+    assert!(left.parse::<u64>().unwrap() > 70_000, "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_stores_refuse_a_pair_while_the_lock_is_held() {
+    let session = session("memory:").await;
+    let mut lock = session.baseline_lock("a").unwrap();
+    lock.pair().await.unwrap();
+    assert_eq!(session.held().await.unwrap(), 0);
+    let _guard = session.mutex("a").unwrap().lock().await.unwrap();
+    assert!(lock.pair().await.is_err());
 }

@@ -7,7 +7,7 @@ use crate::format::{per, ratio, round};
 use crate::options::Settings;
 use crate::report::Report;
 use crate::target::Target;
-use crate::{Result, runtime};
+use crate::{Result, print_step, runtime};
 
 /// The number of slices of a run. The first of each side only warms up.
 ///
@@ -33,6 +33,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             });
         }
         let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
+        print_step("measuring");
         for slice in 0..SLICES {
             let side = match slice % 4 {
                 0 | 3 => &mut ours,

@@ -34,11 +34,11 @@ fn serve(stream: TcpStream, largest: &Largest, journal: &Journal) -> std::io::Re
         // A killed holder may leave a part of a line.
         let request: (String, u64, String, u64) = serde_json::from_str(&line?)?;
         let (process, hold, name, token) = request;
-        // Locked until the decision is recorded: they are recorded in their order.
         let mut largest = largest.lock().unwrap();
-        let largest = largest.entry(name.clone()).or_default();
-        let accepted = token >= *largest;
-        *largest = token.max(*largest);
+        let seen = largest.entry(name.clone()).or_default();
+        let accepted = token >= *seen;
+        *seen = token.max(*seen);
+        // In the order of the decisions.
         journal.record(&Note::Wrote(FencedWrite {
             process,
             hold,
@@ -46,6 +46,7 @@ fn serve(stream: TcpStream, largest: &Largest, journal: &Journal) -> std::io::Re
             token,
             accepted,
         }));
+        drop(largest);
         replies.write_all(if accepted {
             b"accepted\n"
         } else {

@@ -240,3 +240,34 @@ impl AddAssign for Counts {
         self.checked += other.checked;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exact on a busy machine, too: both sides are from the same section.
+    #[tokio::test]
+    async fn a_section_counts_as_far_as_it_lies_in_the_window() {
+        let section = Duration::from_millis(2);
+        let mut task = Task::new(0).unwrap();
+        let from = Moment::default();
+        let granted = Moment::now();
+        let until = granted.after(Duration::from_secs(3_600));
+        let window = Window { from, until };
+        let ended = task.critical_section(section, granted, &window);
+        let length = ended.await.unwrap().nanos_since(granted);
+        assert!(length >= 2_000_000);
+        let counts = task.counts;
+        let counted = (counts.in_section_ns, counts.section_ns, counts.sections);
+        assert_eq!(counted, (length, length, 1));
+        // The window closes in the middle of the next section.
+        let granted = Moment::now();
+        let until = granted.after(section / 2);
+        let window = Window { from, until };
+        let ended = task.critical_section(section, granted, &window);
+        ended.await.unwrap();
+        let counts = task.counts;
+        let counted = (counts.in_section_ns, counts.section_ns, counts.sections);
+        assert_eq!(counted, (length + 1_000_000, length, 1));
+    }
+}

@@ -25,7 +25,7 @@ use crate::options::Settings;
 use crate::report::Report;
 use crate::target::{Session, Target};
 use crate::usage::{Usage, resident};
-use crate::{Result, runtime};
+use crate::{Result, print_step, runtime};
 
 /// The part of the duration for pairs, before the locks are taken and after they are released.
 const PAIRS: u32 = 4;
@@ -79,9 +79,11 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let before = resident();
     let totals = || [total(JEOPARDY), total(LOST)];
     let totals_before = totals();
+    print_step("taking the locks");
     let (guards, taking) = leases::take_all(settings, &session).await?;
     let taken = resident();
 
+    print_step("measuring");
     // The lags of the time before.
     metrics_recorder::take_renewal_lags();
     let start = Usage::now(&session).await?;
@@ -94,6 +96,7 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let held = guards.iter().filter(|guard| !guard.state().is_lost());
     let held = held.count();
 
+    print_step("releasing the locks");
     let (session, releasing) = leases::release_all(target, session, guards).await?;
     let still_held = session.held().await?;
     leases::remove_counters(&session, settings.leases).await?;

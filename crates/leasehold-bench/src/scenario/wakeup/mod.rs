@@ -19,11 +19,11 @@ use crate::clock::Window;
 use crate::latencies::Latencies;
 use crate::options::Settings;
 use crate::report::Report;
-use crate::runtime;
 use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
 use crate::usage::Usage;
 use crate::workers::Workers;
+use crate::{print_step, runtime};
 
 /// The rounds of a run, each of some slices.
 const ROUNDS: u32 = 4;
@@ -102,6 +102,7 @@ pub(crate) fn measure(settings: &Settings, target: &Target) -> Result<Report> {
             slice: settings.duration / (ROUNDS * SLICES),
             hold: HOLD_MIN.max(slowest * HOLD_ROUND_TRIPS),
         };
+        print_step("measuring");
         let findings = run.findings(settings.waiters).await?;
         run.workers.finish().await?;
         report::report(settings, &store, &findings)
