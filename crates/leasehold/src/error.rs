@@ -204,25 +204,10 @@ impl StdError for Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_error_names_the_lock_and_the_store_once() {
-        let name = Name::parse("orders/42").unwrap();
-        let error = Error::new(ErrorKind::Unreachable, "no answer within 2s")
-            .at_store("redis://db:6379/0")
-            .at_store("elsewhere")
-            .for_lock(&name);
-        assert_eq!(
-            error.to_string(),
-            r#"lock "orders/42" at redis://db:6379/0: no answer within 2s"#
-        );
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
-    }
-
-    #[cfg(feature = "redis")]
     #[test]
     fn a_reworded_error_stays_transient() {
         let refused = Error::new(ErrorKind::Store, "loading")

@@ -50,26 +50,3 @@ fn run_id(node: &NodeFacts) -> Option<&str> {
     let info: &Fields = node.info.known()?;
     info.get("run_id")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::{node_with, worst};
-    use super::*;
-    use crate::doctor::Severity;
-
-    #[test]
-    fn nodes_are_counted_and_told_apart() {
-        let node = |id: &str| node_with(&[("run_id", id)], &[]);
-        let of = |ids: &[&str]| {
-            let nodes: Vec<_> = ids.iter().map(|id| node(id)).collect();
-            worst(&check(&nodes, 0))
-        };
-        assert_eq!(of(&["a", "b", "c"]), Severity::Ok);
-        assert_eq!(of(&["a", "b", "c", "d"]), Severity::Note);
-        assert_eq!(of(&["a", "b"]), Severity::Danger);
-        assert_eq!(of(&["a", "b", "a"]), Severity::Danger);
-        let [two, one] = [2, 1].map(|count| check(&vec![node("a"); count], 3 - count));
-        assert!(two.iter().all(|f| !f.seen.contains("answer")));
-        assert!(one.iter().any(|f| f.seen == "1 of 3 nodes answer"));
-    }
-}

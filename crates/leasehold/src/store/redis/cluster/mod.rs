@@ -26,6 +26,8 @@ use tokio::time::Instant;
 
 use self::call::{Call, Work};
 use self::router::CallResult;
+#[cfg(any(test, feature = "__fuzz"))]
+pub(super) use self::slot_map::check_slots;
 use self::topology::Topology;
 use super::client_info::{self, REGISTER, Registration, registered};
 use super::deployment::Deployment;

@@ -226,38 +226,3 @@ impl Rights {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::ReplicaCount;
-    use crate::store::api::fixture;
-
-    #[test]
-    fn the_line_names_every_right_once() {
-        let space = fixture::space("app", "t");
-        let line_of = |url: &str, durability| {
-            let deployment = Deployment::parse(url).unwrap();
-            line(&space, &deployment, &extras(&deployment, durability))
-        };
-        let of = |url: &str| line_of(url, Durability::None);
-        let line = of("redis://host");
-        assert!(line.contains(" ~app:* &app:* +eval "), "{line}");
-        let mut words: Vec<_> = line.split(' ').collect();
-        let count = words.len();
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), count);
-        assert!(of("redis://host/3").ends_with(" +select"));
-        assert!(of("redis+sentinel://host/m/3").ends_with(" +select"));
-        assert!(of("redis+cluster://host").ends_with(" +cluster|myid +asking"));
-        assert!(of("redlock://a,b,c").ends_with(" +hmget +info"));
-        let replicated = Durability::Replicas {
-            count: ReplicaCount::All,
-            timeout: Duration::from_secs(1),
-        };
-        assert!(line_of("redis://host", replicated).ends_with(" +wait"));
-    }
-}
