@@ -1,7 +1,7 @@
 //! The local queues under a model checker.
 //!
-//! Tasks join a queue, wait, leave at any moment, get their turn, hand it on without giving up the head, or give
-//! it up. In every order one task at a time is at the head, a task that stays gets its turn in the order of
+//! Tasks join a queue, wait, leave at any moment, get their turn, and hand it to the next task or give it up. In
+//! every order one task at a time is at the head, a task that stays gets its turn in the order of
 //! arrival, and there is no queue at the end. A lost turn would leave a task waiting for ever, which the checker
 //! reports as a deadlock.
 
@@ -25,7 +25,7 @@ enum Mutation {
     None,
     /// A returned turn, whose task has left, is forgotten instead of passed on.
     ForgetsReturned,
-    /// The head is forgotten when the chain is over.
+    /// The head is forgotten instead of passed on.
     ForgetsHead,
 }
 
@@ -35,30 +35,7 @@ impl QueueKind for Toy {
     type Key = u8;
     type Info = ();
     type HeadState = ();
-    type Turn = Turn;
-}
-
-enum Turn {
-    Head(Head<Toy>),
-    Baton(Baton),
-}
-
-impl From<Head<Toy>> for Turn {
-    fn from(head: Head<Toy>) -> Self {
-        Self::Head(head)
-    }
-}
-
-/// A hold that is handed from task to task while the head stays, as with a lease and its holds.
-struct Baton {
-    chain: Arc<ModelMutex<Chain>>,
-    world: Arc<World>,
-    spent: bool,
-}
-
-struct Chain {
-    head: Option<Head<Toy>>,
-    left: u8,
+    type Turn = Head<Self>;
 }
 
 /// The queues, and what the checks need.
@@ -67,42 +44,6 @@ struct World {
     mutation: Mutation,
     inside: ModelMutex<[u8; KEYS as usize]>,
     served: ModelMutex<[Option<u64>; KEYS as usize]>,
-}
-
-impl Drop for Baton {
-    fn drop(&mut self) {
-        if self.spent {
-            return;
-        }
-        let mut chain = self.chain.lock().unwrap();
-        while chain.left > 0 {
-            chain.left -= 1;
-            let next = chain.head.as_ref().and_then(|head| head.next_if(|()| true));
-            let Some(next) = next else { break };
-            let baton = Self {
-                chain: Arc::clone(&self.chain),
-                world: Arc::clone(&self.world),
-                spent: false,
-            };
-            match next.give(Turn::Baton(baton)) {
-                Ok(()) => return,
-                Err(mut turn) => {
-                    if let Turn::Baton(baton) = &mut turn {
-                        baton.spent = true;
-                    }
-                    if self.world.mutation == Mutation::ForgetsReturned {
-                        std::mem::forget(chain.head.take());
-                        return;
-                    }
-                }
-            }
-        }
-        let head = chain.head.take();
-        drop(chain);
-        if self.world.mutation == Mutation::ForgetsHead {
-            std::mem::forget(head);
-        }
-    }
 }
 
 impl World {
@@ -126,8 +67,8 @@ impl World {
 
     /// One task: joins, perhaps leaves early, does its work, and passes its turn on.
     async fn visit(self: Arc<Self>, key: u8) {
-        let turn = match self.queues.enter(&key, ()) {
-            Entry::Head(head) => Turn::Head(head),
+        let head = match self.queues.enter(&key, ()) {
+            Entry::Head(head) => head,
             Entry::QueuedTask(mut waiting) => {
                 let ticket = waiting.ticket;
                 let leaves = thread_rng().gen_bool(0.4);
@@ -140,28 +81,26 @@ impl World {
                         turn.await
                     }
                 };
-                let Some(turn) = turn else {
+                let Some(head) = turn else {
                     assert!(leaves, "no turn for one that stayed");
                     return;
                 };
                 self.in_order(key, ticket);
-                turn
+                head
             }
         };
         self.inside(key).await;
-        let chain = match turn {
-            Turn::Baton(baton) => return drop(baton),
-            Turn::Head(head) if thread_rng().gen_bool(0.5) => return drop(head),
-            Turn::Head(head) => Chain {
-                head: Some(head),
-                left: 2,
-            },
+        let hands_on = thread_rng().gen_bool(0.5);
+        let Some(next) = head.next_if(|()| hands_on) else {
+            if self.mutation == Mutation::ForgetsHead {
+                std::mem::forget(head);
+            }
+            return;
         };
-        drop(Baton {
-            chain: Arc::new(ModelMutex::new(chain)),
-            world: self,
-            spent: false,
-        });
+        let returned = next.give(head);
+        if self.mutation == Mutation::ForgetsReturned {
+            std::mem::forget(returned);
+        }
     }
 }
 
@@ -193,8 +132,6 @@ fn every_turn_comes_in_order_and_no_queue_stays() {
     shuttle::check_random(|| run(Mutation::None, KEYS), RUNS);
     shuttle::check_pct(|| run(Mutation::None, 1), RUNS, 3);
 }
-
-// A task waits for ever, which is a deadlock, or a queue stays behind.
 
 #[test]
 #[should_panic]
