@@ -221,7 +221,7 @@ pub struct Shutdown {
 }
 
 /// Settings of a [`Client`]. Made by [`Client::builder`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[must_use = "nothing happens until connect"]
 pub struct ClientBuilder {
     pub(crate) config: Config,
@@ -233,7 +233,7 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// The ttl of renewed leases: 100 ms to 24 h, 30 s if not set.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.config.ttl = ttl;
+        self.config.ttl = Some(ttl);
         self
     }
 
@@ -262,13 +262,13 @@ impl ClientBuilder {
     /// The prefix of the keys in the store: 1 to 64 letters, digits, `.`, `_`, `-`; `leasehold` if not set.
     /// Clients in different namespaces do not see each other's locks.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.config.namespace = namespace.into();
+        self.config.namespace = Some(namespace.into());
         self
     }
 
     /// The part of the namespace: the same characters, `default` if not set.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-        self.config.tenant = tenant.into();
+        self.config.tenant = Some(tenant.into());
         self
     }
 
@@ -427,16 +427,6 @@ impl ClientBuilder {
             policy,
             durability,
         })
-    }
-}
-
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder")
-            .field("ttl", &self.config.ttl)
-            .field("namespace", &self.config.namespace)
-            .field("tenant", &self.config.tenant)
-            .finish_non_exhaustive()
     }
 }
 

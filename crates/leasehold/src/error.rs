@@ -15,10 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A lock that another client holds is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
 /// Branch on [`Error::kind`], read the message, look for causes in
 /// [`source`](std::error::Error::source). No message contains a password.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -172,26 +172,6 @@ impl fmt::Display for Error {
             (None, None) => {}
         }
         f.write_str(&self.0.message)
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", &self.0.kind);
-        debug.field("message", &self.0.message);
-        for (name, text) in [
-            ("lock", self.0.lock.as_ref().map(Name::as_str)),
-            ("store", self.0.store.as_deref()),
-        ] {
-            if let Some(text) = text {
-                debug.field(name, &text);
-            }
-        }
-        if let Some(source) = &self.0.source {
-            debug.field("source", source);
-        }
-        debug.finish()
     }
 }
 

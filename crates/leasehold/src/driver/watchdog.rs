@@ -24,10 +24,9 @@ use crate::watchdog::wire::{self, ClientSecret, Hello, Role};
 use crate::{Error, ErrorKind, Result};
 
 /// The nodes of the watchdog of a client. `None`: it has no watchdog.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct WatchdogClient(Option<Arc<Nodes>>);
 
-#[derive(Debug)]
 struct Nodes {
     nodes: Vec<Arc<NodeSession>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -40,7 +39,7 @@ struct Nodes {
 pub(super) type Processes = Mutex<Vec<Arc<OwnedFd>>>;
 
 /// A lease as a node has it registered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct RegisteredLease {
     pub(super) name: Name,
     pub(super) lease: std::sync::Weak<ActiveLease>,

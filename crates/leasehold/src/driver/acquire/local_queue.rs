@@ -6,7 +6,6 @@
 //! as its head.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -256,20 +255,5 @@ impl<L: QueueKind> Default for LocalQueues<L> {
             queues: HashMap::new(),
             tickets: 0,
         })))
-    }
-}
-
-impl<L: QueueKind> fmt::Debug for LocalQueues<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queues = self.table().queues.len();
-        f.debug_struct("LocalQueues")
-            .field("queues", &queues)
-            .finish()
-    }
-}
-
-impl<L: QueueKind> fmt::Debug for Head<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head").finish_non_exhaustive()
     }
 }

@@ -119,7 +119,6 @@ async fn try_acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<O
 /// The task that talks to the store for the queue of a lock.
 ///
 /// When it is dropped, the next task in the queue continues, also with the place in the queue of the store.
-#[derive(Debug)]
 pub(crate) struct Contender {
     driver: Arc<Driver>,
     key: Key,

@@ -413,11 +413,3 @@ impl fmt::Display for NodeSession {
         self.address.fmt(f)
     }
 }
-
-impl fmt::Debug for NodeSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeSession")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
