@@ -400,10 +400,11 @@ impl ClientBuilder {
         })?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(BootClock));
         let info = client_info(&self.config);
+        let client = || crate::random::bytes("a client id").map(ClientId::from_random);
         #[cfg(feature = "watchdog")]
         let (client, watchdog) = match self.watchdog {
             Some(watchdog) => {
-                let secret = ClientSecret::from_random(random()?);
+                let secret = ClientSecret::from_random(crate::random::bytes("a client id")?);
                 let client = secret.client_id();
                 let who = (secret, &space, &info);
                 (
@@ -411,10 +412,10 @@ impl ClientBuilder {
                     WatchdogClient::start(watchdog, &store, &clock, &runtime, who)?,
                 )
             }
-            None => (ClientId::from_random(random()?), WatchdogClient::default()),
+            None => (client()?, WatchdogClient::default()),
         };
         #[cfg(not(feature = "watchdog"))]
-        let (client, watchdog) = (ClientId::from_random(random()?), WatchdogClient);
+        let (client, watchdog) = (client()?, WatchdogClient);
         let driver = Driver::start(
             Context::new(store, clock, runtime),
             (client, space.clone(), info),
@@ -428,16 +429,6 @@ impl ClientBuilder {
             durability,
         })
     }
-}
-
-/// Random bytes for a client id.
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system has no random numbers for a client id";
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
-    })?;
-    Ok(bytes)
 }
 
 fn client_info(config: &Config) -> ClientInfo {

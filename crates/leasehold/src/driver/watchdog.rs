@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
@@ -160,7 +161,7 @@ impl Nodes {
         let end = self.clock.now().after(timeout);
         let any = async {
             let waits = self.nodes.iter().map(|node| Box::pin(node.wait(&enough)));
-            first(waits.collect()).await;
+            select_all(waits).await;
         };
         tokio::select! {
             biased;
@@ -188,18 +189,6 @@ impl Drop for Nodes {
     }
 }
 
-/// Waits until one of the futures is ready.
-async fn first<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
-    std::future::poll_fn(|context| {
-        let done = |future: &mut F| std::pin::Pin::new(future).poll(context).is_ready();
-        match futures.iter_mut().any(done) {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
-}
-
 /// A number that distinguishes this program from another that replaced it in the same process.
 ///
 /// It is the hash of where the kernel has placed the program in memory, which is random for each. So all
@@ -210,15 +199,11 @@ fn process_nonce() -> Result<[u8; 16]> {
     if let Some(nonce) = NONCE.get() {
         return Ok(*nonce);
     }
-    let random = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let mut nonce = [0; 16];
-    match digest(&SHA256, &random).as_ref().first_chunk() {
-        Some(hash) if !random.is_empty() => nonce = *hash,
-        _ => getrandom::fill(&mut nonce).map_err(|error| {
-            let message = "the system has no random numbers for the watchdog";
-            Error::new(ErrorKind::Unsupported, message).with_source(error)
-        })?,
-    }
+    let auxv = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let nonce = match digest(&SHA256, &auxv).as_ref().first_chunk() {
+        Some(hash) if !auxv.is_empty() => *hash,
+        _ => crate::random::bytes("the watchdog")?,
+    };
     Ok(*NONCE.get_or_init(|| nonce))
 }
 

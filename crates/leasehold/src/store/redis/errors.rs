@@ -15,15 +15,9 @@ use std::fmt;
 
 use redis::ServerError;
 
-pub(super) use self::cluster::{
-    cluster_down, cluster_without_its_name, no_node_for_slot, nodes_disagree, of_cluster,
-    slot_is_moving, slots_without_node,
-};
-pub(super) use self::connection::{
-    demoted, no_answer, no_answer_within, no_connection, no_connection_within,
-    nothing_found_within, replaced, sentinel,
-};
-use self::known::{Known, NOT_ADMITTED, find, is_code};
+pub(super) use self::cluster::*;
+pub(super) use self::connection::*;
+use self::known::{Known, NOT_ADMITTED, code_and_words, find};
 pub(super) use self::refusal::{DENIED, Refusal, refusal};
 #[cfg(feature = "doctor")]
 pub(super) use self::refused::{Refused, refused_words};
@@ -95,10 +89,7 @@ fn of_replica(code: &str) -> bool {
 
 /// The error of one command that certainly changed nothing. `key` may be empty.
 pub(super) fn command(command: &str, key: &str, text: &str) -> Error {
-    let (code, words) = match text.split_once(' ') {
-        Some((code, words)) if is_code(code) => (code, words),
-        _ => ("", text),
-    };
+    let (code, words) = code_and_words(text);
     let found = find(code, words);
     let advice = found.map_or("the server refused a command", |known| known.advice);
     let (command, words) = (quote(command), quote(text));

@@ -17,34 +17,19 @@ use crate::store::redis::keys::{client_key, queue_key, record_key, record_patter
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
-const RIGHTS: [(Purpose, &[&str]); 6] = [
+const RIGHTS: [(Purpose, &str); 6] = [
     (
         Purpose::Lock,
-        &[
-            "eval", "evalsha", "time", "get", "set", "hget", "hset", "hdel", "pexpire", "pttl",
-            "lindex",
-        ],
+        "eval evalsha time get set hget hset hdel pexpire pttl lindex",
     ),
-    (Purpose::Renew, &["hexists"]),
+    (Purpose::Renew, "hexists"),
     (
         Purpose::Wait,
-        &[
-            "lpos",
-            "rpush",
-            "lrem",
-            "ltrim",
-            "publish",
-            "pubsub|numsub",
-            "subscribe",
-            "unsubscribe",
-        ],
+        "lpos rpush lrem ltrim publish pubsub|numsub subscribe unsubscribe",
     ),
-    (
-        Purpose::Losses,
-        &["client|tracking", "client|caching", "exists"],
-    ),
-    (Purpose::Inspect, &["scan", "hgetall"]),
-    (Purpose::Force, &["del"]),
+    (Purpose::Losses, "client|tracking client|caching exists"),
+    (Purpose::Inspect, "scan hgetall"),
+    (Purpose::Force, "del"),
 ];
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -64,11 +49,12 @@ pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -
     };
     let db = any.map_or(0, |any| any.db);
     let namespace = space.namespace();
-    let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.iter());
+    let commands = RIGHTS.iter().flat_map(|(_, commands)| commands.split(' '));
     let mut line =
         format!("ACL SETUSER leasehold reset on >PASSWORD ~{namespace}:* &{namespace}:*");
     // Another database than the first has to be selected.
-    for command in commands.chain(extras).chain((db != 0).then_some(&"select")) {
+    let extras = extras.iter().copied();
+    for command in commands.chain(extras).chain((db != 0).then_some("select")) {
         line.push_str(" +");
         line.push_str(command);
     }
@@ -183,12 +169,7 @@ async fn user(manager: &ConnectionManager) -> Result<Option<String>> {
 
 /// The key of a lock that does not exist, and the id of a client that does not exist.
 fn unused_names(space: &Keyspace) -> Result<(Key, ClientId)> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system has no random numbers for a name";
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
-    })?;
-    let client = ClientId::from_random(bytes);
+    let client = ClientId::from_random(crate::random::bytes("a name")?);
     let name = Name::parse(&format!("doctor/{client}"));
     let name = name.map_err(|error| Error::new(ErrorKind::InvalidName, error.to_string()))?;
     Ok((space.key(name), client))
@@ -207,7 +188,7 @@ impl Rights {
     fn note(&mut self, command: &str, refused: Option<Refused>, words: &str) {
         let purpose = RIGHTS
             .iter()
-            .find(|(_, commands)| commands.contains(&command))
+            .find(|(_, commands)| commands.split(' ').any(|known| known == command))
             .map_or(Purpose::Lock, |(purpose, _)| *purpose);
         let rule = match refused {
             Some(Refused::Command) => format!("+{command}"),
