@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, Policy};
+use leasehold_core::{ClientId, LeaseOptions};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{self, Config};
+use crate::driver::context::AcquireOptions;
 use crate::driver::watchdog::WatchdogClient;
 use crate::driver::{Context, Driver, Runtime, shutdown};
 use crate::store::{self, ClientInfo, Keyspace, Store, not_replicated};
@@ -47,8 +48,7 @@ use crate::{Durability, Error, ErrorKind, LockInfo, Mutex, Result, Secret};
 pub struct Client {
     driver: Arc<Driver>,
     space: Keyspace,
-    policy: Policy,
-    durability: Durability,
+    options: AcquireOptions,
 }
 
 impl Client {
@@ -81,14 +81,8 @@ impl Client {
     /// [`ErrorKind::InvalidName`] if it is empty, longer than 512 bytes, or contains a brace or a
     /// control character.
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
-        let name = config::name(name.as_ref())?;
-        let key = self.space.key(name);
-        Ok(Mutex::new(
-            Arc::clone(&self.driver),
-            key,
-            self.policy,
-            self.durability,
-        ))
+        let key = self.space.key(config::name(name.as_ref())?);
+        Ok(Mutex::new(Arc::clone(&self.driver), key, self.options))
     }
 
     /// The locks that are held in this client's namespace and tenant, by name.
@@ -422,11 +416,12 @@ impl ClientBuilder {
             self.config.handoff,
             watchdog,
         );
+        let fixed = None;
+        let lease = LeaseOptions { policy, fixed };
         Ok(Client {
             driver,
             space,
-            policy,
-            durability,
+            options: AcquireOptions { lease, durability },
         })
     }
 }

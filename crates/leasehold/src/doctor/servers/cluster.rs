@@ -16,14 +16,14 @@ const LEAST: usize = 3;
 
 pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -> Vec<Finding> {
     let facts = match facts {
-        Fact::Known(facts) => facts,
-        Fact::Unavailable(words) if words.contains("cluster support disabled") => {
+        Ok(facts) => facts,
+        Err(words) if words.contains("cluster support disabled") => {
             let finding = Finding::danger(CHECK, "this is a single server, not a cluster")
                 .because("no lock can be acquired by this URL")
                 .fix("name the store redis://HOST");
             return vec![finding];
         }
-        Fact::Unavailable(words) => {
+        Err(words) => {
             let seen = format!("the nodes do not show their cluster: {words}");
             let finding = Finding::note(CHECK, seen)
                 .because(
@@ -40,7 +40,7 @@ pub(super) fn check(facts: &Fact<ClusterFacts>, nodes: &[NodeFacts], ttl: Ttl) -
     let partial = |config: &Fields| config.is("cluster-require-full-coverage", "yes");
     if nodes
         .iter()
-        .filter_map(|node| node.config.known())
+        .filter_map(|node| node.config.as_ref().ok())
         .any(partial)
     {
         findings.push(
@@ -110,7 +110,7 @@ fn masters(members: &[ClusterMember]) -> Vec<Finding> {
 }
 
 fn timing(nodes: &[NodeFacts], ttl: Ttl) -> Option<Finding> {
-    let config = nodes.iter().filter_map(|node| node.config.known());
+    let config = nodes.iter().filter_map(|node| node.config.as_ref().ok());
     let millis = config
         .filter_map(|config| config.number("cluster-node-timeout"))
         .max()?;

@@ -3,31 +3,28 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::store::diagnose::{Fact, Fields, NodeFacts, Topology};
+use crate::store::diagnose::{Fields, NodeFacts, Topology};
 
 /// The first version that can find a waiter in a queue.
 const QUEUE_SINCE: [u64; 3] = [6, 0, 6];
 
-pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Vec<Finding> {
+pub(super) fn check(node: &NodeFacts, topology: &Topology) -> Finding {
     let info = match &node.info {
-        Fact::Known(info) => info,
-        Fact::Unavailable(words) => {
+        Ok(info) => info,
+        Err(words) => {
             let seen = format!("the server does not show its state: {words}");
-            let finding = Finding::note("version", seen)
+            return Finding::note("version", seen)
                 .because("version, memory, persistence and replicas could not be checked")
                 .fix("run doctor as a user with +info");
-            return vec![finding];
         }
     };
-    if let Some(finding) = mode(info, topology).or_else(|| role(info, topology)) {
-        return vec![finding];
-    }
-    vec![version(info)]
+    let finding = mode(info, topology).or_else(|| role(info, topology));
+    finding.unwrap_or_else(|| version(info))
 }
 
 /// The finding that nodes have different versions.
 pub(super) fn versions(nodes: &[NodeFacts]) -> Option<Finding> {
-    let known = nodes.iter().filter_map(|node| node.info.known());
+    let known = nodes.iter().filter_map(|node| node.info.as_ref().ok());
     let versions: BTreeSet<String> = known.map(name).collect();
     if versions.len() < 2 {
         return None;

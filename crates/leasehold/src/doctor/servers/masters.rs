@@ -1,7 +1,7 @@
 //! Checks of many independent masters.
 
 use super::Finding;
-use crate::store::diagnose::{Fields, NodeFacts};
+use crate::store::diagnose::NodeFacts;
 
 const CHECK: &str = "masters";
 
@@ -13,7 +13,7 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let count = nodes.len() + silent;
     for (at, node) in nodes.iter().enumerate() {
-        let id = |node: &NodeFacts| run_id(node).map(str::to_owned);
+        let id = |node: &NodeFacts| Some(node.info.as_ref().ok()?.get("run_id")?.to_owned());
         let twin = nodes[..at]
             .iter()
             .find(|twin| id(twin).is_some() && id(twin) == id(node));
@@ -44,9 +44,4 @@ pub(super) fn check(nodes: &[NodeFacts], silent: usize) -> Vec<Finding> {
         ),
     });
     findings
-}
-
-fn run_id(node: &NodeFacts) -> Option<&str> {
-    let info: &Fields = node.info.known()?;
-    info.get("run_id")
 }

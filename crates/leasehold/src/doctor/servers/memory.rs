@@ -10,12 +10,16 @@ const FIX: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(info) = node.info.known() else {
+    let Some(info) = node.info.as_ref().ok() else {
         return findings;
     };
     // INFO has both, too, and more users may read it.
     let either = |setting: &str, field: &str| {
-        let config = node.config.known().and_then(|config| config.get(setting));
+        let config = node
+            .config
+            .as_ref()
+            .ok()
+            .and_then(|config| config.get(setting));
         config.or_else(|| info.get(field))
     };
     let policy = either("maxmemory-policy", "maxmemory_policy");

@@ -46,9 +46,10 @@ pub(super) fn check(servers: &ServerFacts, ttl: Ttl) -> Vec<Finding> {
 }
 
 fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
-    let mut findings = identity::check(node, &servers.topology);
-    let lost = |finding: &Finding| finding.severity == Severity::Danger;
-    if findings.iter().any(lost) {
+    let identity = identity::check(node, &servers.topology);
+    let is_lost = identity.severity == Severity::Danger;
+    let mut findings = vec![identity];
+    if is_lost {
         // The other checks are meaningless for a server that cannot keep locks.
         return findings;
     }

@@ -1,7 +1,7 @@
 //! Checks of the data that survives a restart of a server.
 
 use super::{Finding, identity};
-use crate::store::diagnose::{Fact, Fields, NodeFacts};
+use crate::store::diagnose::{Fields, NodeFacts};
 
 const CHECK: &str = "persistence";
 
@@ -13,15 +13,15 @@ const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(info) = node.info.known() {
+    if let Some(info) = node.info.as_ref().ok() {
         findings.extend(faults(info));
     }
     match &node.config {
-        Fact::Known(config) => {
-            findings.push(kept(config, node.info.known()));
+        Ok(config) => {
+            findings.push(kept(config, node.info.as_ref().ok()));
             findings.extend(details(config));
         }
-        Fact::Unavailable(words) => findings.push(
+        Err(words) => findings.push(
             Finding::note(
                 CHECK,
                 format!("the server does not show its settings: {words}"),

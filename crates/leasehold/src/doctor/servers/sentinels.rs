@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Finding, slow_failover};
-use crate::store::diagnose::{Fact, Fields, NodeFacts, SentinelFacts};
+use crate::store::diagnose::{Fields, NodeFacts, SentinelFacts};
 
 const CHECK: &str = "sentinels";
 
@@ -16,7 +16,7 @@ const LEAST: u64 = 3;
 pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watch in sentinels {
-        if let Fact::Unavailable(words) = &watch.master {
+        if let Err(words) = &watch.master {
             findings.push(
                 at(
                     watch,
@@ -29,7 +29,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     }
     let known = sentinels
         .iter()
-        .filter_map(|watch| Some((watch, watch.master.known()?)));
+        .filter_map(|watch| Some((watch, watch.master.as_ref().ok()?)));
     let known: Vec<_> = known.collect();
     findings.extend(differ(&known));
     for (watch, master) in &known {

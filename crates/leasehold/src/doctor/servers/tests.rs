@@ -4,8 +4,7 @@ use super::*;
 use crate::doctor::Severity::{self, Danger, Note, Warning};
 use crate::doctor::finding::worst;
 use crate::store::diagnose::{
-    ClockFacts, ClusterFacts, ClusterMember, Fact, Fields, MissingRight, Purpose, Rights,
-    SentinelFacts,
+    ClockFacts, ClusterFacts, ClusterMember, Fields, MissingRight, Purpose, Rights, SentinelFacts,
 };
 
 const INFO: &str = "redis_version:7.0.15\nrole:master\nused_memory:900\nmaxmemory:0\n";
@@ -18,8 +17,8 @@ const MASTER: &str = "name:mymaster\nip:10.0.0.1\nport:6379\nflags:master\n\
 fn node(info: &str, config: &str) -> NodeFacts {
     NodeFacts {
         name: "10.0.0.1:6379".into(),
-        info: Fact::Known(Fields::of_lines(&(INFO.to_owned() + info))),
-        config: Fact::Known(Fields::of_lines(&(CONFIG.to_owned() + config))),
+        info: Ok(Fields::of_lines(&(INFO.to_owned() + info))),
+        config: Ok(Fields::of_lines(&(CONFIG.to_owned() + config))),
         clock: None,
         protocol: 3,
         rights: Rights::default(),
@@ -63,7 +62,7 @@ fn each_fact_of_a_server_has_its_severity() {
         assert!(findings.iter().all(|finding| finding.check == check));
     }
     let mut hidden = node("maxmemory_policy:allkeys-lru\nmaxmemory:1000", "");
-    hidden.config = Fact::Unavailable("NOPERM".into());
+    hidden.config = Err("NOPERM".into());
     assert_eq!(worst(&memory::check(&hidden)), Danger);
     let mut old = node("", "");
     old.protocol = 2;
@@ -172,7 +171,7 @@ fn each_fact_of_a_cluster_has_its_severity() {
         change(&mut members);
         let info = format!("cluster_state:ok\ncluster_slots_assigned:16384\n{info}");
         let info = Fields::of_lines(&info);
-        let facts = Fact::Known(ClusterFacts { info, members });
+        let facts = Ok(ClusterFacts { info, members });
         let config = format!("cluster-node-timeout:5000\n{config}");
         worst(&cluster::check(&facts, &[node("", &config)], ttl()))
     };
@@ -192,7 +191,7 @@ fn each_fact_of_a_cluster_has_its_severity() {
     for change in changes {
         assert_eq!(severity("", "", change), Warning);
     }
-    let hidden = Fact::Unavailable("NOPERM this user".into());
+    let hidden = Err("NOPERM this user".into());
     assert_eq!(worst(&cluster::check(&hidden, &[], ttl())), Note);
 }
 
@@ -200,7 +199,7 @@ fn each_fact_of_a_cluster_has_its_severity() {
 fn each_fact_of_a_sentinel_has_its_severity() {
     let sentinel = |changed: &str| SentinelFacts {
         name: "10.0.0.9:26379".into(),
-        master: Fact::Known(Fields::of_lines(&(MASTER.to_owned() + changed))),
+        master: Ok(Fields::of_lines(&(MASTER.to_owned() + changed))),
     };
     let severity = |changed| {
         let all = [sentinel(changed), sentinel(changed), sentinel(changed)];

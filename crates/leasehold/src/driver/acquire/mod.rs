@@ -180,7 +180,14 @@ impl Contender {
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
-                AcquireAction::NewLease => self.new_lease(&acquisition),
+                AcquireAction::NewLease => {
+                    let followed = self.head.as_ref().is_some_and(Head::is_followed);
+                    let tokens = tokens(&driver, followed);
+                    acquisition
+                        .lock()
+                        .machine
+                        .start(driver.next_lease(), tokens);
+                }
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
                     let request = self.request(op, request.options.durability);
@@ -233,15 +240,6 @@ impl Contender {
         let before = self.head.as_ref().and_then(|head| head.set_state(state));
         acquisition.lock().last = before.and_then(|state| state.last_reply());
         acquisition
-    }
-
-    fn new_lease(&self, acquisition: &SharedAcquisition) {
-        let tokens = tokens(
-            &self.driver,
-            self.head.as_ref().is_some_and(Head::is_followed),
-        );
-        let lease = self.driver.next_lease();
-        acquisition.lock().machine.start(lease, tokens);
     }
 
     fn request(&self, op: Op, durability: Durability) -> Request {

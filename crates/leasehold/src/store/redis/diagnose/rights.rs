@@ -90,11 +90,7 @@ pub(super) async fn collect(
         Some(Value::Array(pairs)) => {
             for pair in pairs.chunks_exact(2) {
                 if let (Some(command), Some(words)) = (text(&pair[0]), text(&pair[1])) {
-                    rights.note(
-                        &command.to_lowercase(),
-                        errors::refused_words(&words),
-                        &words,
-                    );
+                    rights.note(&command.to_lowercase(), &words);
                 }
             }
         }
@@ -179,18 +175,17 @@ impl Rights {
     fn note_answer(&mut self, command: &str, answer: &Value) {
         if let Value::ServerError(error) = answer {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
-            let words = format!("{code} {details}");
-            self.note(command, errors::refused_words(&words), &words);
+            self.note(command, &format!("{code} {details}"));
         }
     }
 
     /// Adds the result of a command.
-    fn note(&mut self, command: &str, refused: Option<Refused>, words: &str) {
+    fn note(&mut self, command: &str, words: &str) {
         let purpose = RIGHTS
             .iter()
             .find(|(_, commands)| commands.split(' ').any(|known| known == command))
             .map_or(Purpose::Lock, |(purpose, _)| *purpose);
-        let rule = match refused {
+        let rule = match errors::refused_words(words) {
             Some(Refused::Command) => format!("+{command}"),
             Some(Refused::Keys) => "~".to_owned(),
             Some(Refused::Channels) => "&".to_owned(),
