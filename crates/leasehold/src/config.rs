@@ -57,13 +57,9 @@ impl Config {
     }
 
     pub(crate) fn open_options(&self) -> Result<OpenOptions> {
-        let Policy {
-            ttl,
-            interval,
-            margin,
-            ..
-        } = self.policy()?;
-        let response_max = reply_max(&self.policy()?);
+        let policy = self.policy()?;
+        let (ttl, interval, margin) = (policy.ttl, policy.interval, policy.margin);
+        let response_max = reply_max(&policy);
         let response_timeout = self
             .response_timeout
             .unwrap_or_else(|| (response_max / 2).min(OpenOptions::default().response_timeout));
@@ -127,25 +123,20 @@ pub(crate) fn ttl(what: &str, duration: Duration) -> Result<Ttl> {
 
 /// A name of a user's choice.
 pub(crate) fn name(name: &str) -> Result<Name> {
-    Name::parse(name).map_err(|error| {
-        let excerpt: String = name.chars().take(40).collect();
-        Error::new(
-            ErrorKind::InvalidName,
-            format!("{excerpt:?} cannot be the name of a lock: {error}"),
-        )
-    })
+    let what = "the name of a lock";
+    Name::parse(name).map_err(|error| invalid_name(name, &format!("{what}: {error}")))
 }
 
 fn scope(what: &str, text: &str) -> Result<ScopeName> {
-    ScopeName::parse(text).map_err(|error| {
-        let excerpt: String = text.chars().take(40).collect();
-        Error::new(
-            ErrorKind::InvalidName,
-            format!(
-                "{excerpt:?} cannot be a {what}: {error}; letters, digits, '.', '_' and '-' can"
-            ),
-        )
-    })
+    let allowed = "letters, digits, '.', '_' and '-' can";
+    ScopeName::parse(text)
+        .map_err(|error| invalid_name(text, &format!("a {what}: {error}; {allowed}")))
+}
+
+fn invalid_name(text: &str, why: &str) -> Error {
+    let excerpt: String = text.chars().take(40).collect();
+    let message = format!("{excerpt:?} cannot be {why}");
+    Error::new(ErrorKind::InvalidName, message)
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {

@@ -6,7 +6,6 @@
 mod session;
 mod transport;
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -205,14 +204,4 @@ fn process_nonce() -> Result<[u8; 16]> {
         _ => crate::random::bytes("the watchdog")?,
     };
     Ok(*NONCE.get_or_init(|| nonce))
-}
-
-impl fmt::Display for WatchdogClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, node) in self.0.iter().flat_map(|nodes| &nodes.nodes).enumerate() {
-            let comma = if nth == 0 { "" } else { ", " };
-            write!(f, "{comma}{node}")?;
-        }
-        Ok(())
-    }
 }

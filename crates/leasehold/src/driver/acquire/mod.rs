@@ -260,7 +260,11 @@ impl Contender {
                 let noted = match outcome {
                     Outcome::Granted { .. } => None,
                     Outcome::Refused { .. } => Some(LastReply::Refused),
-                    Outcome::Exhausted => failed(exhausted()),
+                    Outcome::Exhausted => failed(Error::new(
+                        ErrorKind::Store,
+                        "its token counter is used up: something else has written it; \
+                         delete the counter to start anew from the clock",
+                    )),
                     other => failed(unexpected(&format!("{other:?}"))),
                 };
                 (self.applied(outcome, now, shard), noted)
@@ -479,14 +483,6 @@ fn failure(error: &Error) -> Failure {
         Some(left) => Failure::Until(left),
         None => Failure::Transient,
     }
-}
-
-fn exhausted() -> Error {
-    Error::new(
-        ErrorKind::Store,
-        "its token counter is used up: something else has written it; \
-         delete the counter to start anew from the clock",
-    )
 }
 
 fn unexpected(reply: &str) -> Error {
