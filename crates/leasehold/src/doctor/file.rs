@@ -105,10 +105,12 @@ mod tests {
     use super::*;
     use crate::doctor::finding::worst;
 
+    type Change = fn(&mut FileFacts);
+
     /// Those that `it::doctor::files` cannot bring about.
     #[test]
     fn each_fact_of_a_file_has_its_severity() {
-        let changes: [(Severity, fn(&mut FileFacts)); 6] = [
+        let changes: [(Severity, Change); 6] = [
             (Severity::Ok, |_| {}),
             (Danger, |f| f.file_system = FileSystem::Network("NFS")),
             (Note, |f| f.file_system = FileSystem::Foreign("FUSE")),

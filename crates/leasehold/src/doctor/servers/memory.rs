@@ -10,7 +10,7 @@ const FIX: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(info) = node.info.as_ref().ok() else {
+    let Ok(info) = &node.info else {
         return findings;
     };
     // INFO has both, too, and more users may read it.

@@ -13,7 +13,7 @@ const WAITAOF_SINCE: [u64; 3] = [7, 2, 0];
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(info) = node.info.as_ref().ok() {
+    if let Ok(info) = &node.info {
         findings.extend(faults(info));
     }
     match &node.config {

@@ -9,7 +9,7 @@ const CHECK: &str = "replicas";
 const LAG: u64 = 2;
 
 pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
-    let Some(info) = node.info.as_ref().ok() else {
+    let Ok(info) = &node.info else {
         return Vec::new();
     };
     let config = node.config.as_ref().ok();

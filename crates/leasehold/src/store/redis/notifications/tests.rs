@@ -31,9 +31,9 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
     let common = format!("app:client:{}", client(1));
     let own = format!("{common}:4f0c");
     let channels = notifications.channels(&space("app", "t"), client(1));
-    assert_eq!(channels, [own.clone(), common.clone()]);
+    assert_eq!(channels, [&*own, &*common]);
     let channels = Notifications::default().channels(&space("app", "t"), client(1));
-    assert_eq!(channels, [common.clone()]);
+    assert_eq!(channels, [&*common]);
 
     let ttl = Ttl::from_millis(3_000).unwrap();
     let lease = LeaseId {
