@@ -15,12 +15,9 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     };
     // INFO has both, too, and more users may read it.
     let either = |setting: &str, field: &str| {
-        let config = node
-            .config
-            .as_ref()
-            .ok()
-            .and_then(|config| config.get(setting));
-        config.or_else(|| info.get(field))
+        let config = node.config.as_ref().ok();
+        let set = config.and_then(|config| config.get(setting));
+        set.or_else(|| info.get(field))
     };
     let policy = either("maxmemory-policy", "maxmemory_policy");
     let limit = either("maxmemory", "maxmemory").and_then(|limit| limit.parse::<u64>().ok());

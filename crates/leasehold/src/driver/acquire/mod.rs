@@ -182,11 +182,8 @@ impl Contender {
             match action {
                 AcquireAction::NewLease => {
                     let followed = self.head.as_ref().is_some_and(Head::is_followed);
-                    let tokens = tokens(&driver, followed);
-                    acquisition
-                        .lock()
-                        .machine
-                        .start(driver.next_lease(), tokens);
+                    let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
+                    acquisition.lock().machine.start(lease, tokens);
                 }
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;

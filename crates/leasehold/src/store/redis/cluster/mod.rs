@@ -286,10 +286,8 @@ impl Store for ClusterStore {
             // This is also the moment to subscribe at nodes that were added.
             self.topology.refresh(None).await;
             let map = self.topology.map();
-            let settled = map
-                .nodes()
-                .iter()
-                .map(|node| node.manager.settled(Duration::ZERO));
+            let nodes = map.nodes().iter();
+            let settled = nodes.map(|node| node.manager.settled(Duration::ZERO));
             drop(join_all(settled).await);
             let key = &*client_key(space, client).to_string();
             let registration = Registration { key, info, ttl };
