@@ -233,7 +233,10 @@ impl Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Driver({} at {})", self.client, self.context.store)
+        f.debug_struct("Driver")
+            .field("client", &self.client)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@
 //! as its head.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -249,5 +250,15 @@ impl<L: QueueKind> Default for LocalQueues<L> {
             queues: HashMap::new(),
             tickets: 0,
         })))
+    }
+}
+
+/// Tests read from it that no queue is left.
+impl<L: QueueKind> fmt::Debug for LocalQueues<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = self.table().queues.len();
+        f.debug_struct("LocalQueues")
+            .field("queues", &queues)
+            .finish()
     }
 }
