@@ -15,10 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A lock that another client holds is not an error: see [`Mutex::try_lock`](crate::Mutex::try_lock).
 /// Branch on [`Error::kind`], read the message, look for causes in
 /// [`source`](std::error::Error::source). No message contains a password.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -175,6 +175,26 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.0.kind);
+        debug.field("message", &self.0.message);
+        for (name, text) in [
+            ("lock", self.0.lock.as_ref().map(Name::as_str)),
+            ("store", self.0.store.as_deref()),
+        ] {
+            if let Some(text) = text {
+                debug.field(name, &text);
+            }
+        }
+        if let Some(source) = &self.0.source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(self.0.source.as_deref()?)
@@ -194,5 +214,15 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::Store);
         assert_eq!(refused.to_string(), "the master is loading");
         assert_eq!(refused.source().unwrap().to_string(), "loading");
+    }
+
+    #[test]
+    fn an_error_names_the_lock_and_the_store_once() {
+        let error = Error::new(ErrorKind::Unreachable, "no answer")
+            .at_store("redis://db:6379/0")
+            .at_store("elsewhere")
+            .for_lock(&Name::parse("a").unwrap());
+        let message = r#"lock "a" at redis://db:6379/0: no answer"#;
+        assert_eq!(error.to_string(), message);
     }
 }

@@ -88,6 +88,9 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
     use super::*;
 
     fn token(value: u64) -> Token {
@@ -109,5 +112,24 @@ mod tests {
         // A restart does not admit it either.
         assert!(Gate::after(token(7)).admit(token(6)).is_err());
         assert_eq!(Gate::after(token(7)).admit(token(7)), Ok(()));
+    }
+
+    /// Tokens that are written under the lock of the data never decrease, in any order of the threads.
+    #[test]
+    fn what_is_admitted_by_many_threads_never_goes_back() {
+        let (gate, written) = (Gate::new(), Mutex::new(Vec::new()));
+        let admit = |token| {
+            let mut written = written.lock().unwrap();
+            written.extend(gate.admit(token).map(|()| token));
+        };
+        thread::scope(|scope| {
+            for first in 1..=8 {
+                let admit = &admit;
+                scope.spawn(move || (0..500).for_each(|round| admit(token(first + round * 8))));
+            }
+        });
+        let written = written.into_inner().unwrap();
+        assert!(written.is_sorted());
+        assert_eq!(written.last(), Some(&token(4_000)));
     }
 }

@@ -39,6 +39,7 @@ const TARGETS: [Target; 5] = [
             "\0-ERR a\tb\r\n",
             "\0*3\r\n*2\r\n$34\r\n0123456789abcdef0123456789abcdef:1\r\n$1\r\n2\r\n:500\r\n$3\r\n700\r\n",
             "\0%2\r\n+host\r\n+h\r\n+pid\r\n:1\r\n",
+            "\0*3\r\n:1\r\n:2\r\n*2\r\n~1\r\n,1.5\r\n%1\r\n#t\r\n*1\r\n_\r\n",
             "\0*1\r\n*4\r\n:0\r\n:8191\r\n*3\r\n+h\r\n:7000\r\n+a\r\n*3\r\n_\r\n:7003\r\n+d\r\n",
             "\0_\r\n",
         ],

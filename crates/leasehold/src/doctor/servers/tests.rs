@@ -100,6 +100,7 @@ fn missing_permissions_are_reported_with_the_rules_that_grant_them() {
     for (topology, purpose, missing, severity, rules) in [
         (Topology::Single, Lock, "~ +hset", Danger, "~app:* +hset"),
         (Topology::Single, Wait, "& +lpos", Danger, "&app:* +lpos"),
+        (Topology::Single, Wait, "&", Danger, "&app:*"),
         (Topology::Masters, Wait, "&", Warning, "&app:*"),
         (Topology::Single, Wait, "+rpush", Warning, "+rpush"),
         (Topology::Single, Renew, "+hexists", Note, "+hexists"),
@@ -148,6 +149,8 @@ fn masters_are_counted_and_have_one_version() {
         assert_eq!(worst(&masters::check(&masters, 0)), severity);
         assert_eq!(identity::versions(&masters), None);
     }
+    let two = masters::check(&vec![node("", ""); 2], 1);
+    assert!(two.iter().all(|found| !found.seen.contains("answer")));
     let found = identity::versions(&[node("", ""), node("redis_version:6.2.1", "")]);
     let seen = found.unwrap().seen;
     assert!(seen.contains("Redis 6.2.1, Redis 7.0.15"), "{seen}");
@@ -224,8 +227,27 @@ fn each_fact_of_a_sentinel_has_its_severity() {
 }
 
 #[test]
-fn a_ttl_that_no_failover_fits_into_must_be_longer() {
-    let short = Ttl::from_millis(3_000).unwrap();
-    let found = slow_failover("x", Duration::from_secs(1), short, |_| unreachable!());
-    assert_eq!(found.fix.as_deref(), Some("use a ttl of 9s or longer"));
+fn a_failover_must_fit_into_a_third_of_the_ttl() {
+    for (ttl, down_after, fix) in [
+        (30, 8, None),
+        (30, 30, Some("set 8000, or use a ttl of 96s or longer")),
+        (3, 1, Some("use a ttl of 9s or longer")),
+    ] {
+        let ttl = Ttl::from_millis(ttl * 1_000).unwrap();
+        let set = |left| format!("set {left}");
+        let found = slow_failover("x", Duration::from_secs(down_after), ttl, set);
+        assert_eq!(found.fix.as_deref(), fix);
+    }
+}
+
+#[test]
+fn what_several_nodes_have_in_common_is_reported_once() {
+    let [same, other] = ["memory", "version"].map(|check| Finding::ok(check, "seen"));
+    let merged = merge(vec![
+        ("a", vec![same.clone(), other.clone()]),
+        ("b", vec![same.clone(), other]),
+        ("c", vec![same]),
+    ]);
+    let nodes = merged.iter().map(|finding| finding.node.as_deref());
+    assert!(nodes.eq([None, Some("a, b")]));
 }

@@ -1,7 +1,7 @@
 //! The local queues under a model checker.
 //!
-//! Tasks join a queue, wait, leave at any moment, get their turn, and hand it to the next task or give it up. In
-//! every order one task at a time is at the head, a task that stays gets its turn in the order of
+//! Tasks join a queue, wait, leave at any moment, get their turn, hand it on without giving up the head, or give
+//! it up. In every order one task at a time is at the head, a task that stays gets its turn in the order of
 //! arrival, and there is no queue at the end. A lost turn would leave a task waiting for ever, which the checker
 //! reports as a deadlock.
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex as ModelMutex;
+use tokio::sync::oneshot;
 
 use super::super::acquire::local_queue::{Entry, Head, LocalQueues, QueueKind};
 use super::poll_times;
@@ -23,7 +24,7 @@ const KEYS: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mutation {
     None,
-    /// A returned turn, whose task has left, is forgotten instead of passed on.
+    /// The queue is forgotten when a turn is returned, because its task has left.
     ForgetsReturned,
     /// The head is forgotten instead of passed on.
     ForgetsHead,
@@ -35,7 +36,19 @@ impl QueueKind for Toy {
     type Key = u8;
     type Info = ();
     type HeadState = ();
-    type Turn = Head<Self>;
+    type Turn = Turn;
+}
+
+enum Turn {
+    Head(Head<Toy>),
+    /// The head stays with another task until this is dropped, as with a lease and its holds.
+    Handed(oneshot::Sender<()>),
+}
+
+impl From<Head<Toy>> for Turn {
+    fn from(head: Head<Toy>) -> Self {
+        Self::Head(head)
+    }
 }
 
 /// The queues, and what the checks need.
@@ -67,8 +80,8 @@ impl World {
 
     /// One task: joins, perhaps leaves early, does its work, and passes its turn on.
     async fn visit(self: Arc<Self>, key: u8) {
-        let head = match self.queues.enter(&key, ()) {
-            Entry::Head(head) => head,
+        let turn = match self.queues.enter(&key, ()) {
+            Entry::Head(head) => Turn::Head(head),
             Entry::QueuedTask(mut waiting) => {
                 let ticket = waiting.ticket;
                 let leaves = thread_rng().gen_bool(0.4);
@@ -81,25 +94,30 @@ impl World {
                         turn.await
                     }
                 };
-                let Some(head) = turn else {
+                let Some(turn) = turn else {
                     assert!(leaves, "no turn for one that stayed");
                     return;
                 };
                 self.in_order(key, ticket);
-                head
+                turn
             }
         };
         self.inside(key).await;
-        let hands_on = thread_rng().gen_bool(0.5);
-        let Some(next) = head.next_if(|()| hands_on) else {
-            if self.mutation == Mutation::ForgetsHead {
-                std::mem::forget(head);
+        let Turn::Head(head) = turn else { return };
+        while thread_rng().gen_bool(0.5)
+            && let Some(next) = head.next_if(|()| true)
+        {
+            let (handed, done) = oneshot::channel();
+            match next.give(Turn::Handed(handed)) {
+                Ok(()) => drop(done.await),
+                Err(_) if self.mutation == Mutation::ForgetsReturned => {
+                    return std::mem::forget(head);
+                }
+                Err(_) => {}
             }
-            return;
-        };
-        let returned = next.give(head);
-        if self.mutation == Mutation::ForgetsReturned {
-            std::mem::forget(returned);
+        }
+        if self.mutation == Mutation::ForgetsHead {
+            std::mem::forget(head);
         }
     }
 }

@@ -141,4 +141,9 @@ mod tests {
         assert_eq!(parse_skew("monotonic 0 0\n"), None);
         assert_eq!(parse_skew("boottime x y"), None);
     }
+
+    #[test]
+    fn this_machine_has_a_boot_id() {
+        assert!(Machine::this().unwrap().boot_id.is_some());
+    }
 }

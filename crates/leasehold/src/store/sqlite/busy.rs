@@ -71,3 +71,56 @@ impl Turn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use rusqlite::Connection;
+
+    use super::*;
+
+    /// The transactions are long, as on a slow disk, and follow each other immediately. Without the gaps the
+    /// waiting process would have to try in exactly the right microseconds.
+    #[test]
+    fn a_waiting_process_is_not_starved_by_a_busy_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || {
+            let db = Connection::open(directory.path().join("x.db")).unwrap();
+            db.busy_timeout(Duration::ZERO).unwrap();
+            db
+        };
+        open().execute_batch("PRAGMA journal_mode = WAL").unwrap();
+        let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (db, mut turn) = (open(), Turn::start());
+                while !stop.load(Ordering::Relaxed) {
+                    let until = Instant::from_nanos(u64::MAX);
+                    retry(until, || Ok(db.execute_batch("BEGIN IMMEDIATE")?)).unwrap();
+                    thread::sleep(Duration::from_millis(20));
+                    db.execute_batch("COMMIT").unwrap();
+                    done.fetch_add(1, Ordering::Relaxed);
+                    turn.yield_if_long();
+                }
+            });
+            let db = open();
+            while done.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            for _ in 0..5 {
+                let until = BootClock.now().after(Duration::from_secs(20));
+                retry(until, || Ok(db.execute_batch("BEGIN IMMEDIATE")?)).unwrap();
+                db.execute_batch("COMMIT").unwrap();
+                // Not before the other one works again.
+                let before = done.load(Ordering::Relaxed);
+                while done.load(Ordering::Relaxed) == before {
+                    thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let done = done.into_inner();
+        assert!(done < 60, "it waited for {done} transactions");
+    }
+}

@@ -202,3 +202,29 @@ impl Rights {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::store::api::fixture;
+
+    #[test]
+    fn the_line_names_every_right_once() {
+        for (url, end) in [
+            ("redis://host/3", " +del +select"),
+            ("redis+sentinel://host/m/3", " +del +select"),
+            ("redis+cluster://host", " +cluster|myid +asking"),
+            ("redlock://a,b,c", " +hmget +info"),
+        ] {
+            let deployment = Deployment::parse(url).unwrap();
+            let extras = extras(&deployment, Durability::None);
+            let line = line(&fixture::space("app", "t"), &deployment, &extras);
+            assert!(line.contains(" ~app:* &app:* +eval ") && line.ends_with(end));
+            let words: Vec<_> = line.split(' ').collect();
+            let distinct: BTreeSet<_> = words.iter().collect();
+            assert_eq!(distinct.len(), words.len(), "{line}");
+        }
+    }
+}
