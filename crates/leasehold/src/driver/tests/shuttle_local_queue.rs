@@ -103,7 +103,10 @@ impl World {
             }
         };
         self.inside(key).await;
-        let Turn::Head(head) = turn else { return };
+        let head = match turn {
+            Turn::Head(head) => head,
+            Turn::Handed(done) => return drop(done),
+        };
         while thread_rng().gen_bool(0.5)
             && let Some(next) = head.next_if(|()| true)
         {
