@@ -47,13 +47,8 @@ impl Fixture {
         static SERVER: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
         Self::Allowed(shared(&SERVER, || {
             let server = RedisServer::options().tls().start();
-            doctor::allow(&server, "");
             // The other namespaces of the tests.
-            let more = ["app", "other", "names", "list-*"];
-            let more = more.map(|namespace| [format!("~{namespace}:*"), format!("&{namespace}:*")]);
-            let more = more.iter().flatten().map(String::as_str);
-            let user = ["ACL", "SETUSER", "leasehold"];
-            server.cli(&user.into_iter().chain(more).collect::<Vec<_>>());
+            doctor::allow(&server, &["app", "other", "names", "list-*"], "");
             server
         }))
     }

@@ -114,15 +114,6 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Waits until a lock passes from one client to another.
-async fn passes_on(holder: &StoreClient, waiter: &StoreClient) {
-    holder.acquire("a", 1).await;
-    assert_eq!(waiter.wait("a", 1).await, 0);
-    holder.release("a", 1).await;
-    waiter.granted("a", 1).await;
-    waiter.release("a", 1).await;
-}
-
 /// Sends requests until the store has deleted an unused record.
 async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
     let mut requests = 0..2_000;

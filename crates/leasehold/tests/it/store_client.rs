@@ -158,6 +158,15 @@ pub(crate) async fn works(store: &dyn Store) {
     assert_eq!(released, Outcome::Released { count: 0 });
 }
 
+/// Waits until a lock passes from one client to another.
+pub(crate) async fn passes_on(holder: &StoreClient, waiter: &StoreClient, name: &str) {
+    holder.acquire(name, 1).await;
+    assert_eq!(waiter.wait(name, 1).await, 0);
+    holder.release(name, 1).await;
+    waiter.granted(name, 1).await;
+    waiter.release(name, 1).await;
+}
+
 /// The outcome in a reply, if the request was applied.
 pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     match reply {
@@ -274,6 +283,21 @@ impl StoreClient {
     /// Acquires a free lock. Returns the token.
     pub(crate) async fn acquire(&self, name: &str, number: u64) -> u64 {
         granted(&*self.store, self.own(acquire(name, number))).await
+    }
+
+    /// Repeats the request of a waiter until its reply is the grant. Returns the token.
+    ///
+    /// A call passes over dead waiters for a limited time, and the next request continues.
+    pub(crate) async fn until_acquired(&self, name: &str, number: u64) -> u64 {
+        let mut token = 0;
+        eventually_async(SOON, async || {
+            if let Outcome::Granted { first } = self.apply(wait(name, number)).await {
+                token = first.get();
+            }
+            token > 0
+        })
+        .await;
+        token
     }
 
     /// Joins the queue of a lock. Returns the position.

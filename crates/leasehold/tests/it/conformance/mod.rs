@@ -108,11 +108,9 @@ conformance! {
         queue::a_release_grants_to_the_head_and_notifies_the_next,
         queue::the_queue_is_served_in_its_order,
         queue::any_operation_on_a_free_lock_grants_it_to_the_head,
-        queue::a_release_with_an_acquisition_joins_behind_the_waiters,
         queue::a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter,
         queue::a_revocation_notifies_the_holder_and_the_head,
         queue::waiters_that_cannot_be_notified_are_passed_over,
-        queue::a_request_that_does_not_wait_is_not_queued,
         trying::try_lock_overtakes_no_waiter,
     }
 }

@@ -9,8 +9,8 @@ use leasehold_testkit::eventually_async;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::store_client::{
-    StoreClient, acquire, applied_at, block, granted, is_refused, key, lasting, release, renew,
-    revoke, space, wait,
+    StoreClient, acquire, applied_at, block, granted, key, lasting, release, renew, revoke, space,
+    wait,
 };
 use crate::waiters::SOON;
 
@@ -143,20 +143,6 @@ pub(super) async fn any_operation_on_a_free_lock_grants_it_to_the_head(fixture: 
     nothing_is_left(&fixture, &key(&name), &[]).await;
 }
 
-pub(super) async fn a_release_with_an_acquisition_joins_behind_the_waiters(fixture: Fixture) {
-    let [a, _, b] = clients(&fixture).await;
-    let name = fresh_name("behind");
-    a.acquire(&name, 1).await;
-    b.wait(&name, 1).await;
-    let batch = vec![a.own(release(&name, 1, 0)), a.own(wait(&name, 2))];
-    let replies = a.store.apply(batch).await;
-    assert!(is_refused(&replies[1]), "{replies:?}");
-    b.granted(&name, 1).await;
-    b.release(&name, 1).await;
-    a.granted(&name, 2).await;
-    a.release(&name, 2).await;
-}
-
 pub(super) async fn a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter(fixture: Fixture) {
     let [a, _, b] = clients(&fixture).await;
     let name = fresh_name("block");
@@ -223,17 +209,6 @@ pub(super) async fn waiters_that_cannot_be_notified_are_passed_over(fixture: Fix
         }
         nothing_is_left(&fixture, &key(&name), &[]).await;
     }
-}
-
-pub(super) async fn a_request_that_does_not_wait_is_not_queued(fixture: Fixture) {
-    let [holder, other, _] = clients(&fixture).await;
-    let name = fresh_name("no-wait");
-    holder.acquire(&name, 1).await;
-    other.is_not_queued(acquire(&name, 1)).await;
-    assert_eq!(other.wait(&name, 2).await, 0);
-    other.apply(release(&name, 2, 0)).await;
-    holder.release(&name, 1).await;
-    nothing_is_left(&fixture, &key(&name), &[]).await;
 }
 
 async fn granted_block(client: &StoreClient, name: &str) -> u64 {

@@ -11,11 +11,15 @@ use super::{diagnose, found, healthy};
 /// The password of the user in the line.
 pub(crate) const PASSWORD: &str = "no-more-than-need-be";
 
-/// Makes the user of the line that `doctor` names, without one of its words.
-pub(crate) fn allow(server: &RedisServer, without: &str) {
+/// Creates the user of the line that `doctor` names, without one of its words, also for these namespaces.
+pub(crate) fn allow(server: &RedisServer, namespaces: &[&str], without: &str) {
     let line = line(&server.url()).replace("PASSWORD", PASSWORD);
-    let words: Vec<_> = line.split(' ').filter(|word| *word != without).collect();
-    server.cli(&words);
+    let words = line.split(' ').filter(|word| *word != without);
+    let more = namespaces
+        .iter()
+        .flat_map(|name| [format!("~{name}:*"), format!("&{name}:*")]);
+    let words: Vec<_> = words.map(str::to_owned).chain(more).collect();
+    server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 /// Makes the user of a line on servers that belong together.
@@ -48,7 +52,7 @@ async fn diagnose_allowed(server: &RedisServer) -> Report {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let server = healthy().start();
-    allow(&server, "");
+    allow(&server, &[], "");
     let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Note, "{report:#?}");
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
@@ -80,7 +84,7 @@ async fn one_right_less_is_found_and_is_needed() {
         .split(' ')
         .filter(|word| word.starts_with(['+', '~', '&']));
     for right in rights {
-        allow(&server, right);
+        allow(&server, &[], right);
         // With the script in the server's cache, `EVAL` is not needed.
         server.cli(&["SCRIPT", "FLUSH"]);
         let report = diagnose_allowed(&server).await;
@@ -92,7 +96,7 @@ async fn one_right_less_is_found_and_is_needed() {
         if finding.severity == Severity::Danger && right != "+hget" {
             assert!(!is_granted(&server).await, "{right}");
         }
-        allow(&server, "");
+        allow(&server, &[], "");
         let words: Vec<_> = fix.split(' ').collect();
         server.cli(&words);
         let finding = found(&diagnose_allowed(&server).await, "rights").severity;

@@ -1,4 +1,4 @@
-//! A server that dies, is notified to wait, and throws its clients out.
+//! A server that dies, pauses, and closes connections.
 
 use std::time::Duration;
 
@@ -7,91 +7,73 @@ use leasehold::{Cause, Client, ErrorKind, Instant};
 use leasehold_testkit::{RedisServer, Restart, eventually_async};
 use tokio::task::JoinHandle;
 
-use super::checker::{assert_all_stay_held, in_jeopardy, lost};
-use super::scenario::{Scenario, TTL, acquire_each};
+use super::checker::assert_all_stay_held;
+use super::scenario::{Contended, Scenario, TTL, acquire_each};
 use crate::waiters::{SOON, soon};
 
 const MILLIS: Duration = Duration::from_millis(1);
 
-/// What was acknowledged is still there, and the holder has its lease.
+/// What was acknowledged is still there, and the holder keeps its lease.
 async fn killed_and_back_with_its_data() {
-    let mut scenario = Scenario::start_with(RedisServer::options().append_only(), TTL).await;
-    for _ in 0..2 {
-        let held = scenario.acquire(&scenario.a).await;
-        let waiter = scenario.enqueue(&scenario.b).await;
-        scenario.server.kill9();
-        let state = held.until_in_doubt().await;
-        in_jeopardy(state, &[Cause::Unreachable]);
-        scenario.server.restart(Restart::Kept);
-        held.until(|state| state.is_held()).await;
-        held.assert_stays_held(TTL).await;
-        scenario.assert_recorded(&held, 1);
-        assert!(waiter.is_waiting() && held.write());
-        held.release().await.unwrap();
-        let (next, _) = waiter.granted().await;
-        assert!(next.write());
+    let options = RedisServer::options().append_only();
+    let mut contended = Contended::start_with(options, TTL).await;
+    for last in [false, true] {
+        contended.scenario.server.kill9();
+        contended.held.until_in_jeopardy().await;
+        contended.scenario.server.restart(Restart::Kept);
+        contended.held.until_held().await;
+        contended.held.assert_stays_held(TTL).await;
+        let (scenario, next) = contended.passes_on().await;
+        if last {
+            return scenario.assert_ends(next).await;
+        }
         next.release().await.unwrap();
+        contended = Contended::new(scenario).await;
     }
-    scenario.assert_clean_end().await;
 }
 
-/// Two holders, until the first is notified. The resource keeps them apart.
+/// Two holders, until the first is notified. The resource excludes the first.
 async fn killed_and_back_without_its_data() {
     let options = RedisServer::options().append_only();
-    let mut scenario = Scenario::start_with(options, TTL).await;
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    scenario.checker.store_forgets();
-    scenario.server.kill9();
-    let state = held.until_in_doubt().await;
-    in_jeopardy(state, &[Cause::Unreachable]);
-    scenario.server.restart(Restart::Empty);
-    let (next, _) = waiter.granted().await;
+    let mut contended = Contended::start_with(options, TTL).await;
+    contended.checker.store_forgets();
+    contended.scenario.server.kill9();
+    contended.held.until_in_jeopardy().await;
+    contended.scenario.server.restart(Restart::Empty);
+    let (scenario, held, next) = contended.granted().await;
     scenario.assert_superseded(held, next).await;
 }
 
 /// Dead for longer than the holder may wait.
 async fn killed_and_back_too_late() {
-    let mut scenario = Scenario::start_with(RedisServer::options().append_only(), TTL).await;
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    let notified = held.loss_notification();
-    scenario.server.kill9();
-    let state = held.until(|state| state.is_lost()).await;
-    lost(state, &[Cause::Unreachable]);
-    scenario.server.restart(Restart::Kept);
-    scenario.assert_recorded(&held, 1);
-    let (next, at) = waiter.granted().await;
-    notified.before(at).await;
-    assert!(next.write() && !held.write());
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
+    let options = RedisServer::options().append_only();
+    let mut contended = Contended::start_with(options, TTL).await;
+    contended.scenario.server.kill9();
+    contended.held.until_lost(&[Cause::Unreachable]).await;
+    contended.scenario.server.restart(Restart::Kept);
+    contended.assert_recorded(&contended.held, 1);
+    let (scenario, _held, next) = contended.lost().await;
+    scenario.assert_ends(next).await;
 }
 
 async fn a_pause_of_all_writes() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.a).await;
-    let waiter = scenario.enqueue(&scenario.b).await;
-    scenario.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    held.until_in_doubt().await;
-    scenario.server.cli(&["CLIENT", "UNPAUSE"]);
-    held.until(|state| state.is_held()).await;
-    held.assert_stays_held(TTL).await;
-    let notified = held.loss_notification();
-    scenario.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let state = held.until(|state| state.is_lost()).await;
-    lost(state, &[Cause::Unreachable]);
-    eventually_async(SOON, async || scenario.ttl_left().is_zero()).await;
-    assert!(waiter.is_waiting());
-    scenario.server.cli(&["CLIENT", "UNPAUSE"]);
-    let (next, at) = waiter.granted().await;
-    notified.before(at).await;
-    assert!(next.write() && !held.write());
-    next.release().await.unwrap();
-    scenario.assert_clean_end().await;
+    let contended = Contended::start().await;
+    let pause = || contended.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    pause();
+    contended.held.until_in_jeopardy().await;
+    contended.server.cli(&["CLIENT", "UNPAUSE"]);
+    contended.held.until_held().await;
+    contended.held.assert_stays_held(TTL).await;
+    pause();
+    contended.held.until_lost(&[Cause::Unreachable]).await;
+    eventually_async(SOON, async || contended.ttl_left().is_zero()).await;
+    assert!(contended.waiter.is_waiting());
+    contended.server.cli(&["CLIENT", "UNPAUSE"]);
+    let (scenario, _held, next) = contended.lost().await;
+    scenario.assert_ends(next).await;
 }
 
-/// Nobody keeps a connection for long. All have their turns, and nobody loses what he holds.
+/// No connection lasts for long. All clients acquire the lock in turn, and no lease is lost.
 async fn client_kill_in_a_loop() {
     let scenario = Scenario::start().await;
     let kept = acquire_each(&scenario.a, 3, TTL).await;
@@ -113,13 +95,13 @@ async fn client_kill_in_a_loop() {
     assert_eq!(turns, scenario.checker.grants());
     assert!(turns > 20, "{turns}");
     for held in kept {
-        held.until(|state| state.is_held()).await;
+        held.until_held().await;
         held.release().await.unwrap();
     }
     scenario.assert_clean_end().await;
 }
 
-/// Takes the lock, writes and releases it again and again. Answers how often.
+/// Acquires the lock, writes and releases it repeatedly. Returns the number of acquisitions.
 fn works(scenario: &Scenario, client: &Client, end: Instant) -> JoinHandle<u64> {
     let (mutex, checker) = (scenario.mutex(client), scenario.checker.clone());
     tokio::spawn(async move {
@@ -138,7 +120,7 @@ fn works(scenario: &Scenario, client: &Client, end: Instant) -> JoinHandle<u64> 
     })
 }
 
-/// A server that has forgotten the scripts is notified them again.
+/// A server that has forgotten the scripts is sent them again.
 async fn script_flush_during_renewals() {
     let scenario = Scenario::start().await;
     let all = acquire_each(&scenario.a, 20, TTL / 2).await;

@@ -19,15 +19,14 @@ async fn clients(server: &RedisServer) -> [StoreClient; 3] {
     clients
 }
 
-/// The number of connections with a subscription.
-fn subscribers(server: &RedisServer) -> usize {
-    let clients = server.cli(&["CLIENT", "LIST"]);
-    let subscribed = clients.lines().filter(|line| !line.contains(" sub=0 "));
-    subscribed.count()
-}
-
+/// Waits until so many connections have a subscription.
 async fn until_subscribed(server: &RedisServer, connections: usize) {
-    eventually_async(SOON, async || subscribers(server) == connections).await;
+    eventually_async(SOON, async || {
+        let clients = server.cli(&["CLIENT", "LIST"]);
+        let subscribed = clients.lines().filter(|line| !line.contains(" sub=0 "));
+        subscribed.count() == connections
+    })
+    .await;
 }
 
 fn is_queued(server: &RedisServer, queue: &str) -> bool {
@@ -111,7 +110,7 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     assert_eq!(c.wait("a", 1).await, 5_001);
     server.cli(&["CONFIG", "RESETSTAT"]);
     a.release("a", 1).await;
-    b.granted("a", 1).await;
+    b.until_acquired("a", 1).await;
     eventually_async(SOON, async || {
         let next = |event: &Event| matches!(event, Event::Notice(_, Notice::Next { .. }));
         c.events().iter().any(next)
@@ -119,7 +118,7 @@ async fn many_dead_waiters_are_passed_over_in_many_short_calls() {
     .await;
     assert_eq!(c.wait("a", 1).await, 0);
     let scripts = script_calls(&server);
-    assert!((5..20).contains(&scripts), "{scripts}");
+    assert!((5..40).contains(&scripts), "{scripts}");
     for command in ["set", "hset", "publish", "pubsub|numsub"] {
         let calls = calls(&server, command);
         assert!(calls < 300, "{command}: {calls}");
@@ -137,15 +136,13 @@ async fn a_free_lock_behind_many_dead_waiters_is_granted() {
         queue_dead(&server, name, 0..3_000);
     }
     // A living client may wait behind the remaining ones, so this one joins the queue.
-    a.wait("a", 1).await;
-    a.granted("a", 1).await;
-    a.acquire("a", 1).await;
+    a.until_acquired("a", 1).await;
     let refused = b.apply(acquire("b", 1)).await;
     assert!(
         matches!(refused, Outcome::Refused { queue_position: None, time_left } if time_left.is_zero()),
         "{refused:?}"
     );
-    b.acquire("b", 1).await;
+    b.until_acquired("b", 1).await;
     assert!(!is_queued(&server, QUEUE) && !is_queued(&server, "app:{t:b}:queue"));
 }
 
@@ -163,7 +160,8 @@ async fn hundreds_of_dead_waiters_are_passed_over_by_the_rule() {
     server.cli(&["SET", "app:{t:a}:token", &counter.to_string()]);
     a.release("a", 1).await;
     let reserved: u64 = dead.map(dead_tokens).sum();
-    assert_eq!(b.granted("a", 1).await.first.get(), counter + reserved + 1);
+    let token = b.until_acquired("a", 1).await;
+    assert_eq!(token, counter + reserved + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

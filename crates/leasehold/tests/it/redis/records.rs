@@ -200,15 +200,3 @@ async fn a_server_without_memory_grants_nothing_but_releases() {
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     works(&*store).await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_enough_replicas_is_named() {
-    let server = RedisServer::options()
-        .config("min-replicas-to-write 1")
-        .start();
-    let store = open(&server.url()).await;
-    let error = rejected(&*store, acquire("a", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Store);
-    let setting = "min-replicas-to-write";
-    assert!(error.to_string().contains(setting), "{error}");
-}

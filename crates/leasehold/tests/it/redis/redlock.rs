@@ -2,7 +2,6 @@
 
 mod admission;
 mod clocks;
-mod contended;
 mod far;
 mod forgotten;
 mod kept_out;
@@ -113,8 +112,6 @@ enum Failure {
 }
 
 impl Failure {
-    const ALL: [Self; 2] = [Self::Killed, Self::Stopped];
-
     fn begin(self, masters: &mut Masters, nth: usize) {
         match self {
             Self::Killed => masters.server_mut(nth).kill9(),

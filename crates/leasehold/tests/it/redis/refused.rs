@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 
 use leasehold::{ErrorKind, store};
-use leasehold_testkit::{eventually, free_port};
+use leasehold_testkit::free_port;
 
 use super::*;
 
@@ -180,67 +180,6 @@ async fn certificates_that_are_missing_or_broken() {
     refused(&url("ca"), ErrorKind::InvalidConfig, "cannot be used").await;
     let pair = format!("{}&key={}", url("cert"), file.display());
     refused(&pair, ErrorKind::InvalidConfig, "holds no").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_full() {
-    let server = RedisServer::start();
-    server.cli(&["CONFIG", "SET", "maxclients", "1"]);
-    // The administrator's own connection may not have gone yet.
-    let mut opened = None;
-    eventually_async(SOON, async || {
-        opened = try_open(&server.url()).await.ok();
-        opened.is_some()
-    })
-    .await;
-    let store = opened.unwrap();
-    refused(&server.url(), ErrorKind::Store, "raise its maxclients").await;
-    works(&*store).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_loading() {
-    let server = server_that_loads_slowly();
-    let store = open(&server.url()).await;
-    while_loading(&server, async || {
-        refused(&server.url(), ErrorKind::Store, "still loading").await;
-        let error = rejected(&*store, acquire("a", 1)).await;
-        assert_eq!(error.kind(), ErrorKind::Store);
-        server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
-    });
-    works(&*store).await;
-}
-
-/// A server whose data can be loaded slowly.
-pub(super) fn server_that_loads_slowly() -> RedisServer {
-    RedisServer::options()
-        .config("loading-process-events-interval-bytes 1024")
-        .config("key-load-delay 2000")
-        .start()
-}
-
-/// Does something while the server loads its data, which it does until `key-load-delay` is 0.
-pub(super) fn while_loading(server: &RedisServer, work: impl AsyncFnOnce()) {
-    server.cli(&["DEBUG", "POPULATE", "3000", "key", "100"]);
-    std::thread::scope(|scope| {
-        let reload = scope.spawn(|| server.cli(&["DEBUG", "RELOAD"]));
-        until_refused(server, "LOADING");
-        block_on(work());
-        reload.join().unwrap();
-    });
-}
-
-/// Waits until the server refuses commands with an error of this code.
-pub(super) fn until_refused(server: &RedisServer, code: &str) {
-    eventually(LONG, || {
-        let pong = server.try_cli(&["PING"]);
-        pong.is_err_and(|error| error.starts_with(code))
-    });
-}
-
-/// Drives a future from blocking code in a runtime.
-pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,11 +100,14 @@ fn the_admission_goes_on_in_another_runtime() {
 async fn a_master_that_is_away_at_the_first_use_is_named() {
     let mut masters = Masters::start(3);
     masters.server_mut(2).kill9();
-    let client = client_at(&url(&masters), SHORT).await;
+    let client = client_at(&masters.url(), Duration::from_secs(30)).await;
     let mutex = client.mutex("a").unwrap();
-    let message = mutex.try_lock().await.unwrap_err().to_string();
     let dead = format!(":{}", masters.server(2).port());
-    for part in ["for at least another ", &dead, "until all masters answer"] {
-        assert!(message.contains(part), "{part}: {message}");
-    }
+    let parts = ["for at least another ", &dead, "until all masters answer"];
+    // On a busy machine, others may reply too late at first.
+    eventually_async(LONG / 2, async || {
+        let message = mutex.try_lock().await.unwrap_err().to_string();
+        parts.iter().all(|part| message.contains(part))
+    })
+    .await;
 }
