@@ -13,10 +13,7 @@ macro_rules! over_shared_stores {
             $(
                 #[test]
                 fn $scenario() {
-                    // As the test harness names it.
-                    let path = concat!(module_path!(), "::", stringify!($scenario));
-                    let (_, test) = path.split_once("::").unwrap();
-                    super::$scenario(test, crate::fixture::Fixture::$store);
+                    super::$scenario(&crate::fixture::Fixture::$store());
                 }
             )+
         }
@@ -25,6 +22,5 @@ macro_rules! over_shared_stores {
 
 pub(crate) mod child;
 mod deaths;
-mod ends;
-mod fork;
-mod many_waiters;
+pub(crate) mod ends;
+pub(crate) mod fork;

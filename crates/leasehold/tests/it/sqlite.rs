@@ -12,7 +12,6 @@ mod restart;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use leasehold::ErrorKind;
 use leasehold::clock::ManualClock;
 use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
 use leasehold_core::{Loss, Outcome};
+use leasehold_testkit::helper::Commands;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -63,11 +63,7 @@ impl FileFixture {
 
     /// A client of each of two stores on the file.
     async fn two_clients(&self) -> [StoreClient; 2] {
-        let (one, other) = (self.open().await, self.open().await);
-        [
-            StoreClient::listening(&one, 11).await,
-            StoreClient::listening(&other, 12).await,
-        ]
+        clients_of([&self.url(), &self.url()]).await
     }
 
     /// The file as SQLite sees it. It is opened through the same library as the store, so that closing
@@ -78,10 +74,8 @@ impl FileFixture {
 
     fn is_sound(&self) -> bool {
         let check = "PRAGMA integrity_check";
-        let checked = self
-            .database()
-            .query_row(check, [], |row| row.get::<_, String>(0));
-        checked.unwrap() == "ok"
+        let checked = self.database().query_row(check, [], |row| row.get(0));
+        checked == Ok("ok".to_owned())
     }
 
     /// Waits until no store of this process has the file open.
@@ -95,7 +89,7 @@ impl FileFixture {
     /// closing it here would remove the locks of SQLite.
     fn is_unlocked(&self) -> bool {
         let file = std::fs::File::open(self.path()).unwrap();
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+        file.try_lock().is_ok()
     }
 
     fn count(&self, table: &str) -> i64 {
@@ -106,7 +100,7 @@ impl FileFixture {
 }
 
 /// The sorted names in a directory. Empty if there is none.
-fn names_in(directory: &Path) -> Vec<String> {
+pub(crate) fn names_in(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
@@ -123,15 +117,29 @@ async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
     }
 }
 
-/// This test program, which runs one test only, as a child process.
-fn child(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]);
-    command
+/// A client of each of two stores.
+async fn clients_of(urls: [&str; 2]) -> [StoreClient; 2] {
+    let [one, other] = urls.map(open);
+    let (one, other) = tokio::join!(one, other);
+    [
+        StoreClient::listening(&one, 11).await,
+        StoreClient::listening(&other, 12).await,
+    ]
 }
 
-/// A runtime in a child process.
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+/// In a helper: executes a command with a file, or with its directory.
+pub(crate) fn execute(command: &str, path: &str, commands: Commands) {
+    match command {
+        "fill" => block_on(damage::fill(path)),
+        "few-files" => block_on(descriptors::open_with_few_files(path)),
+        "lock-for-ever" => block_on(processes::lock_for_ever(Path::new(path))),
+        "renew" => processes::renew_once(path, commands),
+        _ => panic!("{command}"),
+    }
+}
+
+/// A runtime in a helper.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap().block_on(work)
 }

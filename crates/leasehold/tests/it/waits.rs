@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
 use crate::recording_store::RecordingStore;
-use crate::waiters::{poll_once, soon, spawn_polled, spawn_waiter};
+use crate::waiters::{soon, spawn_polled, spawn_waiter};
 
 /// The acceptance ttl.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
@@ -120,45 +120,6 @@ async fn a_revoked_holder_is_notified_and_the_lock_passes_on_at_once() {
     let next = soon(next).await;
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
-}
-
-/// A stopped process cannot accept its grant. The next one is granted the lock after three seconds, and the
-/// stopped one does not hold it when it continues.
-#[tokio::test]
-async fn a_grant_that_is_not_accepted_costs_three_seconds() {
-    let harness = Harness::new();
-    let guard = harness.mutex().lock().await.unwrap();
-    let stopped = harness.another();
-    let mutex = stopped.mutex();
-    let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
-    assert!(poll_once(&mut waiting).is_pending());
-    assert_eq!(stopped.recorder.queued(), 1);
-    let next = harness.another();
-    let follower = spawn_waiter(&next.mutex());
-    next.recorder.until_queued(1).await;
-    guard.release().await.unwrap();
-    let granted = harness.mutex().holder().await.unwrap().unwrap();
-
-    let mut waited = Duration::ZERO;
-    while !follower.is_finished() {
-        assert!(waited < ACCEPTANCE + SECOND, "not served");
-        waited += SECOND / 10;
-        harness.go_on(SECOND / 10).await;
-    }
-    assert!(waited >= ACCEPTANCE, "{waited:?}");
-    let second = soon(follower).await;
-    assert!(Some(second.token()) > granted.token);
-    // It continues, and has not noticed that its grant has expired.
-    let waiting = tokio::spawn(waiting);
-    settle().await;
-    assert!(!waiting.is_finished());
-    assert!(second.state().is_held());
-    let token = second.token();
-    second.release().await.unwrap();
-    let first = soon(waiting).await;
-    assert!(first.token() > token);
-    first.release().await.unwrap();
-    assert!(!harness.mutex().is_locked().await.unwrap());
 }
 
 /// A hundred clients wait for a holder that renews its lease.

@@ -189,11 +189,7 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
         let lease = next.lease_id();
         recorder.clear();
         next.release().await.unwrap();
-        assert!(
-            recorder.operations().is_empty(),
-            "not handed off: {:?}",
-            recorder.operations()
-        );
+        recorder.is_silent();
         drop(sleepers);
         for waiter in waiters {
             let guard = soon(waiter).await;

@@ -3,6 +3,7 @@
 //! The list below is turned into one test per behaviour and store. A server that is missing fails
 //! its tests.
 
+mod cancelling;
 mod handoff;
 mod holding;
 mod leases;
@@ -95,6 +96,7 @@ conformance! {
     }
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
+        cancelling::a_dropped_acquisition_leaves_nothing,
         leaving::a_head_that_times_out_passes_its_position_on,
         leaving::many_cancellations_leave_nothing_behind,
         leaving::the_waiters_of_a_dropped_client_are_passed_over,

@@ -78,18 +78,6 @@ async fn a_lock_that_is_taken_over() {
     b.until_changed("a").await;
 }
 
-/// The server does not report changes over the same connection.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_revoked_over_the_same_connection() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
-    let [a, b] = [1, 2].map(|client| StoreClient::on(&store, client));
-    a.acquire("a", 1).await;
-    let cut_off = Some(a.lease(1));
-    assert_eq!(b.apply(revoke("a")).await, Outcome::Revoked { cut_off });
-    a.until_changed("a").await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deleted() {
     let server = RedisServer::start();

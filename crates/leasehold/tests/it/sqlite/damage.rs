@@ -1,11 +1,13 @@
 //! Damaged records and files, and disks that refuse to write.
 
 use std::fs::OpenOptions as FileOptions;
+use std::process::Command;
 
-use leasehold_testkit::RunToEnd as _;
+use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+use crate::processes::child::ends_well;
 
 #[tokio::test]
 async fn a_damaged_record_is_an_error_of_that_lock_only() {
@@ -192,31 +194,21 @@ async fn a_truncated_file_is_an_error() {
     refusal(&fixture.path(), ErrorKind::Store, "the file is damaged").await;
 }
 
-/// A limit on the size of files makes the disk refuse to write in the middle of a commit. It is one
-/// of the process, so the test runs in a child.
+/// A limit on the size of files makes the disk refuse to write in the middle of a commit. It is one of the process, so
+/// a helper has it.
 #[test]
 fn a_commit_that_fails_is_unknown_and_the_store_survives() {
-    const PATH: &str = "LEASEHOLD_TEST_LIMITED";
-    if let Ok(path) = std::env::var(PATH) {
-        return block_on(fill(Path::new(&path)));
-    }
     let fixture = FileFixture::new();
-    let test = "sqlite::damage::a_commit_that_fails_is_unknown_and_the_store_survives";
     // The signal that goes with the limit would kill the process; ignored it is inherited.
-    let child = child(test);
-    let output = Command::new("sh")
-        .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
-        .arg(child.get_program())
-        .args(child.get_args())
-        .env(PATH, fixture.path())
-        .run_to_end();
-    assert!(output.status.success(), "{output:?}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#]);
+    let helper = Helper::spawn_through(shell);
+    ends_well(helper, &format!("fill {}", fixture.url()));
     assert!(fixture.is_sound());
 }
 
-async fn fill(path: &Path) {
-    let url = format!("sqlite:{}", path.display());
-    let store = open(&url).await;
+pub(super) async fn fill(url: &str) {
+    let store = open(url).await;
     let holder = StoreClient::listening(&store, 11).await;
     let first = holder.acquire("before", 1).await;
     assert_eq!(holder.wait("before", 2).await, 0);

@@ -204,28 +204,3 @@ async fn each_request_has_its_own_timeout_for_a_locked_file() {
     other.execute_batch("COMMIT").unwrap();
     assert!(is_granted(&second.await[0]));
 }
-
-#[tokio::test]
-async fn a_deleted_file_has_lost_its_locks() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
-    let first = granted(&*store, acquire("a", 1)).await;
-    // Only the file itself: the files that SQLite keeps beside it do not belong to the new one.
-    fs::remove_file(fixture.path()).unwrap();
-    let other = fixture.open().await;
-    let second = granted(&*other, acquire("a", 2)).await;
-    assert!(second > first);
-
-    let lost = applied(&*store, renew("a", 1)).await;
-    assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
-    let refused = applied(&*store, acquire("a", 3)).await;
-    assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
-
-    // All files are deleted, and none was created again.
-    for name in fixture.files() {
-        fs::remove_file(fixture.directory.path().join(name)).unwrap();
-    }
-    let lost = applied(&*other, renew("a", 2)).await;
-    assert_eq!(lost, Outcome::Lost(Loss::Gone));
-    granted(&*store, acquire("a", 4)).await;
-}

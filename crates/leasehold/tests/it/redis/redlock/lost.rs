@@ -73,11 +73,6 @@ async fn two_of_five_are_stopped() {
     goes_on_without(5, &[1, 2], Failure::Stopped).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_five_is_killed() {
-    goes_on_without(5, &[3], Failure::Killed).await;
-}
-
 /// They have kept what they acknowledged. No client can know that, so they are admitted after the same wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn masters_that_were_all_restarted_are_admitted_after_the_wait() {
