@@ -43,10 +43,7 @@ fn the_memory_store_follows_the_rule() {
     play(compare(Target {
         store: &store,
         step: &|step_ms| advance(&clock, step_ms),
-        shape: Shape::Standing,
-        slack: Duration::ZERO,
-        timeout: Duration::ZERO,
-        histories: HISTORIES,
+        ..Target::new(&store)
     }));
 }
 
@@ -61,12 +58,9 @@ fn the_sqlite_store_follows_the_rule() {
     play(async {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
         compare(Target {
-            store: &store.await.unwrap(),
             step: &|step_ms| advance(&clock, step_ms),
-            shape: Shape::Standing,
-            slack: Duration::ZERO,
             timeout: TIMEOUT,
-            histories: HISTORIES,
+            ..Target::new(&store.await.unwrap())
         })
         .await
     });
@@ -80,12 +74,11 @@ fn the_redis_store_follows_the_rule() {
     let options = OpenOptions::default();
     play(async {
         compare(Target {
-            store: &RedisStore::open(&server.url(), &options).await.unwrap(),
             step: &|step_ms| server.step_clock(step_ms),
             shape: Shape::RunningBack,
             slack: REDIS_SLACK,
             timeout: TIMEOUT,
-            histories: HISTORIES,
+            ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
         })
         .await
     });
@@ -99,12 +92,11 @@ fn every_corruption_of_a_store_is_detected() {
         let store =
             CorruptingStore::new(MemoryStore::with_clock(Arc::new(clock.clone())), corruption);
         let found = block_on(compare(Target {
-            store: &store,
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
             slack: Duration::from_millis(2),
-            timeout: Duration::ZERO,
             histories: HISTORIES_TO_DETECT,
+            ..Target::new(&store)
         }));
         assert!(found.is_err(), "{corruption:?} was not detected");
     }
@@ -116,13 +108,10 @@ fn a_clock_that_is_not_moved_is_detected() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock));
     let found = block_on(compare(Target {
-        store: &store,
-        step: &|_| {},
         shape: Shape::Running,
-        slack: Duration::ZERO,
-        timeout: Duration::ZERO,
         // The first one is always the same; its clock is moved.
         histories: 2,
+        ..Target::new(&store)
     }));
     assert!(found.is_err());
 }
@@ -134,11 +123,8 @@ fn play(comparison: impl Future<Output = Result<(), Difference>>) {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(future)
 }
 
 fn advance(clock: &ManualClock, step_ms: i64) {

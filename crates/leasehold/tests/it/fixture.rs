@@ -1,6 +1,7 @@
 //! The stores that every test of behaviour runs on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use leasehold::store::{self, MemoryStore, OpenOptions, Store};
 use leasehold::{Client, ClientBuilder};
@@ -9,6 +10,9 @@ use tempfile::TempDir;
 
 use crate::doctor;
 use crate::recording_store::RecordingStore;
+
+/// How long a store may take to be closed after its last client was dropped.
+const CLOSED_MAX: Duration = Duration::from_secs(2);
 
 /// A store for one test, which several clients share.
 pub(crate) enum Fixture {
@@ -124,6 +128,19 @@ impl Fixture {
             (Self::Memory(store), _) => Arc::clone(store) as Arc<dyn Store>,
             (_, Some(url)) => store::open(&url, &OpenOptions::default()).await.unwrap(),
             (_, None) => unreachable!("only memory has no URL that can be shared"),
+        }
+    }
+}
+
+impl Drop for Fixture {
+    /// A store that is still open would create its file again, so the last one has to be closed.
+    fn drop(&mut self) {
+        if let Self::Sqlite(directory) = self {
+            let log = directory.path().join("locks.db-wal");
+            let begun = Instant::now();
+            while log.exists() && begun.elapsed() < CLOSED_MAX {
+                std::thread::sleep(CLOSED_MAX / 1_000);
+            }
         }
     }
 }

@@ -98,6 +98,19 @@ impl RecordingStore {
         batches.iter().map(verbs).collect()
     }
 
+    /// The ttls of the renewals so far.
+    pub(crate) fn renewals(&self) -> Vec<Duration> {
+        let batches = self.all_batches().into_iter();
+        let ttl = |op| match op {
+            Op::Renew { ttl, .. } => Some(ttl.as_duration()),
+            _ => None,
+        };
+        batches
+            .flat_map(|batch| batch.ops)
+            .filter_map(ttl)
+            .collect()
+    }
+
     /// Checks that no batch was sent but renewals.
     #[track_caller]
     pub(crate) fn is_silent(&self) {

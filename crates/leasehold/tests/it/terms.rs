@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::{Cause, Guard, Owner, State};
-use leasehold_core::Op;
 
 use crate::harness::{Harness, SECOND, TTL, poll_once};
 use crate::recording_store::Valve;
@@ -69,9 +68,7 @@ impl Kept {
 }
 
 fn renewals(harness: &Harness) -> usize {
-    let batches = harness.recorder.all_batches();
-    let ops = batches.iter().flat_map(|batch| &batch.ops);
-    ops.filter(|op| matches!(op, Op::Renew { .. })).count()
+    harness.recorder.renewals().len()
 }
 
 /// Lets time go on: each hold is what it should be, the lease is renewed if one of them wants it and

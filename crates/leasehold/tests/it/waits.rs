@@ -4,29 +4,14 @@ use std::time::Duration;
 
 use leasehold::clock::Clock as _;
 use leasehold::{Cause, ErrorKind, Guard, Result, State, Token};
-use leasehold_core::Op;
 use tokio::task::JoinHandle;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::harness::{Harness, SECOND, TTL, settle};
-use crate::recording_store::RecordingStore;
 use crate::waiters::{soon, spawn_polled, spawn_waiter};
 
 /// The acceptance ttl.
 const ACCEPTANCE: Duration = Duration::from_secs(3);
-
-/// The ttls of the renewals so far.
-fn renewals(recorder: &RecordingStore) -> Vec<Duration> {
-    let ops = recorder
-        .all_batches()
-        .into_iter()
-        .flat_map(|batch| batch.ops);
-    let ttls = ops.filter_map(|op| match op {
-        Op::Renew { ttl, .. } => Some(ttl.as_duration()),
-        _ => None,
-    });
-    ttls.collect()
-}
 
 /// A guard by a pushed grant, ten seconds after its request.
 async fn pushed_grant(harness: &Harness) -> (Harness, Guard) {
@@ -66,20 +51,20 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
     assert_eq!(in_store, ACCEPTANCE);
 
     harness.go_on(SECOND * 8 / 10).await;
-    assert!(renewals(&waiter.recorder).is_empty());
+    assert!(waiter.recorder.renewals().is_empty());
     harness.go_on(SECOND * 2 / 10).await;
-    assert_eq!(renewals(&waiter.recorder), [TTL]);
+    assert_eq!(waiter.recorder.renewals(), [TTL]);
     assert!(guard.state().is_held());
     assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
     assert_eq!(harness.mutex().time_left().await.unwrap(), Some(TTL));
     // From here on it is renewed as any other.
     for _ in 0..9 {
         harness.go_on(SECOND).await;
-        assert_eq!(renewals(&waiter.recorder), [TTL]);
+        assert_eq!(waiter.recorder.renewals(), [TTL]);
         assert!(guard.state().is_held());
     }
     harness.go_on(SECOND).await;
-    assert_eq!(renewals(&waiter.recorder), [TTL; 2]);
+    assert_eq!(waiter.recorder.renewals(), [TTL; 2]);
     guard.release().await.unwrap();
 }
 
@@ -90,7 +75,7 @@ async fn a_short_critical_section_after_a_pushed_grant_needs_no_renewal() {
     harness.go_on(SECOND / 2).await;
     guard.release().await.unwrap();
     assert_eq!(waiter.recorder.operations(), [["acquire"], ["release"]]);
-    assert!(renewals(&waiter.recorder).is_empty());
+    assert!(waiter.recorder.renewals().is_empty());
     assert!(!harness.mutex().is_locked().await.unwrap());
 }
 

@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::Client;
 use leasehold::store::{ClientInfo, Request};
-use leasehold_core::{LeaseId, Name};
+use leasehold_core::Name;
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
+    StoreClient, TTL, acquire, applied, client_id, granted, key, keyspace, lease, release, space,
 };
 use crate::waiters::SOON;
 
@@ -123,29 +123,20 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
     let [space, other] =
         [tenant, fresh_name("other").replace('/', "-")].map(|tenant| keyspace("app", &tenant));
     let client = |number: u64| client_id(u8::try_from(100 + number % 3).unwrap());
-    let request = |number: u64, mut request: Request| {
-        let lease = LeaseId {
-            client: client(number),
-            number,
-        };
-        match &mut request.op {
-            leasehold_core::Op::Acquire { lease: own, .. }
-            | leasehold_core::Op::Release { lease: own, .. } => *own = lease,
-            _ => {}
-        }
-        Request::new(
-            space.key(Name::parse(&format!("{number:04}")).unwrap()),
-            request.op,
-        )
+    let request = |number: u64, request: Request| {
+        let mut own = StoreClient::silent(&store, 0);
+        own.id = client(number);
+        let key = space.key(Name::parse(&format!("{number:04}")).unwrap());
+        Request::new(key, own.own(request).op)
     };
     let mut numbers: Vec<_> = (0..2_500).collect();
     fastrand::shuffle(&mut numbers);
     let all = numbers
         .iter()
-        .map(|number| request(*number, acquire("any", 0)));
+        .map(|number| request(*number, acquire("any", *number)));
     store.apply(all.collect()).await;
     let free = numbers.iter().filter(|number| *number % 4 == 0);
-    let free = free.map(|number| request(*number, release("any", 0, 0)));
+    let free = free.map(|number| request(*number, release("any", *number, 0)));
     store.apply(free.collect()).await;
     let elsewhere = Request::new(
         other.key(Name::parse("0001").unwrap()),

@@ -103,7 +103,19 @@ async fn play(target: Target<'_>, histories: &Histories) -> Result<(), Differenc
     Ok(())
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
+    /// A store whose clock stands still, with exact replies.
+    pub(super) fn new(store: &'a dyn Store) -> Self {
+        Self {
+            store,
+            step: &|_| {},
+            shape: Shape::Standing,
+            slack: Duration::ZERO,
+            timeout: Duration::ZERO,
+            histories: super::HISTORIES,
+        }
+    }
+
     fn histories_of(&self, seed: u64) -> Histories {
         Histories::random(seed, self.shape, NAMES_MAX)
     }
@@ -284,27 +296,12 @@ impl<'a> Player<'a> {
         let time_left = |time| if running { Duration::ZERO } else { time };
         let expected = record.holder(now).map(|hold| {
             let time_left = time_left(now.until(hold.expires_at));
-            let (lease, count) = (hold.lease, hold.count.get());
-            (
-                &played.key,
-                lease,
-                count,
-                time_left,
-                record.last_token,
-                None,
-            )
+            (hold.lease, hold.count.get(), time_left, record.last_token)
         });
         let compared = shown.as_ref().map(|entry| {
             let time_left = time_left(entry.time_left);
-            let client = entry.client.as_ref();
-            (
-                &entry.key,
-                entry.lease,
-                entry.count,
-                time_left,
-                entry.token,
-                client,
-            )
+            assert_eq!((&entry.key, &entry.client), (&played.key, &None));
+            (entry.lease, entry.count, time_left, entry.token)
         });
         if compared != expected {
             return Err(format!("the store shows {compared:?}, not {expected:?}"));

@@ -4,9 +4,9 @@
 
 use leasehold::doctor::{Report, Severity};
 use leasehold::{Client, Durability, ErrorKind, ReplicaCount};
-use leasehold_testkit::{RedisOptions, RedisServer};
+use leasehold_testkit::{RedisOptions, RedisServer, eventually_async};
 
-use super::{diagnose, found, healthy};
+use super::{SOON, diagnose, found, healthy};
 
 /// The password of the user in the line.
 pub(crate) const PASSWORD: &str = "no-more-than-need-be";
@@ -61,14 +61,8 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.fix.as_deref().unwrap().contains(right));
     }
-    server.cli(&[
-        "ACL",
-        "SETUSER",
-        "leasehold",
-        "+info",
-        "+config|get",
-        "+acl|whoami",
-    ]);
+    let more = ["+info", "+config|get", "+acl|whoami"];
+    server.cli(&[&["ACL", "SETUSER", "leasehold"], &more[..]].concat());
     let report = diagnose_allowed(&server).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     let seen = &found(&report, "rights").seen;
@@ -166,16 +160,13 @@ async fn a_durability_needs_another_right() {
         let report = diagnose_allowed(&server).await;
         assert_eq!(found(&report, "rights").severity, Severity::Ok);
     }
-    let mut client = replicated().connect(&url).await;
-    for _ in 0..10 {
-        // A replica on a busy machine may be late now and then.
-        if client
-            .as_ref()
-            .is_err_and(|error| error.kind() == ErrorKind::NotReplicated)
-        {
-            client = replicated().connect(&url).await;
-        }
-    }
+    let mut client = None;
+    // A replica on a busy machine may be late now and then.
+    eventually_async(SOON, async || {
+        client = replicated().connect(&url).await.ok();
+        client.is_some()
+    })
+    .await;
     let client = client.unwrap();
     let guard = client.mutex("replicated").unwrap().lock().await.unwrap();
     guard.release().await.unwrap();

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use leasehold::Cause;
 use leasehold::clock::{BootClock, Clock};
-use leasehold_testkit::{RedisServer, Way, eventually_async};
+use leasehold_testkit::{RedisServer, Way};
 
-use super::scenario::{Contended, Scenario, TTL};
-use crate::waiters::SOON;
+use super::scenario::{Contended, TTL};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const HOUR_MS: i64 = 3_600_000;
@@ -59,24 +58,8 @@ async fn back_by_an_hour_under_a_holder_that_dies() {
     scenario.assert_ends(next).await;
 }
 
-/// Back and forth while the lock changes hands: the tokens grow all the same.
-async fn back_and_forth_between_grants() {
-    let scenario = Scenario::start_with(RedisServer::options().clock_shim(), TTL).await;
-    for step in [-HOUR_MS, 2 * HOUR_MS, -HOUR_MS, -HOUR_MS, HOUR_MS] {
-        for client in [&scenario.a, &scenario.b] {
-            let held = scenario.acquire(client).await;
-            assert!(held.write());
-            held.release().await.unwrap();
-        }
-        scenario.server.step_clock(step);
-    }
-    eventually_async(SOON, async || scenario.record().is_empty()).await;
-    scenario.assert_clean_end().await;
-}
-
 schedules! {
     forwards_by_an_hour,
     back_by_an_hour_under_a_holder,
     back_by_an_hour_under_a_holder_that_dies,
-    back_and_forth_between_grants,
 }

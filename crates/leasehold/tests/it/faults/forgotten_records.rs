@@ -2,7 +2,7 @@
 //! is notified; the resource excludes the first.
 
 use leasehold::{Cause, Owner};
-use leasehold_testkit::{RedisServer, eventually_async};
+use leasehold_testkit::{RedisServer, Restart, eventually_async};
 
 use super::checker::{assert_all_stay_held, lost};
 use super::scenario::{Contended, Scenario, TTL, acquire_each, client, key};
@@ -13,6 +13,18 @@ async fn flushall() {
     let contended = Contended::start().await;
     contended.checker.store_forgets();
     contended.server.cli(&["FLUSHALL"]);
+    let (scenario, held, next) = contended.granted().await;
+    scenario.assert_superseded(held, next).await;
+}
+
+/// Two holders, until the first is notified. The resource excludes the first.
+async fn killed_and_back_without_its_data() {
+    let options = RedisServer::options().append_only();
+    let mut contended = Contended::start_with(options, TTL).await;
+    contended.checker.store_forgets();
+    contended.scenario.server.kill9();
+    contended.held.until_in_jeopardy().await;
+    contended.scenario.server.restart(Restart::Empty);
     let (scenario, held, next) = contended.granted().await;
     scenario.assert_superseded(held, next).await;
 }
@@ -90,6 +102,7 @@ async fn a_re_entry_into_a_lease_that_is_forgotten() {
 schedules! {
     a_re_entry_into_a_lease_that_is_forgotten,
     flushall,
+    killed_and_back_without_its_data,
     eviction,
     a_wrong_type_under_one_of_several_keys,
 }

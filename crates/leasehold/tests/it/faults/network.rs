@@ -51,26 +51,6 @@ async fn a_silence_is_not_taken_for_a_pause_of_ones_own() {
     }
 }
 
-/// Shorter than the response timeout: they have no effect.
-async fn short_stalls() {
-    let scenario = Scenario::start().await;
-    let held = scenario.acquire(&scenario.a).await;
-    let stalls = async {
-        for way in [Way::There, Way::Back, Way::Both].into_iter().cycle() {
-            scenario.proxy.hold(way);
-            tokio::time::sleep(MILLIS * 60).await;
-            scenario.proxy.go_on();
-            tokio::time::sleep(MILLIS * 20).await;
-        }
-    };
-    tokio::select! {
-        () = stalls => {}
-        () = held.assert_stays_held(TTL * 3 / 2) => {}
-    }
-    scenario.proxy.go_on();
-    scenario.assert_ends(held).await;
-}
-
 /// Neither side is notified that the other is gone. The holder notices it by its own clock, and the next one is granted
 /// the lock when the store has ended the lease.
 async fn half_open(way: Way) {
@@ -183,7 +163,6 @@ async fn a_connection_that_is_cut_at_every_byte() {
 schedules! {
     a_silence_is_not_taken_for_a_pause_of_ones_own,
     latency_and_jitter,
-    short_stalls,
     a_holder_on_a_half_open_connection,
     a_holder_whose_requests_are_swallowed,
     a_holder_whose_answers_are_swallowed,

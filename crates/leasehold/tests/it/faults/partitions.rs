@@ -1,4 +1,4 @@
-//! A partition that heals: nothing is lost on the way, and all of it arrives at once afterwards.
+//! A partition that heals, or a pause of the server: nothing is lost on the way, and all of it arrives at once afterwards.
 
 use leasehold::{Cause, ErrorKind};
 use leasehold_testkit::{Way, eventually_async};
@@ -54,8 +54,26 @@ async fn after_the_deadline() {
     scenario.assert_ends(again).await;
 }
 
+async fn a_pause_of_all_writes() {
+    let contended = Contended::start().await;
+    let pause = || contended.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    pause();
+    contended.held.until_in_jeopardy().await;
+    contended.server.cli(&["CLIENT", "UNPAUSE"]);
+    contended.held.until_held().await;
+    contended.held.assert_stays_held(TTL).await;
+    pause();
+    contended.held.until_lost(&[Cause::Unreachable]).await;
+    eventually_async(SOON, async || contended.ttl_left().is_zero()).await;
+    assert!(contended.waiter.is_waiting());
+    contended.server.cli(&["CLIENT", "UNPAUSE"]);
+    let (scenario, _held, next) = contended.lost().await;
+    scenario.assert_ends(next).await;
+}
+
 schedules! {
     before_the_margin,
     between_margin_and_deadline,
     after_the_deadline,
+    a_pause_of_all_writes,
 }

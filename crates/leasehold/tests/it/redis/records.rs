@@ -180,23 +180,3 @@ async fn a_read_only_replica_grants_nothing() {
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_memory_grants_nothing_but_releases() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
-    granted(&*store, acquire("held", 1)).await;
-    server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = rejected(&*store, acquire("a", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Store);
-    assert!(error.to_string().contains("raise its maxmemory"), "{error}");
-    assert_eq!(server.cli(&["KEYS", "app:{t:a}*"]), "");
-    assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Renewed);
-    assert_eq!(
-        applied(&*store, release("held", 1, 0)).await,
-        Outcome::Released { count: 0 }
-    );
-    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    works(&*store).await;
-}

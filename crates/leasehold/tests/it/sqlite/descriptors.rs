@@ -13,7 +13,8 @@ const FILES_MAX: u64 = 64;
 /// However few files are left, the error names the reason.
 #[test]
 fn too_many_open_files_are_named() {
-    run(&format!("few-files {}", FileFixture::new().url()));
+    let fixture = FileFixture::new();
+    run(&format!("few-files {}", fixture.url()));
 }
 
 /// In a helper: opens stores with one file more each, until one opens.

@@ -274,6 +274,8 @@ async fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
     let error = fixed.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(error.to_string().contains("virtual machine"), "{error}");
+    drop((client, held));
+    fixture.wait_until_closed();
 }
 
 #[tokio::test]

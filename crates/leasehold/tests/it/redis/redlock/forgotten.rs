@@ -51,6 +51,32 @@ pub(super) async fn eventually_acquire(
     (number, token)
 }
 
+/// The URL of three masters.
+pub(super) fn url(ports: [u16; 3], longest: Duration) -> String {
+    let [a, b, c] = ports;
+    let longest = longest.as_millis();
+    format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
+}
+
+/// Until the lease has ended, no other client is granted the lock `a`, and a master that may have forgotten is not
+/// admitted.
+pub(super) async fn kept_out(
+    store: &dyn Store,
+    master: &RedisServer,
+    held_since: Instant,
+    longest: Duration,
+) {
+    let over = || held_since.elapsed() >= longest;
+    let mut number = 1_000;
+    while !over() {
+        number += 1;
+        let other = try_acquire(store, lasting(acquire("a", number), longest)).await;
+        assert!(other.is_none() || over(), "two holders: {other:?}");
+        drop(send(store, release("a", number, 0)).await);
+        assert!(!is_admitted(master, "app") || over());
+    }
+}
+
 /// How a master forgets.
 #[derive(Clone, Copy)]
 enum Forgets {
@@ -64,24 +90,14 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     let mut masters = Masters::aged(3);
     let store = open(&short(&masters)).await;
     works_again(&*store, LONGEST).await;
-    let floor = masters
-        .servers()
-        .iter()
-        .map(|server| admission(server, "high"));
-    let floor = floor
-        .map(|high| high.parse::<u64>().unwrap())
-        .max()
-        .unwrap();
+    let floors = masters.servers().iter();
+    let floors = floors.map(|server| admission(server, "high").parse::<u64>().unwrap());
+    let floor = floors.max().unwrap();
 
     // A has no third master and B no first, so neither can inform it of the other.
     let ports: Vec<_> = masters.servers().iter().map(RedisServer::port).collect();
-    let at = |ports: [u16; 3]| {
-        let [a, b, c] = ports;
-        let longest = LONGEST.as_millis();
-        format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
-    };
-    let a = open(&at([ports[0], ports[1], free_port()])).await;
-    let b = open(&at([free_port(), ports[1], ports[2]])).await;
+    let a = open(&url([ports[0], ports[1], free_port()], LONGEST)).await;
+    let b = open(&url([free_port(), ports[1], ports[2]], LONGEST)).await;
     let (_, first) = eventually_acquire(&*a, "a", LONGEST).await;
     let granted_at = Instant::now();
     assert!(first > floor);
@@ -92,15 +108,7 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
         Forgets::Flushed => drop(masters.server(1).cli(&["FLUSHALL"])),
     }
     assert_eq!(record(&masters), "");
-    let mut number = 1_000;
-    while granted_at.elapsed() < LONGEST {
-        number += 1;
-        let second = try_acquire(&*b, lasting(acquire("a", number), LONGEST)).await;
-        let late = granted_at.elapsed() >= LONGEST;
-        assert!(second.is_none() || late, "two holders: {second:?}");
-        drop(send(&*b, release("a", number, 0)).await);
-        assert!(!is_admitted(masters.server(1), "app") || late);
-    }
+    kept_out(&*b, masters.server(1), granted_at, LONGEST).await;
     // A majority of the others has to reply: B alone cannot admit it.
     eventually_admitted(&*store, masters.server(1), LONGEST).await;
     let kept: u64 = admission(masters.server(1), "floor").parse().unwrap();
