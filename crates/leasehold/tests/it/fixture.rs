@@ -92,12 +92,14 @@ impl Fixture {
         }
     }
 
-    /// The server that keeps the locks.
-    pub(crate) fn server(&self) -> &RedisServer {
+    /// The Redis servers that keep the locks.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
         match self {
-            Self::Redis(server) | Self::Allowed(server) => server,
-            Self::Sentinel(set) => &set.servers()[set.master()],
-            _ => unreachable!("there is none, or more than one"),
+            Self::Redis(server) | Self::Allowed(server) => std::slice::from_ref(server),
+            Self::Sentinel(set) => std::slice::from_ref(&set.servers()[set.master()]),
+            Self::Cluster(cluster) => cluster.nodes(),
+            Self::Masters(masters) => masters.servers(),
+            Self::Memory(_) | Self::Sqlite(_) | Self::Other(_) => &[],
         }
     }
 

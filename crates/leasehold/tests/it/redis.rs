@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use leasehold::store::{OpenOptions, Reply, Request, Store};
 use leasehold::{Client, Error, Guard, State};
-use leasehold_core::{Loss, Outcome, Ttl};
+use leasehold_core::{Outcome, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 
 use crate::leftovers::default_key;

@@ -9,7 +9,9 @@ mod notify_sockets;
 mod processes;
 mod restart;
 
+use std::fs;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::ManualClock;
 use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
-use leasehold_core::{Loss, Outcome};
+use leasehold_core::Outcome;
 use leasehold_testkit::helper::Commands;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -88,7 +90,7 @@ impl FileFixture {
     /// Whether the kernel lock shows that no process has the file open. Only after SQLite has closed it:
     /// closing it here would remove the locks of SQLite.
     fn is_unlocked(&self) -> bool {
-        let file = std::fs::File::open(self.path()).unwrap();
+        let file = fs::File::open(self.path()).unwrap();
         file.try_lock().is_ok()
     }
 
@@ -101,11 +103,22 @@ impl FileFixture {
 
 /// The sorted names in a directory. Empty if there is none.
 pub(crate) fn names_in(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let entries = fs::read_dir(directory).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
     names.sort();
     names
+}
+
+/// Creates an empty file with these permissions.
+fn create(path: &Path, mode: u32) {
+    fs::write(path, "").unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The permissions of a file or directory.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 /// Sends requests until the store has deleted an unused record.

@@ -9,7 +9,8 @@ use leasehold::store::{
     self, Event, EventScope, Key, Keyspace, Listener, OpenOptions, Reply, Request, Store,
 };
 use leasehold_core::{
-    ClientId, Grant, LeaseId, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount, Ttl,
+    ClientId, Grant, LeaseId, Loss, Name, Notice, Op, Outcome, ScopeName, StoreTime, TokenCount,
+    Ttl,
 };
 use leasehold_testkit::eventually_async;
 
@@ -17,6 +18,11 @@ use crate::waiters::SOON;
 
 /// The ttl of a request, unless [`lasting`] changes it.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+// Outcomes of requests.
+pub(crate) const GONE: Outcome = Outcome::Lost(Loss::Gone);
+pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
+pub(crate) const RELEASED: Outcome = Outcome::Released { count: 0 };
 
 pub(crate) fn keyspace(namespace: &str, tenant: &str) -> Keyspace {
     let scope = |text| ScopeName::parse(text).unwrap();
@@ -154,8 +160,7 @@ pub(crate) async fn granted(store: &dyn Store, request: Request) -> u64 {
 /// Acquires and releases a lock.
 pub(crate) async fn works(store: &dyn Store) {
     granted(store, acquire("works", 1)).await;
-    let released = applied(store, release("works", 1, 0)).await;
-    assert_eq!(released, Outcome::Released { count: 0 });
+    assert_eq!(applied(store, release("works", 1, 0)).await, RELEASED);
 }
 
 /// Waits until a lock passes from one client to another.
@@ -331,7 +336,7 @@ impl StoreClient {
 
     pub(crate) async fn release(&self, name: &str, number: u64) {
         let released = self.apply(release(name, number, 0)).await;
-        assert_eq!(released, Outcome::Released { count: 0 }, "{name} {number}");
+        assert_eq!(released, RELEASED, "{name} {number}");
     }
 
     /// Takes the events so far.

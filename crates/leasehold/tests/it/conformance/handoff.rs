@@ -27,6 +27,15 @@ async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<G
     (soon(next).await, waiters)
 }
 
+/// The next holder, whose token is larger. Returns whether it has the same lease.
+async fn pass_on(guard: Guard, waiter: JoinHandle<Guard>) -> (bool, Guard) {
+    let (lease, token) = (guard.lease_id(), guard.token());
+    guard.release().await.unwrap();
+    let next = soon(waiter).await;
+    assert!(next.token() > token);
+    (next.lease_id() == lease, next)
+}
+
 pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(patient()).await;
     let mutex = client.mutex(fresh_name("handoff")).unwrap();
@@ -37,12 +46,9 @@ pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     );
     recorder.clear();
     for waiter in waiters {
-        let (lease, token) = (guard.lease_id(), guard.token());
-        guard.release().await.unwrap();
-        guard = soon(waiter).await;
-        assert_eq!(guard.lease_id(), lease);
-        assert!(guard.token() > token);
-        assert!(guard.state().is_held());
+        let same;
+        (same, guard) = pass_on(guard, waiter).await;
+        assert!(same && guard.state().is_held());
     }
     recorder.is_silent();
     // What the store believes is the same all the time.
@@ -106,11 +112,9 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
         let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
         for waiter in waiters {
             recorder.clear();
-            let (lease, token) = (guard.lease_id(), guard.token());
-            guard.release().await.unwrap();
-            guard = soon(waiter).await;
-            assert_ne!(guard.lease_id(), lease);
-            assert!(guard.token() > token);
+            let same;
+            (same, guard) = pass_on(guard, waiter).await;
+            assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();
@@ -142,13 +146,11 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
     ];
     for (first, second) in pairs {
         let (mut guard, waiters) = followed(first, &[second, first]).await;
-        let (lease, token) = (guard.lease_id(), guard.token());
         for waiter in waiters {
             recorder.clear();
-            guard.release().await.unwrap();
-            guard = soon(waiter).await;
-            assert_ne!(guard.lease_id(), lease);
-            assert!(guard.token() > token);
+            let same;
+            (same, guard) = pass_on(guard, waiter).await;
+            assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }
         guard.release().await.unwrap();

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 
 use leasehold::store::{Request, Store};
-use leasehold_core::{Loss, Op, Outcome};
+use leasehold_core::{Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    TTL, acquire, is_granted, is_refused, key, lease, outcome, release, renew, revoke,
+    GONE, RELEASED, TAKEN_OVER, TTL, acquire, is_granted, is_refused, key, lease, outcome, release,
+    renew, revoke,
 };
 
 /// An acquisition for so many holds.
@@ -41,12 +42,12 @@ pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
     twice(acquire_times(&name, 1, 2)).await;
     assert_eq!(count().await, Some(2));
     assert_eq!(twice(renew(&name, 1)).await, [Outcome::Renewed; 2]);
-    let released = twice(release(&name, 1, 1)).await;
-    assert_eq!(released, [Outcome::Released { count: 1 }; 2]);
+    assert_eq!(
+        twice(release(&name, 1, 1)).await,
+        [Outcome::Released { count: 1 }; 2]
+    );
     assert_eq!(count().await, Some(1));
-    let [freed, again] = twice(release(&name, 1, 0)).await;
-    assert_eq!(freed, Outcome::Released { count: 0 });
-    assert_eq!(again, Outcome::Lost(Loss::Gone));
+    assert_eq!(twice(release(&name, 1, 0)).await, [RELEASED, GONE]);
     assert_eq!(count().await, None);
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn another_lease_changes_nothing(fixture: Fixture) {
             panic!("{refused:?}");
         };
         assert!(time_left <= TTL && time_left > TTL / 2, "{time_left:?}");
-        assert_eq!(lost, [Outcome::Lost(Loss::TakenOver); 3]);
+        assert_eq!(lost, [TAKEN_OVER; 3]);
         let entry = other.inspect(&key(&name)).await.unwrap().unwrap();
         assert_eq!((entry.lease, entry.count), (lease(1), 2));
         let first = entry.token.unwrap();
@@ -92,9 +93,8 @@ pub(super) async fn the_replies_to_a_batch_are_in_its_order(fixture: Fixture) {
             is_granted(&replies[0]) && is_refused(&replies[1]),
             "{replies:?}"
         );
-        let released = Outcome::Released { count: 0 };
         let revoked = Outcome::Revoked { cut_off: None };
-        assert_eq!(outcome(&replies[2]), Some(released));
+        assert_eq!(outcome(&replies[2]), Some(RELEASED));
         assert_eq!(outcome(&replies[3]), Some(revoked));
     }
 }
@@ -118,7 +118,7 @@ pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_cli
                     assert!(Some(first) > last, "{first} after {last:?}");
                     last = Some(first);
                 } else {
-                    assert_eq!(outcome, Outcome::Released { count: 0 });
+                    assert_eq!(outcome, RELEASED);
                 }
             }
         }

@@ -1,13 +1,11 @@
 //! First come, first served.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 
-use leasehold::{Client, Guard, LeaseId, Mutex, Result};
+use leasehold::{Client, LeaseId, Mutex};
 use leasehold_core::Op;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -27,23 +25,15 @@ struct LocalOrder {
     served: AtomicUsize,
 }
 
-type Locking = Pin<Box<dyn Future<Output = Result<Guard>> + Send>>;
-
 impl LocalOrder {
-    /// Enters the local queue. The future was polled once, with this result.
-    fn join(&self, mutex: &Mutex) -> (usize, Locking, Poll<Result<Guard>>) {
-        let mutex = mutex.clone();
-        let mut locking: Locking = Box::pin(async move { mutex.lock().await });
-        let mut next = self.next.lock().unwrap();
-        let number = *next;
-        *next += 1;
-        let first = poll_once(&mut locking);
-        (number, locking, first)
-    }
-
     /// Enters the local queue, and is served after all tasks before it.
     async fn pass(&self, mutex: &Mutex) {
-        let (number, locking, first) = self.join(mutex);
+        let mut locking = Box::pin(mutex.lock());
+        let (number, first) = {
+            let mut next = self.next.lock().unwrap();
+            *next += 1;
+            (*next - 1, poll_once(&mut locking))
+        };
         let guard = match first {
             Poll::Ready(guard) => guard,
             Poll::Pending => locking.await,

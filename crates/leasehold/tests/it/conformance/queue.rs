@@ -9,8 +9,8 @@ use leasehold_testkit::eventually_async;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::store_client::{
-    StoreClient, acquire, applied_at, block, granted, key, lasting, release, renew, revoke, space,
-    wait,
+    RELEASED, StoreClient, TAKEN_OVER, acquire, applied_at, block, granted, key, lasting, release,
+    renew, revoke, space, wait,
 };
 use crate::waiters::SOON;
 
@@ -38,7 +38,7 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
         waiter.no_notices();
         let request = holder.own(release(&name, 1, 0));
         let (released, now) = applied_at(&*holder.store, request).await;
-        assert_eq!(released, Outcome::Released { count: 0 });
+        assert_eq!(released, RELEASED);
         let grant = waiter.granted(&name, 1).await;
         assert_eq!((grant.ttl.as_duration(), grant.now), (ACCEPTANCE, now));
         assert!(grant.first.get() > first);
@@ -83,8 +83,7 @@ pub(super) async fn the_queue_is_served_in_its_order(fixture: Fixture) {
         release(&name, 60, 2),
     ];
     for (number, request) in (20..).step_by(20).zip(leaving) {
-        let outcome = client(number).apply(request).await;
-        assert_eq!(outcome, Outcome::Lost(Loss::TakenOver));
+        assert_eq!(client(number).apply(request).await, TAKEN_OVER);
     }
     clients[0].release(&name, 1_000).await;
     let mut last = 0;
@@ -171,8 +170,10 @@ pub(super) async fn a_revocation_notifies_the_holder_and_the_head(fixture: Fixtu
         assert_eq!(waiter.wait(&name, 1).await, 0);
         let lease = holder.lease(1);
         let cut_off = Some(lease);
-        let revoked = waiter.apply(revoke(&name)).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off });
+        assert_eq!(
+            waiter.apply(revoke(&name)).await,
+            Outcome::Revoked { cut_off }
+        );
         let notice = Event::Notice(key(&name), Notice::Revoked { lease });
         holder.until_event(&notice).await;
         waiter.granted(&name, 1).await;

@@ -160,8 +160,7 @@ async fn hundreds_of_dead_waiters_are_passed_over_by_the_rule() {
     server.cli(&["SET", "app:{t:a}:token", &counter.to_string()]);
     a.release("a", 1).await;
     let reserved: u64 = dead.map(dead_tokens).sum();
-    let token = b.until_acquired("a", 1).await;
-    assert_eq!(token, counter + reserved + 1);
+    assert_eq!(b.until_acquired("a", 1).await, counter + reserved + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,8 +203,7 @@ async fn waiters_that_repeat_their_requests_after_a_restart_are_served() {
             Restart::Empty => {
                 b.acquire("a", 1).await;
                 assert_eq!(c.wait("a", 1).await, 0);
-                let lost = a.apply(renew("a", 1)).await;
-                assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
+                assert_eq!(a.apply(renew("a", 1)).await, TAKEN_OVER);
             }
         }
         b.release("a", 1).await;
@@ -230,8 +228,7 @@ async fn invalid_messages_on_the_channel_are_ignored() {
         "+1 2 3000 4",
         "\u{0}",
     ] {
-        let receivers = server.cli(&["PUBLISH", &b.channel(), text]);
-        assert_eq!(receivers, "1");
+        assert_eq!(server.cli(&["PUBLISH", &b.channel(), text]), "1");
     }
     b.settle().await;
     assert_eq!(b.events(), []);

@@ -17,6 +17,7 @@ use leasehold::ErrorKind;
 use leasehold_testkit::{Masters, Proxy, Restart};
 
 use super::*;
+use crate::waiters::spawn_waiter;
 
 /// Not so short that a busy machine lets it end, and so much shorter than [`LONG`].
 const TTL: Duration = Duration::from_secs(6);
@@ -45,12 +46,10 @@ impl Proxied {
     }
 
     fn url(&self) -> String {
-        let host = |proxy: &Proxy| {
-            let url = proxy.url();
-            let host = url.trim_start_matches("redis://");
-            host.split('/').next().unwrap().to_owned()
-        };
-        let hosts: Vec<_> = self.proxies.iter().map(host).collect();
+        let hosts = self.proxies.iter();
+        let hosts: Vec<_> = hosts
+            .map(|proxy| format!("127.0.0.1:{}", proxy.port()))
+            .collect();
         format!("redlock://{}", hosts.join(","))
     }
 

@@ -88,29 +88,24 @@ async fn something_else_that_replies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_and_missing_passwords() {
-    let server = RedisServer::options()
-        .requirepass("right")
-        .acl("alice", "wonder", "~app:* +@all")
-        .start();
-    let nameless = format!("redis://127.0.0.1:{}", server.port());
-    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
-    let wrong = server.url().replace("right", SECRET);
-    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    let options =
+        RedisServer::options()
+            .requirepass("right")
+            .acl("alice", "wonder", "~app:* +@all");
+    let old = options.clone().config("rename-command HELLO \"\"").start();
+    let server = options.start();
+    for server in [&old, &server] {
+        let nameless = format!("redis://127.0.0.1:{}", server.port());
+        refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
+        let wrong = server.url().replace("right", SECRET);
+        refused(&wrong, ErrorKind::Unauthorized, "check both").await;
+    }
     for user in ["alice", "nobody"] {
         let wrong = server.url_of(user, SECRET);
         refused(&wrong, ErrorKind::Unauthorized, "check both").await;
     }
     let none = server.url_of("alice", "").replace(":@", "@");
     refused(&none, ErrorKind::Unauthorized, "check both").await;
-
-    let old = RedisServer::options()
-        .requirepass("right")
-        .config("rename-command HELLO \"\"")
-        .start();
-    let wrong = old.url().replace("right", SECRET);
-    refused(&wrong, ErrorKind::Unauthorized, "check both").await;
-    let nameless = format!("redis://127.0.0.1:{}", old.port());
-    refused(&nameless, ErrorKind::Unauthorized, "wants a password").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -129,7 +129,7 @@ async fn counts_are_honoured_exactly() {
     not_replicated(3, "1 of 2 replicas");
     // Refusals and releases do not wait.
     assert!(is_refused(&replies[4]), "{replies:?}");
-    let released = Some(Outcome::Released { count: 0 });
+    let released = Some(RELEASED);
     assert_eq!(outcome(&replies[5]), released);
 }
 

@@ -120,7 +120,7 @@ async fn a_missing_right_leaves_the_queue_as_it_was() {
         assert_eq!(queue(), before, "without {command}");
         allow(&server, "");
     };
-    let lost = Outcome::Lost(Loss::TakenOver);
+    let lost = TAKEN_OVER;
 
     other.acquire("a", 1).await;
     other.wait("a", 2).await;
@@ -166,7 +166,7 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
             assert!(message.contains("leasehold doctor"), "{rights}: {message}");
         }
         // The requests of holders need none of them.
-        assert_eq!(alice.apply(renew("a", 1)).await, Outcome::Lost(Loss::Gone));
+        assert_eq!(alice.apply(renew("a", 1)).await, GONE);
         server.cli(&["ACL", "SETUSER", "alice", "&app:*", "+@all"]);
         alice.acquire("a", 1).await;
         alice.release("a", 1).await;

@@ -48,8 +48,10 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         assert!(list.to_string().starts_with(&start), "{value}: {list}");
 
         // A revocation repairs it.
-        let revoked = applied(&*store, revoke("bad")).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off: None });
+        assert_eq!(
+            applied(&*store, revoke("bad")).await,
+            Outcome::Revoked { cut_off: None }
+        );
         granted(&*store, acquire("bad", 2)).await;
         applied(&*store, release("bad", 2, 0)).await;
         assert_eq!(store.list(&space()).await.unwrap(), []);
@@ -99,8 +101,10 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         }
         client.next_events(1).await;
 
-        let revoked = applied(&*store, revoke("bad")).await;
-        assert_eq!(revoked, Outcome::Revoked { cut_off: None });
+        assert_eq!(
+            applied(&*store, revoke("bad")).await,
+            Outcome::Revoked { cut_off: None }
+        );
         assert_eq!(fixture.count("waiters"), 0, "{damage}");
     }
 }

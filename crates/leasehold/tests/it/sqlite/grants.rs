@@ -23,7 +23,7 @@ async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {
     assert!(waiter.acquire("a", 2).await > first);
     assert_eq!(waiter.next_events(1).await, interrupted);
     let lost = holder.apply(renew("a", 1)).await;
-    assert_eq!(lost, Outcome::Lost(Loss::TakenOver));
+    assert_eq!(lost, TAKEN_OVER);
 
     // All files are deleted, and none was created again.
     for name in fixture
@@ -34,8 +34,7 @@ async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {
         fs::remove_file(fixture.directory.path().join(name)).unwrap();
     }
     for client in [&holder, &waiter] {
-        let lost = client.apply(renew("a", 2)).await;
-        assert_eq!(lost, Outcome::Lost(Loss::Gone));
+        assert_eq!(client.apply(renew("a", 2)).await, GONE);
         assert_eq!(client.next_events(1).await, interrupted);
     }
     // The new file has a queue of its own, and the same notify sockets.

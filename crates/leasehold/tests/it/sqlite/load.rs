@@ -130,8 +130,10 @@ async fn records_of_names_that_are_used_once_are_deleted() {
     }
     assert_eq!(fixture.count("records"), 2);
     assert_eq!(fixture.count("clients"), 0);
-    let next = granted(&store, acquire("ahead", 3)).await;
-    assert_eq!(next, first + u64::from(u32::MAX));
+    assert_eq!(
+        granted(&store, acquire("ahead", 3)).await,
+        first + u64::from(u32::MAX)
+    );
 }
 
 /// Programs with few operations, such as cron jobs, delete unused records for each other, each rarely and by chance.

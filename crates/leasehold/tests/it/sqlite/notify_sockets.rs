@@ -1,7 +1,7 @@
 //! The notify sockets beside the file.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::mpsc;
@@ -22,10 +22,6 @@ fn directory(fixture: &FileFixture) -> PathBuf {
 
 fn socket_of(fixture: &FileFixture, client: ClientId) -> PathBuf {
     directory(fixture).join(client.to_string())
-}
-
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 /// Creates the socket of a killed process.
@@ -54,8 +50,7 @@ async fn a_socket_exists_as_long_as_its_client_listens() {
 async fn sockets_have_the_permissions_of_the_file() {
     for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {
         let fixture = FileFixture::new();
-        fs::write(fixture.path(), "").unwrap();
-        fs::set_permissions(fixture.path(), fs::Permissions::from_mode(file)).unwrap();
+        create(&fixture.path(), file);
         let client = StoreClient::listening(&fixture.open().await, 11).await;
         assert_eq!(mode(&directory(&fixture)), expected);
         let socket = socket_of(&fixture, client.id);
@@ -169,10 +164,8 @@ async fn the_file_may_be_reached_through_a_link() {
     let holder = StoreClient::listening(&third, 13).await;
     holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
-    assert_eq!(
-        waiter.next_events(1).await,
-        [Event::Interrupted(EventScope::Store)]
-    );
+    let interrupted = [Event::Interrupted(EventScope::Store)];
+    assert_eq!(waiter.next_events(1).await, interrupted);
     holder.release("a", 1).await;
     waiter.granted("a", 1).await;
 }
@@ -202,11 +195,9 @@ async fn root_creates_sockets_for_the_owner_of_the_file() {
 #[tokio::test]
 async fn a_link_in_the_place_of_a_socket_changes_nothing_elsewhere() {
     let fixture = FileFixture::new();
-    fs::write(fixture.path(), "").unwrap();
-    fs::set_permissions(fixture.path(), fs::Permissions::from_mode(0o660)).unwrap();
+    create(&fixture.path(), 0o660);
     let target = fixture.directory.path().join("target");
-    fs::write(&target, "not for others").unwrap();
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    create(&target, 0o600);
     let store = fixture.open().await;
     let living = StoreClient::listening(&store, 11).await;
     let (directory, link) = (directory(&fixture), target.clone());

@@ -142,7 +142,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_time_and_tokens_gro
     assert_eq!(client.store.list(&space()).await.unwrap(), []);
     assert_eq!(machine.fixture.count("waiters"), 0);
     let (lost, started) = applied_at(&*client.store, client.own(renew("a", 1))).await;
-    assert_eq!(lost, Outcome::Lost(Loss::Gone));
+    assert_eq!(lost, GONE);
     assert!(started > stopped);
     for (name, old) in names.iter().zip(&mut tokens) {
         let new = client.acquire(name, 2).await;
@@ -188,8 +188,10 @@ async fn containers_with_boot_ids_of_their_own_share_the_locks() {
     assert_eq!(applied(&*second, acquire("a", 2)).await, REFUSED);
     granted(&*second, acquire("b", 2)).await;
     for (store, name, number) in [(&first, "a", 1), (&second, "b", 2)] {
-        let renewed = applied(&**store, renew(name, number)).await;
-        assert_eq!(renewed, Outcome::Renewed);
+        assert_eq!(
+            applied(&**store, renew(name, number)).await,
+            Outcome::Renewed
+        );
     }
     // The first one leaves, and the others continue.
     drop(first);
@@ -269,8 +271,10 @@ async fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
     let fixed = fixed.lock().await.unwrap();
     open_under_another_kernel(&fixture);
     // Long before its time: at the next renewal.
-    let cause = tokio::time::timeout(SOON, held.lost()).await.unwrap();
-    assert_eq!(cause, Cause::Deleted);
+    assert_eq!(
+        tokio::time::timeout(SOON, held.lost()).await.unwrap(),
+        Cause::Deleted
+    );
     let error = fixed.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(error.to_string().contains("virtual machine"), "{error}");

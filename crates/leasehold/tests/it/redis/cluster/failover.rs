@@ -21,7 +21,7 @@ impl Scenario {
         let cluster = Cluster::start();
         let mut scenario = Self {
             client: client_at(&cluster.url(), TTL).await,
-            names: names_on_each(&cluster, 17),
+            names: names_on_each(&cluster, 60),
             guards: Vec::new(),
             cluster,
         };
@@ -119,7 +119,7 @@ async fn a_stopped_master_delays_no_other_shard() {
     let (cluster, client) = (&scenario.cluster, &scenario.client);
     let stopped = scenario.names[0].0;
     let since = scenario.last_deadline();
-    let mut more = names_on_each(cluster, 40);
+    let mut more = names_on_each(cluster, 83);
     more.retain(|name| !scenario.names.contains(name));
     cluster.nodes()[stopped].stop();
     // Many requests to it.

@@ -4,33 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 
-/// Leases in slots all over the cluster are renewed side by side, three times each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_leases_in_all_slots_are_renewed() {
-    const LEASES: usize = 3_000;
-    let ttl = Duration::from_secs(12);
-    let cluster = Cluster::start();
-    let client = client_at(&cluster.url(), ttl).await;
-    let tasks = (0..LEASES).map(|nth| {
-        let mutex = client.mutex(format!("many/{nth}")).unwrap();
-        tokio::spawn(async move { mutex.lock().await.unwrap() })
-    });
-    let mut guards = Vec::with_capacity(LEASES);
-    for task in tasks.collect::<Vec<_>>() {
-        guards.push(task.await.unwrap());
-    }
-    let first: Vec<_> = guards.iter().map(Guard::deadline).collect();
-    eventually_async(LONG, async || {
-        let mut pairs = guards.iter().zip(&first);
-        pairs.all(|(guard, first)| guard.deadline() > first.after(ttl))
-    })
-    .await;
-    assert!(guards.iter().all(is_held));
-    assert_eq!(client.locks().await.unwrap().len(), LEASES);
-    client.shutdown(SOON).await.unwrap();
-    assert!(client.locks().await.unwrap().is_empty());
-}
-
 /// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
 /// lock, and no lock is at two nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,8 +67,10 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
         proxy.hold_requests(&inspection, 1);
     }
     far.masters.server(0).cli(&["FLUSHALL"]);
-    let refused = try_acquire(&*store, lasting(acquire("a", 2), LONGEST)).await;
-    assert_eq!(refused, None);
+    assert_eq!(
+        try_acquire(&*store, lasting(acquire("a", 2), LONGEST)).await,
+        None
+    );
     // One inspection to which only the first replies, and then one to which all reply.
     eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
     for proxy in others {

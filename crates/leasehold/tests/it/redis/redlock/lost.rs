@@ -11,10 +11,7 @@ async fn goes_on_without(count: usize, failed: &[usize], failure: Failure) {
     let [a, b] = two_clients(&short(&masters)).await;
     let held = lock(&a, "held").await;
     let wanted = lock(&a, "wanted").await;
-    let waiting = tokio::spawn({
-        let mutex = b.mutex("wanted").unwrap();
-        async move { mutex.lock().await.unwrap() }
-    });
+    let waiting = spawn_waiter(&b.mutex("wanted").unwrap());
     for nth in failed {
         failure.begin(&mut masters, *nth);
     }

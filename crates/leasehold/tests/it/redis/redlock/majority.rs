@@ -79,10 +79,7 @@ async fn a_short_failure_costs_no_lease() {
     let masters = Masters::aged(3);
     let [a, b] = two_clients(&masters.url()).await;
     let guard = lock(&a, "a").await;
-    let waiting = tokio::spawn({
-        let mutex = b.mutex("a").unwrap();
-        async move { mutex.lock().await.unwrap() }
-    });
+    let waiting = spawn_waiter(&b.mutex("a").unwrap());
     for nth in 0..2 {
         masters.server(nth).stop();
     }

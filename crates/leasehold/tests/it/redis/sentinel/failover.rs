@@ -47,8 +47,10 @@ async fn locks_are_held_over_a_crash_of_the_master() {
         eventually_async(FAILOVER, decided).await;
         guard.ensure(TTL / 2).await.unwrap();
         assert!(is_held(&guard), "{:?}", guard.state());
-        let lease = recorded(&set.servers()[new], guard.name());
-        assert_eq!(lease, guard.lease_id().to_string());
+        assert_eq!(
+            recorded(&set.servers()[new], guard.name()),
+            guard.lease_id().to_string()
+        );
         guard.release().await.unwrap();
     }
     assert_eq!(records(&set.servers()[new]), Vec::<String>::new());
