@@ -52,7 +52,7 @@ impl Fixture {
         Self::Allowed(shared(&SERVER, || {
             let server = RedisServer::options().tls().start();
             // The other namespaces of the tests.
-            doctor::allow(&server, &["app", "other", "names", "list-*"], "");
+            doctor::allow(&server, &["app", "other", "list-*"], "");
             server
         }))
     }

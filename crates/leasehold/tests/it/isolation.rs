@@ -160,16 +160,12 @@ async fn a_slow_shard_delays_no_other() {
 }
 
 #[tokio::test]
-async fn a_failing_shard_affects_no_other() {
-    let scenario = Scenario::set().await;
-    scenario.store.set(ShardFault::Fails);
-    scenario.bad_are_lost_in_time().await;
-    Scenario::set().await.bad_recover(ShardFault::Fails).await;
-}
-
-#[tokio::test]
-async fn a_panic_for_one_shard_affects_no_other() {
-    for fault in [ShardFault::Panics, ShardFault::PanicsLater] {
+async fn errors_and_panics_for_one_shard_affect_no_other() {
+    for fault in [
+        ShardFault::Fails,
+        ShardFault::Panics,
+        ShardFault::PanicsLater,
+    ] {
         let scenario = Scenario::set().await;
         scenario.store.set(fault);
         scenario.bad_are_lost_in_time().await;

@@ -180,6 +180,23 @@ pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     }
 }
 
+/// What became of each request, in a word.
+pub(crate) fn words(replies: &[Reply]) -> String {
+    let word = |reply: &Reply| match reply {
+        Reply::Applied { outcome, .. } => match outcome {
+            Outcome::Granted { .. } => "granted",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Released { .. } => "released",
+            Outcome::Revoked { .. } => "revoked",
+            Outcome::Lost(_) => "lost",
+            _ => "applied",
+        },
+        Reply::Rejected(_) => "rejected",
+        Reply::Unknown(_) => "unknown",
+    };
+    replies.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
 pub(crate) fn is_granted(reply: &Reply) -> bool {
     matches!(outcome(reply), Some(Outcome::Granted { .. }))
 }

@@ -8,7 +8,6 @@ use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::harness::poll_once;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -219,31 +218,6 @@ pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
     }
 }
 
-pub(super) async fn shutdown_ends_all_waiting(fixture: Fixture) {
-    let (client, other) = (fixture.client().await, fixture.client().await);
-    let name = fresh_name("shutdown");
-    let mutex = client.mutex(&name).unwrap();
-    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
-    // The first is the head, the others wait in the local queue.
-    let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(mutex.lock())).collect();
-    for waiter in &mut waiters {
-        poll_once(waiter.as_mut()).await;
-    }
-    client.shutdown(SOON).await.unwrap();
-    for waiter in waiters {
-        let error = waiter.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
-        assert!(error.to_string().contains(&name), "{error}");
-    }
-    assert_eq!(
-        mutex.try_lock().await.unwrap_err().kind(),
-        ErrorKind::ShutDown
-    );
-    guard.release().await.unwrap();
-    let guard = other.mutex(&name).unwrap().lock().await.unwrap();
-    guard.release().await.unwrap();
-}
-
 pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture) {
     let ttl = Duration::from_secs(3);
     let client = fixture.client_with(Client::builder().ttl(ttl)).await;
@@ -271,4 +245,13 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
     );
     let next = other.mutex(&name).unwrap().lock().await.unwrap();
     assert!(next.token() > guard.token());
+}
+
+pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture) {
+    let client = fixture.client().await;
+    let long = "n".repeat(513);
+    for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {
+        let error = client.mutex(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
+    }
 }

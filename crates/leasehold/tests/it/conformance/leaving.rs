@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
+use leasehold_core::ClientId;
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
@@ -253,16 +254,10 @@ pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
         .map(|(_, recorder)| recorder.client())
         .collect();
     let memory = matches!(fixture, Fixture::Memory(_));
-    assert!(
-        ids.iter()
-            .all(|id| memory || is_subscribed(&fixture, "leasehold", *id))
-    );
+    let subscribed = |id: &ClientId| is_subscribed(&fixture, "leasehold", *id);
+    assert!(memory || ids.iter().all(subscribed));
     drop(clients);
-    eventually_async(SOON, async || {
-        !ids.iter()
-            .any(|id| is_subscribed(&fixture, "leasehold", *id))
-    })
-    .await;
+    eventually_async(SOON, async || !ids.iter().any(subscribed)).await;
 }
 
 /// A waiter that holds the lock for a moment and counts itself.
@@ -285,51 +280,37 @@ async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
     }
 }
 
-/// Its tasks are cancelled, the client is dropped: as if it had never been there.
-pub(super) async fn the_waiters_of_a_dropped_client_are_passed_over(fixture: Fixture) {
-    let name = fresh_name("gone");
-    let holder = fixture.client().await.mutex(&name).unwrap();
-    let guard = holder.lock().await.unwrap();
-    let (gone, recorder) = fixture.recorded(Client::builder()).await;
-    let waiters = [(); 3].map(|()| spawn_waiter(&gone.mutex(&name).unwrap()));
-    recorder.until_queued(1).await;
-    let (other, recorder) = fixture.recorded(Client::builder()).await;
-    let waiter = spawn_waiter(&other.mutex(&name).unwrap());
-    recorder.until_queued(1).await;
-    drop(gone);
-    for waiter in waiters {
-        cancel(waiter).await;
-    }
-    let begun = Instant::now();
-    guard.release().await.unwrap();
-    soon(waiter).await.release().await.unwrap();
-    // Without the time that a client is given to take its grant.
-    assert!(begun.elapsed() < Duration::from_secs(2));
-    nothing_is_left(&fixture, &default_key(&name), &[&other]).await;
-}
-
-/// A client that is shut down releases what it holds, and its own waiters do not stand in the way of
-/// others.
+/// A client that is shut down releases what it holds, and its own waiters, for its own lock and for that of another,
+/// delay no other client.
 pub(super) async fn a_shutdown_delays_no_other_client(fixture: Fixture) {
-    let name = fresh_name("shutdown");
     let client = fixture.client().await;
-    let mutex = client.mutex(&name).unwrap();
+    let (other, recorder) = fixture.recorded(Client::builder()).await;
+    let [name, elsewhere] = [fresh_name("shutdown"), fresh_name("elsewhere")];
+    let [mutex, wanted] = [&name, &elsewhere].map(|name| client.mutex(name).unwrap());
     let guard = mutex.lock().await.unwrap();
-    let mut own = [(); 3].map(|()| Box::pin(mutex.lock()));
-    for waiter in &mut own {
+    let held = other.mutex(&elsewhere).unwrap().lock().await.unwrap();
+    let mut own = [&mutex, &mutex, &wanted, &wanted].map(|mutex| (mutex, Box::pin(mutex.lock())));
+    for (_, waiter) in &mut own {
         assert!(poll_once(waiter).is_pending());
     }
-    let (other, recorder) = fixture.recorded(Client::builder()).await;
     let competing = spawn_waiter(&other.mutex(&name).unwrap());
     recorder.until_queued(1).await;
     client.shutdown(SOON).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Cause::Released));
     let competitor = soon(competing).await;
     assert!(competitor.token() > guard.token());
-    for waiter in own {
-        let error = waiter.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ShutDown);
+    for (mutex, waiter) in own {
+        for error in [
+            waiter.await.unwrap_err(),
+            mutex.try_lock().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::ShutDown);
+            assert!(error.to_string().contains(mutex.name()), "{error}");
+        }
     }
     competitor.release().await.unwrap();
-    nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
+    held.release().await.unwrap();
+    for name in [name, elsewhere] {
+        nothing_is_left(&fixture, &default_key(&name), &[&client, &other]).await;
+    }
 }

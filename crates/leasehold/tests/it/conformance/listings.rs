@@ -47,15 +47,34 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
         .client_with(Client::builder().namespace(namespace))
         .await;
     assert!(client.locks().await.unwrap().is_empty());
+    let long = "n".repeat(512);
+    let mut names = [
+        "b",
+        "a",
+        "c:token",
+        "ä",
+        "orders/42",
+        "Aufträge: Zürich",
+        "昼 夜 🔒",
+        " spaces at the ends ",
+        "*?[a-z]\\",
+        "%00",
+        "'; DROP TABLE records; --",
+        ":token",
+        &long,
+    ];
     let mut guards = Vec::new();
-    for name in ["b", "a", "c:token", "ä"] {
-        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    for name in names {
+        let guard = client.mutex(name).unwrap().lock().await.unwrap();
+        assert_eq!(guard.name(), name);
+        guards.push(guard);
     }
     let free = client.mutex("free").unwrap().lock().await.unwrap();
     free.release().await.unwrap();
     let listed = client.locks().await.unwrap();
-    let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c:token", "ä"]);
+    names.sort_unstable();
+    let listed_names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(listed_names, names);
     assert!(listed.iter().all(|info| info.token.is_some()));
     client.shutdown(SOON).await.unwrap();
     assert!(client.locks().await.unwrap().is_empty());

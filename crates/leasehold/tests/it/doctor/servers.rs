@@ -29,40 +29,63 @@ async fn a_healthy_server_is_healthy_and_not_changed() {
 }
 
 /// Settings, the check that finds them, its severity, and the fix.
-type Case = (
-    &'static [(&'static str, &'static str)],
-    &'static str,
-    Severity,
-    &'static str,
-);
-
-#[rustfmt::skip]
-const CASES: [Case; 9] = [
-    (&[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")],
-        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
-    (&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-ttl")],
-        "eviction", Severity::Danger, "maxmemory-policy noeviction"),
-    (&[("maxmemory-policy", "volatile-lru")],
-        "eviction", Severity::Note, "maxmemory-policy noeviction"),
-    (&[("appendfsync", "everysec")],
-        "persistence", Severity::Warning, "appendfsync always"),
-    (&[("appendfsync", "no")],
-        "persistence", Severity::Danger, "appendfsync always"),
-    (&[("no-appendfsync-on-rewrite", "yes")],
-        "persistence", Severity::Warning, "no-appendfsync-on-rewrite no"),
-    (&[("aof-load-truncated", "yes")],
-        "persistence", Severity::Note, "aof-load-truncated no"),
-    (&[("appendonly", "no")],
-        "persistence", Severity::Danger, "appendonly yes"),
-    (&[("appendonly", "no"), ("save", "3600 1")],
-        "persistence", Severity::Danger, "appendonly yes"),
-];
+const CASES: [(&str, &str, Severity, &str); 9] = {
+    use Severity::{Danger, Note, Warning};
+    let noeviction = "maxmemory-policy noeviction";
+    let always = "appendfsync always";
+    let rewrite = "no-appendfsync-on-rewrite no";
+    [
+        (
+            "maxmemory=100mb; maxmemory-policy=allkeys-lru",
+            "eviction",
+            Danger,
+            noeviction,
+        ),
+        (
+            "maxmemory=100mb; maxmemory-policy=volatile-ttl",
+            "eviction",
+            Danger,
+            noeviction,
+        ),
+        (
+            "maxmemory-policy=volatile-lru",
+            "eviction",
+            Note,
+            noeviction,
+        ),
+        ("appendfsync=everysec", "persistence", Warning, always),
+        ("appendfsync=no", "persistence", Danger, always),
+        (
+            "no-appendfsync-on-rewrite=yes",
+            "persistence",
+            Warning,
+            rewrite,
+        ),
+        (
+            "aof-load-truncated=yes",
+            "persistence",
+            Note,
+            "aof-load-truncated no",
+        ),
+        ("appendonly=no", "persistence", Danger, "appendonly yes"),
+        (
+            "appendonly=no; save=3600 1",
+            "persistence",
+            Danger,
+            "appendonly yes",
+        ),
+    ]
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_locks() {
     let server = healthy().start();
     for (settings, check, severity, fix) in CASES {
-        let before = set(&server, settings);
+        let settings = settings
+            .split(' ')
+            .map(|setting| setting.split_once('=').unwrap());
+        let settings: Vec<_> = settings.collect();
+        let before = set(&server, &settings);
         let report = diagnose(&server.url()).await;
         let helps = only(&report, check, severity).fix.as_deref().unwrap();
         assert!(helps.contains(fix), "{helps}");

@@ -4,7 +4,6 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, Client, ErrorKind};
 use leasehold_testkit::eventually_async;
 
-use super::runner::run;
 use super::scenario::{Contended, Scenario, TTL, client};
 use crate::waiters::SOON;
 
@@ -23,31 +22,6 @@ async fn gives_up(scenario: &Scenario, client: Client) {
     assert_eq!(scenario.proxy.tally().requests_held, 1);
     drop((mutex, client));
     eventually_async(SOON, async || scenario.queue() == 0).await;
-}
-
-/// The server was stopped, and its client gave up and ended. It applies what it had received, with a full ttl from then
-/// on, for no holder.
-async fn an_acquire_of_a_client_that_is_gone() {
-    let scenario = Scenario::start().await;
-    let goes = async || {
-        let ghost = client(&scenario.server.url(), TTL).await;
-        scenario.acquire(&ghost).await.release().await.unwrap();
-        scenario.server.stop();
-        let error = scenario.mutex(&ghost).try_lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
-    };
-    // As with a process, all that it began ends with its runtime.
-    std::thread::scope(|threads| {
-        threads.spawn(|| run(goes())).join().unwrap();
-    });
-    scenario.server.cont();
-    eventually_async(SOON, async || !scenario.record().is_empty()).await;
-    let begun = BootClock.now();
-    assert!(scenario.ttl_left() <= TTL);
-    let (next, at) = scenario.wait(&scenario.b).granted().await;
-    let took = at.since(begun);
-    assert!(took < TTL * 3 / 2, "{took:?}");
-    scenario.assert_ends(next).await;
 }
 
 /// The client lives, so it releases the dead id again after the last instant at which its request may be applied.
@@ -90,20 +64,8 @@ async fn a_waiter_that_has_given_up() {
     }
 }
 
-async fn a_renewal() {
-    let contended = Contended::start().await;
-    let renewals = contended.renewals();
-    contended.proxy.hold_requests(&renewals, usize::MAX);
-    let (scenario, held, next) = contended.lost().await;
-    scenario.proxy.deliver();
-    next.assert_stays_held(TTL).await;
-    scenario.assert_recorded(&next, 1);
-    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    scenario.assert_recorded(&next, 1);
-    scenario.assert_ends(next).await;
-}
-
-/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl.
+/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl. A later one:
+/// `partitions`.
 async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
     let contended = Contended::start().await;
     let renewals = contended.renewals();
@@ -169,10 +131,8 @@ async fn a_re_entry_after_the_last_release() {
 
 schedules! {
     a_re_entry_after_the_last_release,
-    an_acquire_of_a_client_that_is_gone,
     an_acquire_that_was_given_up,
     a_waiter_that_has_given_up,
-    a_renewal,
     a_renewal_of_a_lease_that_is_lost_and_not_over,
     a_release,
     a_re_entry,

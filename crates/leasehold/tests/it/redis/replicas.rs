@@ -121,16 +121,11 @@ async fn counts_are_honoured_exactly() {
         Reply::Unknown(error) => assert_not_replicated(error, message),
         other => panic!("{nth}: {other:?}"),
     };
-    assert!(
-        is_granted(&replies[0]) && is_granted(&replies[2]),
-        "{replies:?}"
-    );
+    // Refusals and releases do not wait.
+    let expected = "granted unknown granted unknown refused released";
+    assert_eq!(words(&replies), expected);
     not_replicated(1, "1 of 2 replicas acknowledged within 200ms");
     not_replicated(3, "1 of 2 replicas");
-    // Refusals and releases do not wait.
-    assert!(is_refused(&replies[4]), "{replies:?}");
-    let released = Some(RELEASED);
-    assert_eq!(outcome(&replies[5]), released);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -360,19 +355,6 @@ async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
         let lease = set.servers()[new].cli(&["HKEYS", &record(guard.name())]);
         assert_eq!(lease, guard.lease_id().to_string(), "{}", guard.name());
     }
-    // One replica fewer remains.
-    let brief = by("all", BRIEF);
-    let mutex = client.mutex("new").unwrap().durability(brief).unwrap();
-    eventually_async(SOON * 2, async || {
-        let error = mutex.try_lock().await.err();
-        error.is_some_and(|error| error.to_string().contains("of 2 replicas"))
-    })
-    .await;
-    let one = mutex.durability(by("1", PATIENT)).unwrap();
-    eventually_async(SOON * 2, async || {
-        one.try_lock().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

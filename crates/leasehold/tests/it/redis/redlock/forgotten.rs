@@ -163,31 +163,3 @@ async fn a_holder_keeps_its_lease() {
     guard.release().await.unwrap();
     assert!(lock(&client, "a").await.token() > first);
 }
-
-/// Grants of masters before their start are unknown.
-#[tokio::test(flavor = "multi_thread")]
-async fn new_masters_are_not_admitted_before_the_longest_ttl_has_passed() {
-    let begun = Instant::now();
-    let masters = Masters::start(3);
-    let store = open(&short(&masters)).await;
-    let request = lasting(acquire("a", 1), LONGEST);
-    let (Reply::Rejected(error) | Reply::Unknown(error)) = send(&*store, request).await else {
-        panic!("it was applied");
-    };
-    assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
-    assert!(error.to_string().contains("not long ago"), "{error}");
-    let (_, token) = eventually_acquire(&*store, "a", LONGEST).await;
-    assert!(begun.elapsed() >= LONGEST, "{:?}", begun.elapsed());
-    assert!(token > 0);
-    let admitted = |server: &&RedisServer| is_admitted(server, "app");
-    assert!(masters.servers().iter().filter(admitted).count() >= 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn masters_that_have_run_for_long_are_used_at_once() {
-    let masters = Masters::aged(5);
-    let store = open(&format!("{}?longest-ttl=24h", masters.url())).await;
-    works(&*store).await;
-    let mut servers = masters.servers().iter();
-    assert!(servers.all(|server| is_admitted(server, "app")));
-}
