@@ -117,6 +117,11 @@ impl Fixture {
         .unwrap()
     }
 
+    /// A lock with a fresh name, for another client.
+    pub(crate) async fn mutex(&self, name: &str) -> leasehold::Mutex {
+        self.client().await.mutex(fresh_name(name)).unwrap()
+    }
+
     /// Another client, whose operations are recorded.
     pub(crate) async fn recorded(&self, builder: ClientBuilder) -> (Client, Arc<RecordingStore>) {
         let recorder = RecordingStore::on(self.store().await);

@@ -70,29 +70,19 @@ async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
 /// The field of a section of `INFO`.
 fn info(server: &RedisServer, section: &str, field: &str) -> Option<String> {
     let info = server.cli(&["INFO", section]);
-    let mut lines = info.lines();
-    lines.find_map(|line| {
-        Some(
-            line.strip_prefix(field)?
-                .strip_prefix(':')?
-                .trim()
-                .to_owned(),
-        )
-    })
+    let field = format!("{field}:");
+    let value = info.lines().find_map(|line| line.strip_prefix(&field));
+    value.map(|value| value.trim().to_owned())
 }
 
 /// The number of calls of a command, also by scripts.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = info(server, "commandstats", &format!("cmdstat_{command}"));
-    let count = |stats: String| {
-        stats
-            .strip_prefix("calls=")?
-            .split(',')
-            .next()?
-            .parse()
-            .ok()
-    };
-    stats.and_then(count).unwrap_or_default()
+    let stats = stats.unwrap_or_default();
+    let calls = stats.trim_start_matches("calls=").split(',').next();
+    calls
+        .and_then(|calls| calls.parse().ok())
+        .unwrap_or_default()
 }
 
 fn script_calls(server: &RedisServer) -> u64 {

@@ -197,6 +197,15 @@ pub(crate) fn words(replies: &[Reply]) -> String {
     replies.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// The error of a request that was rejected.
+#[track_caller]
+pub(crate) fn error(reply: &Reply) -> &Error {
+    match reply {
+        Reply::Rejected(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) fn is_granted(reply: &Reply) -> bool {
     matches!(outcome(reply), Some(Outcome::Granted { .. }))
 }
@@ -329,26 +338,20 @@ impl StoreClient {
 
     /// Joins the queue with this request. Returns the position.
     pub(crate) async fn join(&self, request: Request) -> u32 {
-        match self.apply(request.clone()).await {
-            Outcome::Refused {
-                queue_position: Some(place),
-                ..
-            } => place,
-            other => panic!("{request:?}: {other:?}"),
-        }
+        let position = self.refused(request).await;
+        position.expect("a position in the queue")
     }
 
     /// Checks that a request is refused, and that it does not join the queue.
     pub(crate) async fn is_not_queued(&self, request: Request) {
-        let refused = self.apply(request).await;
-        let expected = matches!(
-            refused,
-            Outcome::Refused {
-                queue_position: None,
-                ..
-            }
-        );
-        assert!(expected, "{refused:?}");
+        assert_eq!(self.refused(request).await, None);
+    }
+
+    async fn refused(&self, request: Request) -> Option<u32> {
+        match self.apply(request.clone()).await {
+            Outcome::Refused { queue_position, .. } => queue_position,
+            other => panic!("{request:?}: {other:?}"),
+        }
     }
 
     pub(crate) async fn release(&self, name: &str, number: u64) {
@@ -363,11 +366,9 @@ impl StoreClient {
 
     /// Checks that no notice of the rule is among the events so far.
     pub(crate) fn no_notices(&self) {
-        let events = self.events();
-        let notice = events
-            .iter()
-            .find(|event| matches!(event, Event::Notice(..)));
-        assert_eq!(notice, None, "{events:?}");
+        let mut events = self.events();
+        events.retain(|event| matches!(event, Event::Notice(..)));
+        assert_eq!(events, []);
     }
 
     /// Waits for an event. Hints may come twice, and others beside them.

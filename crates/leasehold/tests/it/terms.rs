@@ -165,7 +165,6 @@ async fn every_combination_of_terms_is_kept_as_each_hold_wants() {
                     if !early && over(outer) && over(inner) {
                         continue;
                     }
-                    println!("{outer:?}, {inner:?}, inner first: {inner_first}, early: {early}");
                     combination(outer, inner, inner_first, early).await;
                 }
             }

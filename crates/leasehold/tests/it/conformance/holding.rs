@@ -35,15 +35,12 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
 }
 
 pub(super) async fn a_refusal_has_the_remaining_time(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("left")).unwrap();
+    let mutex = fixture.mutex("left").await;
     assert_eq!(mutex.time_left().await.unwrap(), None);
     let ttl = Duration::from_secs(20);
     let guard = mutex.ttl(ttl).unwrap().lock().await.unwrap();
     let left = mutex.time_left().await.unwrap().unwrap();
-    assert!(
-        left <= ttl && left > ttl - Duration::from_secs(5),
-        "{left:?}"
-    );
+    assert!(left <= ttl && left > ttl * 3 / 4, "{left:?}");
     assert!(mutex.is_locked().await.unwrap());
     guard.release().await.unwrap();
     assert!(!mutex.is_locked().await.unwrap());
@@ -105,11 +102,7 @@ pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
 }
 
 pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
-    let mutex = fixture
-        .client()
-        .await
-        .mutex(fresh_name("stranger"))
-        .unwrap();
+    let mutex = fixture.mutex("stranger").await;
     let guard = mutex.lock().await.unwrap();
     assert!(mutex.try_lock().await.unwrap().is_none());
     let scoped = Owner::new()
@@ -121,7 +114,7 @@ pub(super) async fn without_an_owner_there_is_no_re_entry(fixture: Fixture) {
 
 /// The release is sent first, so the request is not refused.
 pub(super) async fn a_drop_releases_before_the_next_request(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("drop")).unwrap();
+    let mutex = fixture.mutex("drop").await;
     for _ in 0..50 {
         let guard = mutex.try_lock().await.unwrap();
         assert!(guard.is_some());
@@ -166,7 +159,7 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
 }
 
 pub(super) async fn run_releases_after_a_value_and_after_a_panic(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("run")).unwrap();
+    let mutex = fixture.mutex("run").await;
     let token = mutex.run(async |lease| lease.token()).await.unwrap();
     assert!(!mutex.is_locked().await.unwrap());
 
@@ -188,7 +181,7 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
             self.0.store(true, Ordering::SeqCst);
         }
     }
-    let mutex = fixture.client().await.mutex(fresh_name("cut")).unwrap();
+    let mutex = fixture.mutex("cut").await;
     let dropped = Arc::new(AtomicBool::new(false));
     let mark = Dropped(Arc::clone(&dropped));
     let short = mutex.lease(Duration::from_millis(150)).unwrap();
@@ -224,10 +217,8 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
     let other = fixture.client().await;
     let name = fresh_name("long");
     let mutex = client.mutex(&name).unwrap();
-    assert_eq!(
-        mutex.max_hold(ttl / 2).unwrap_err().kind(),
-        ErrorKind::InvalidConfig
-    );
+    let error = mutex.max_hold(ttl / 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     let guard = mutex.max_hold(ttl * 2).unwrap().lock().await.unwrap();
     let mut states = guard.states();
     let mut kinds = Vec::new();
@@ -235,14 +226,8 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
         kinds.push(state.kind());
     }
     // A busy machine may add others.
-    assert_eq!(
-        kinds[kinds.len() - 2..],
-        [
-            StateKind::Jeopardy(Cause::HeldTooLong),
-            StateKind::Lost(Cause::HeldTooLong)
-        ],
-        "{kinds:?}"
-    );
+    let last = [StateKind::Jeopardy, StateKind::Lost].map(|kind| kind(Cause::HeldTooLong));
+    assert!(kinds.ends_with(&last), "{kinds:?}");
     let next = other.mutex(&name).unwrap().lock().await.unwrap();
     assert!(next.token() > guard.token());
 }

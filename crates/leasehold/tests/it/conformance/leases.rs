@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const TTL: Duration = Duration::from_secs(4);
 
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("fixed")).unwrap();
+    let mutex = fixture.mutex("fixed").await;
     let (begun, asked) = (Instant::now(), BootClock.now());
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
     let drift_taken_off = guard.deadline() < BootClock.now().after(SHORT);
@@ -90,7 +90,7 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
 }
 
 pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("ensure")).unwrap();
+    let mutex = fixture.mutex("ensure").await;
     let guard = mutex.lock().await.unwrap();
     guard.ensure(Duration::from_secs(1)).await.unwrap();
     let before = guard.deadline();
@@ -113,7 +113,7 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
 }
 
 pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("bounds")).unwrap();
+    let mutex = fixture.mutex("bounds").await;
     let day = Duration::from_secs(24 * 60 * 60);
     for bad in [
         Duration::ZERO,

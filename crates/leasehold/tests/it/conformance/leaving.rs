@@ -94,7 +94,6 @@ pub(super) async fn a_head_that_times_out_passes_its_position_on(fixture: Fixtur
 
 /// A lock that another client holds, and a client that waits for it.
 struct Scenario {
-    name: String,
     guard: Guard,
     client: Client,
     recorder: Arc<RecordingStore>,
@@ -109,7 +108,6 @@ impl Scenario {
         let mutex = client.mutex(&name).unwrap();
         let guard = holder.lock().await.unwrap();
         Self {
-            name,
             guard,
             client,
             recorder,
@@ -119,9 +117,10 @@ impl Scenario {
 
     /// The remaining waiters are served, and leave nothing.
     async fn finish(self, fixture: &Fixture, waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
+        let key = default_key(self.guard.name());
         self.guard.release().await.unwrap();
         all_are_served(waiters).await;
-        nothing_is_left(fixture, &default_key(&self.name), &[&self.client]).await;
+        nothing_is_left(fixture, &key, &[&self.client]).await;
     }
 }
 

@@ -46,7 +46,7 @@ impl LocalOrder {
 
 /// 50 tasks acquire the lock repeatedly, always in the order of the local queue.
 pub(super) async fn tasks_of_a_client_are_served_in_their_order(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("order")).unwrap();
+    let mutex = fixture.mutex("order").await;
     let order = Arc::new(LocalOrder::default());
     let tasks = (0..50).map(|_| {
         let (mutex, order) = (mutex.clone(), Arc::clone(&order));

@@ -83,7 +83,7 @@ pub(super) async fn waiters_get_the_lock_after_a_forced_release(fixture: Fixture
 }
 
 pub(super) async fn a_timeout_ends_the_waiting(fixture: Fixture) {
-    let mutex = fixture.client().await.mutex(fresh_name("timeout")).unwrap();
+    let mutex = fixture.mutex("timeout").await;
     let guard = mutex.lock().await.unwrap();
     let begun = Instant::now();
     let timeout = Duration::from_millis(200);

@@ -28,23 +28,20 @@ async fn with_a_lock_over_many_masters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_sqlite() {
-    by_sqlite("sqlite_row").await;
+async fn by_a_row_or_a_name_in_sqlite() {
+    for kind in ["sqlite_row", "sqlite_name"] {
+        by_sqlite(kind).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_sqlite() {
-    by_sqlite("sqlite_name").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_row_of_postgres() {
-    by_postgres("postgres_row").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn by_a_name_in_postgres() {
-    by_postgres("postgres_name").await;
+async fn by_a_row_or_a_name_in_postgres() {
+    for kind in ["postgres_row", "postgres_name"] {
+        let server = PostgresServer::start();
+        set_up(&server);
+        let read = async || server.run(&["SELECT state FROM orders"]);
+        is_refused(Fixture::redis(), kind, &server.place(), read).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,13 +101,6 @@ async fn by_sqlite(kind: &str) {
         state.unwrap()
     };
     is_refused(Fixture::redis(), kind, path.to_str().unwrap(), read).await;
-}
-
-async fn by_postgres(kind: &str) {
-    let server = PostgresServer::start();
-    set_up(&server);
-    let read = async || server.run(&["SELECT state FROM orders"]);
-    is_refused(Fixture::redis(), kind, &server.place(), read).await;
 }
 
 /// A table without a column for fencing.

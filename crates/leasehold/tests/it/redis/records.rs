@@ -43,9 +43,7 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     let rejected = ["rejected"; 6].join(" ");
     assert_eq!(words(&replies), format!("granted {rejected} granted"));
     for (nth, reply) in replies[1..7].iter().enumerate() {
-        let Reply::Rejected(error) = reply else {
-            panic!("{reply:?}");
-        };
+        let error = error(reply);
         assert_eq!(error.kind(), ErrorKind::Store);
         let (key, lock) = match nth {
             5 => ("app:{t:c}:token", "c"),

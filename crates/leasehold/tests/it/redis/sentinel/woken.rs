@@ -34,15 +34,11 @@ async fn nothing_is_granted_by_the_old_master() {
         granted(&*client.store, acquire(&format!("a/{number}"), 1)).await;
         granted(&*late, acquire(&format!("b/{number}"), 1)).await;
     }
-    assert!(
-        is_writable(&set.servers()[old]),
-        "the old master was demoted too early to prove much"
-    );
+    let early = "the old master was demoted too early to prove much";
+    assert!(is_writable(&set.servers()[old]), "{early}");
     assert_eq!(records(&set.servers()[old]), Vec::<String>::new());
-    assert_eq!(
-        records(&set.servers()[new]).len(),
-        2 * usize::try_from(REQUESTS).unwrap()
-    );
+    let granted = records(&set.servers()[new]).len();
+    assert_eq!(granted, 2 * usize::try_from(REQUESTS).unwrap());
 }
 
 /// A reply after the failover to a request before it does not count.
