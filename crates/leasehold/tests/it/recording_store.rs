@@ -11,7 +11,7 @@ use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
 
-const SOON: Duration = Duration::from_secs(20);
+use crate::waiters::SOON;
 
 /// Where batches are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

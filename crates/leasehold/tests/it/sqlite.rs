@@ -19,7 +19,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::clock::ManualClock;
+use leasehold::clock::{Clock, ManualClock};
 use leasehold::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
 use leasehold_core::Outcome;
 use leasehold_testkit::helper::Commands;
@@ -58,8 +58,9 @@ impl FileFixture {
         open(&self.url()).await
     }
 
-    async fn open_with_clock(&self, clock: &ManualClock) -> SqliteStore {
-        let store = SqliteStore::open_with_clock(self.path(), Arc::new(clock.clone()));
+    /// A store that counts its transactions.
+    async fn open_with_clock(&self, clock: impl Clock) -> SqliteStore {
+        let store = SqliteStore::open_with_clock(self.path(), Arc::new(clock));
         store.await.unwrap()
     }
 

@@ -8,8 +8,7 @@ use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::waiters::SOON;
 
 /// 32 tasks on two clients.
 pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {

@@ -46,10 +46,8 @@ async fn a_sentinel_set() {
     assert!(fix.contains("down-after-milliseconds 2000"), "{fix}");
 
     let all = set.url();
-    let (_, rest) = all.split_once("://").unwrap();
-    let (first, _) = rest.split_once(',').unwrap();
-    let (_, path) = rest.split_once('/').unwrap();
-    let report = diagnose(&format!("redis+sentinel://{first}/{path}")).await;
+    let port = set.sentinels()[0].port();
+    let report = diagnose(&format!("redis+sentinel://127.0.0.1:{port}/mymaster")).await;
     assert_seen(&report, "sentinels", Severity::Note, "1 of 3");
 
     set.sentinel_mut(2).kill9();

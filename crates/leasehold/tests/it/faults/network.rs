@@ -67,15 +67,8 @@ async fn half_open(way: Way) {
 }
 
 async fn a_holder_on_a_half_open_connection() {
-    half_open(Way::Both).await;
-}
-
-async fn a_holder_whose_requests_are_swallowed() {
-    half_open(Way::There).await;
-}
-
-async fn a_holder_whose_answers_are_swallowed() {
-    half_open(Way::Back).await;
+    let [both, there, back] = [Way::Both, Way::There, Way::Back].map(half_open);
+    tokio::join!(both, there, back);
 }
 
 /// The store grants the lock to a waiter that does not receive the message. The next one is granted it when the time for
@@ -164,8 +157,6 @@ schedules! {
     a_silence_is_not_taken_for_a_pause_of_ones_own,
     latency_and_jitter,
     a_holder_on_a_half_open_connection,
-    a_holder_whose_requests_are_swallowed,
-    a_holder_whose_answers_are_swallowed,
     a_waiter_on_a_half_open_connection,
     a_late_notification_of_a_grant,
     a_notification_of_a_grant_just_in_time,

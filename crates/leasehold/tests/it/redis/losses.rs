@@ -62,6 +62,15 @@ async fn after_each_operation_of_a_holder() {
     a.acquire("a", 1).await;
     server.cli(&["DEL", RECORD]);
     a.until_changed("a").await;
+    // Also after a grant by a message.
+    let b = StoreClient::connect(&server.url(), 2).await;
+    a.acquire("a", 2).await;
+    b.wait("a", 1).await;
+    a.release("a", 2).await;
+    b.granted("a", 1).await;
+    until_tracked(&server, 1).await;
+    server.cli(&["DEL", RECORD]);
+    b.until_changed("a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,19 +186,6 @@ async fn short_locks_are_not_tracked() {
     }
     let requests = calls(&server, "client|caching");
     assert!(requests < 250, "{requests}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_granted_by_a_message() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
-    let b = StoreClient::connect(&server.url(), 2).await;
-    b.wait("a", 1).await;
-    a.release("a", 1).await;
-    b.granted("a", 1).await;
-    until_tracked(&server, 1).await;
-    server.cli(&["DEL", RECORD]);
-    b.until_changed("a").await;
 }
 
 /// A loss before the key is tracked is found when tracking begins.

@@ -175,9 +175,10 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
 
 /// Namespaces share a connection. The user `alice` of these servers has no channels of the namespace `other`.
 pub(super) async fn check_namespaces(store: &Arc<dyn Store>, servers: &[RedisServer]) {
+    let servers = servers.iter();
     let all = |command: &[&str]| {
         servers
-            .iter()
+            .clone()
             .map(|server| server.cli(command))
             .collect::<String>()
     };

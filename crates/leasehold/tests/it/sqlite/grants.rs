@@ -66,7 +66,7 @@ async fn many_grants_of_one_transaction_are_all_notified() {
 async fn a_queue_is_deleted_after_its_end_and_not_before() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
-    let store = Arc::new(fixture.open_with_clock(&clock).await) as Arc<dyn Store>;
+    let store = Arc::new(fixture.open_with_clock(clock.clone()).await) as Arc<dyn Store>;
     let waiter = StoreClient::listening(&store, 12).await;
     let short = Duration::from_secs(1);
     for name in ["long", "short"] {

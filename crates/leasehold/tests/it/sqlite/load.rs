@@ -1,23 +1,17 @@
 //! Many requests: common commits, deletion of unused records, fairness.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use leasehold::clock::BootClock;
 use leasehold::store::ClientInfo;
+use leasehold_testkit::eventually_async;
 
 use super::*;
-
-/// A store that counts its transactions.
-async fn open_counting(fixture: &FileFixture) -> SqliteStore {
-    let store = SqliteStore::open_with_clock(fixture.path(), Arc::new(BootClock));
-    store.await.unwrap()
-}
 
 #[tokio::test]
 async fn a_batch_is_one_transaction() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let name = |number: u64| format!("n{}", number % 500);
     // Each name twice: the second time it is taken.
     let batch = (0..1_000).map(|number| acquire(&name(number), number));
@@ -33,7 +27,7 @@ async fn a_batch_is_one_transaction() {
 #[tokio::test]
 async fn requests_that_wait_together_are_committed_together() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let blocker = fixture.database();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut waiting: Vec<_> = (0..64)
@@ -53,7 +47,7 @@ async fn requests_that_wait_together_are_committed_together() {
 #[tokio::test]
 async fn dropping_the_store_applies_pending_requests_without_waiting() {
     let fixture = FileFixture::new();
-    let store = open_counting(&fixture).await;
+    let store = fixture.open_with_clock(BootClock).await;
     let blocker = fixture.database();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let names: Vec<_> = (0..10).map(|number| format!("n{number}")).collect();
@@ -64,19 +58,17 @@ async fn dropping_the_store_applies_pending_requests_without_waiting() {
     drop(store);
     blocker.execute_batch("COMMIT").unwrap();
 
-    let store = open_counting(&fixture).await;
-    let deadline = Instant::now() + SOON;
+    let store = fixture.open_with_clock(BootClock).await;
     for name in &names {
-        while store.inspect(&key(name)).await.unwrap().is_none() {
-            assert!(Instant::now() < deadline, "{name} was not acquired");
-        }
+        let key = key(name);
+        eventually_async(SOON, async || store.inspect(&key).await.unwrap().is_some()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_store_does_not_starve_another() {
     let fixture = FileFixture::new();
-    let busy = Arc::new(open_counting(&fixture).await);
+    let busy = Arc::new(fixture.open_with_clock(BootClock).await);
     let stop = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..64)
         .map(|number| {
@@ -106,7 +98,7 @@ async fn a_busy_store_does_not_starve_another() {
 async fn records_of_names_that_are_used_once_are_deleted() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
-    let store = fixture.open_with_clock(&clock).await;
+    let store = fixture.open_with_clock(clock.clone()).await;
     let ten_thousand = || (0..10_000).map(|number| format!("once {number}"));
     let take = ten_thousand().map(|name| acquire(&name, 1));
     store.apply(take.collect()).await;
@@ -143,7 +135,7 @@ async fn short_lived_stores_delete_unused_records_together() {
     let fixture = FileFixture::new();
     let clock = ManualClock::new();
     for job in 0..300 {
-        let store = fixture.open_with_clock(&clock).await;
+        let store = fixture.open_with_clock(clock.clone()).await;
         let names: Vec<_> = (0..10).map(|part| format!("job {job} {part}")).collect();
         let take = names.iter().map(|name| acquire(name, 1));
         let free = names.iter().map(|name| release(name, 1, 0));

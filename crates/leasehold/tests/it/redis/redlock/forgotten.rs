@@ -7,10 +7,6 @@ use super::*;
 /// The longest ttl.
 const LONGEST: Duration = Duration::from_secs(3);
 
-fn short(masters: &Masters) -> String {
-    format!("{}?longest-ttl={}ms", masters.url(), LONGEST.as_millis())
-}
-
 /// A field of the admission record of a master.
 fn admission(server: &RedisServer, field: &str) -> String {
     server.cli(&["HGET", "app:master", field])
@@ -77,25 +73,18 @@ pub(super) async fn kept_out(
     }
 }
 
-/// How a master forgets.
-#[derive(Clone, Copy)]
-enum Forgets {
-    Restarted,
-    Flushed,
-}
-
 /// The schedule that repeats a token and has two holders if a master that forgot is used at once: A
 /// holds the lock at the first and the second; the second forgets; B requests it from the second and the third.
-async fn two_majorities_by_one_that_forgets(how: Forgets) {
+async fn two_majorities_by_one_that_forgets(restarted: bool) {
     let mut masters = Masters::aged(3);
-    let store = open(&short(&masters)).await;
+    let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
+    let store = open(&url(ports, LONGEST)).await;
     works_again(&*store, LONGEST).await;
     let floors = masters.servers().iter();
     let floors = floors.map(|server| admission(server, "high").parse::<u64>().unwrap());
     let floor = floors.max().unwrap();
 
     // A has no third master and B no first, so neither can inform it of the other.
-    let ports: Vec<_> = masters.servers().iter().map(RedisServer::port).collect();
     let a = open(&url([ports[0], ports[1], free_port()], LONGEST)).await;
     let b = open(&url([free_port(), ports[1], ports[2]], LONGEST)).await;
     let (_, first) = eventually_acquire(&*a, "a", LONGEST).await;
@@ -103,9 +92,9 @@ async fn two_majorities_by_one_that_forgets(how: Forgets) {
     assert!(first > floor);
     let record = |masters: &Masters| masters.server(1).cli(&["KEYS", "*:a}"]);
     assert_ne!(record(&masters), "");
-    match how {
-        Forgets::Restarted => masters.server_mut(1).restart(Restart::Empty),
-        Forgets::Flushed => drop(masters.server(1).cli(&["FLUSHALL"])),
+    match restarted {
+        true => masters.server_mut(1).restart(Restart::Empty),
+        false => drop(masters.server(1).cli(&["FLUSHALL"])),
     }
     assert_eq!(record(&masters), "");
     kept_out(&*b, masters.server(1), granted_at, LONGEST).await;
@@ -137,13 +126,10 @@ pub(super) async fn works_again(store: &dyn Store, longest: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_comes_back_empty_repeats_no_token() {
-    two_majorities_by_one_that_forgets(Forgets::Restarted).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_is_flushed_repeats_no_token() {
-    two_majorities_by_one_that_forgets(Forgets::Flushed).await;
+async fn a_master_that_restarts_empty_or_is_flushed_repeats_no_token() {
+    for restarted in [true, false] {
+        two_majorities_by_one_that_forgets(restarted).await;
+    }
 }
 
 /// The lease continues at the two others, and is repeated at the third after its admission.
