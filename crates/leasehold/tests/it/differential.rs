@@ -8,13 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::store::MemoryStore;
-#[cfg(feature = "sqlite")]
-use leasehold::store::SqliteStore;
-#[cfg(feature = "redis")]
-use leasehold::store::{OpenOptions, RedisStore};
+use leasehold::store::{MemoryStore, OpenOptions, RedisStore, SqliteStore};
 use leasehold_sim::history::Shape;
-#[cfg(feature = "redis")]
 use leasehold_testkit::RedisServer;
 
 use self::compare::{Difference, Target, compare};
@@ -25,12 +20,10 @@ const HISTORIES: usize = 10_000;
 
 /// The tolerance for replies of the server: it reads its clock twice in a call, and may lose the
 /// processor in between. No request comes within half a second of the end of a lease.
-#[cfg(feature = "redis")]
 const REDIS_SLACK: Duration = Duration::from_millis(100);
 
 /// How long notices from another thread or process may take. Far more than they
 /// does: only what never comes is waited for as long.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of histories in which a corrupting store must be detected.
@@ -41,13 +34,11 @@ fn the_memory_store_follows_the_rule() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
     play(compare(Target {
-        store: &store,
         step: &|step_ms| advance(&clock, step_ms),
         ..Target::new(&store)
     }));
 }
 
-#[cfg(feature = "sqlite")]
 #[test]
 fn the_sqlite_store_follows_the_rule() {
     let clock = ManualClock::new();
@@ -67,7 +58,6 @@ fn the_sqlite_store_follows_the_rule() {
 }
 
 /// The clock of the server is moved, also back, while it runs on.
-#[cfg(feature = "redis")]
 #[test]
 fn the_redis_store_follows_the_rule() {
     let server = RedisServer::options().clock_shim().start();

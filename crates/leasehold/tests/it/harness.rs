@@ -74,11 +74,8 @@ impl Harness {
     pub(crate) async fn until(&self, guard: &Guard, wanted: impl Fn(State) -> bool) -> Duration {
         let begun = self.clock.now();
         while !wanted(guard.state()) {
-            assert!(
-                self.clock.now().since(begun) < TTL * 2,
-                "{:?}",
-                guard.state()
-            );
+            let waited = self.clock.now().since(begun);
+            assert!(waited < TTL * 2, "{:?}", guard.state());
             self.go_on(SECOND / 10).await;
         }
         self.clock.now().since(begun)

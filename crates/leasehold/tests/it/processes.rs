@@ -5,10 +5,10 @@
 /// Makes a test of each scenario and store that processes share.
 macro_rules! over_shared_stores {
     ($($scenario:ident),+ $(,)?) => {
-        over_shared_stores!(@store sqlite, $($scenario),+);
-        over_shared_stores!(@store redis, $($scenario),+);
+        over_shared_stores!(sqlite: $($scenario),+);
+        over_shared_stores!(redis: $($scenario),+);
     };
-    (@store $store:ident, $($scenario:ident),+) => {
+    ($store:ident: $($scenario:ident),+) => {
         mod $store {
             $(
                 #[test]

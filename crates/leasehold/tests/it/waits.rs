@@ -36,10 +36,7 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
     assert!(guard.state().is_held());
     let left = guard.time_left();
     // The drift of the ten seconds of waiting is taken off, too.
-    assert!(
-        (ACCEPTANCE * 9 / 10..ACCEPTANCE).contains(&left),
-        "{left:?}"
-    );
+    assert!(left > ACCEPTANCE * 9 / 10 && left < ACCEPTANCE, "{left:?}");
     let State::Held { until } = guard.state() else {
         panic!("{:?}", guard.state());
     };

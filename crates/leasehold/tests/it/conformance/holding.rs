@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::{Cause, Client, ErrorKind, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
@@ -84,16 +85,8 @@ pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
         .mutex(fresh_name("meet"))
         .unwrap()
         .owned_by(&Owner::new());
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let mutex = mutex.clone();
-            tokio::spawn(async move { mutex.lock().await.unwrap() })
-        })
-        .collect();
-    let mut guards = Vec::new();
-    for task in tasks {
-        guards.push(task.await.unwrap());
-    }
+    let guards = join_all((0..8).map(|_| mutex.lock())).await;
+    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
     assert_eq!(mutex.holder().await.unwrap().unwrap().count, 8);
     assert!(guards.iter().all(|guard| guard.state().is_held()));
     drop(guards);

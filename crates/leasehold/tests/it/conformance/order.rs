@@ -120,16 +120,14 @@ fn requests(recorders: &[Arc<RecordingStore>]) -> Requests {
 /// Checks that no lease was served before one that had its position before the first was requested. Returns the
 /// number of leases with a position.
 fn check_order(served: &[LeaseId], requests: &Requests) -> usize {
-    let mut first_position_of_the_later = u64::MAX;
+    // The first position of a later lease.
+    let mut later = u64::MAX;
     let mut queued = 0;
     for lease in served.iter().rev() {
         let (came, position) = requests[lease];
-        assert!(
-            came < first_position_of_the_later,
-            "{lease} overtook another"
-        );
+        assert!(came < later, "{lease} overtook another");
         queued += usize::from(position.is_some());
-        first_position_of_the_later = first_position_of_the_later.min(position.unwrap_or(u64::MAX));
+        later = later.min(position.unwrap_or(u64::MAX));
     }
     queued
 }

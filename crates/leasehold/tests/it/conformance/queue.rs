@@ -28,11 +28,7 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
         let name = fresh_name("grant");
         let first = holder.acquire(&name, 1).await;
         for _ in 0..2 {
-            assert_eq!(
-                waiter.wait(&name, 1).await,
-                0,
-                "a repetition keeps its place"
-            );
+            assert_eq!(waiter.wait(&name, 1).await, 0);
         }
         assert_eq!(waiter.wait(&name, 2).await, 1);
         waiter.no_notices();
@@ -146,11 +142,8 @@ pub(super) async fn a_grant_has_the_block_and_at_most_the_ttl_of_its_waiter(fixt
     let [a, _, b] = clients(&fixture).await;
     let name = fresh_name("block");
     let first = granted_block(&a, &name).await;
-    assert_eq!(
-        granted_block(&a, &name).await,
-        first,
-        "a repetition reserves nothing"
-    );
+    // A repetition reserves nothing.
+    assert_eq!(granted_block(&a, &name).await, first);
     let short = Duration::from_millis(700);
     b.join(lasting(block(wait(&name, 1), 256), short)).await;
     a.release(&name, 1).await;

@@ -9,14 +9,9 @@ use leasehold::{ClientBuilder, ErrorKind};
 use crate::fixture::{Fixture, fresh_name};
 
 /// Runs blocking code on a plain thread, as a program without a runtime would.
-async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, outcome) = tokio::sync::oneshot::channel();
-    let thread = std::thread::spawn(move || done.send(work()).ok());
-    let outcome = outcome.await;
-    match outcome {
-        Ok(value) => value,
-        Err(_) => std::panic::resume_unwind(thread.join().unwrap_err()),
-    }
+fn on_thread(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(work);
+    tokio::task::block_in_place(|| thread.join()).unwrap();
 }
 
 fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
@@ -54,8 +49,7 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
                 });
             }
         });
-    })
-    .await;
+    });
 }
 
 pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture) {
@@ -70,8 +64,7 @@ pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture
         }
         assert!(!guard.state().is_lost(), "{:?}", guard.state());
         guard.release().unwrap();
-    })
-    .await;
+    });
 }
 
 pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(fixture: Fixture) {

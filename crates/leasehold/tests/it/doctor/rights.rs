@@ -152,10 +152,8 @@ async fn a_durability_needs_another_right() {
         let finding = found(&report, "rights");
         assert_eq!(finding.severity, severity, "{report:#?}");
         let fix = finding.fix.as_deref();
-        assert_eq!(
-            fix.is_some_and(|fix| fix.ends_with(" +wait")),
-            line == &plain
-        );
+        let named = fix.is_some_and(|fix| fix.ends_with(" +wait"));
+        assert_eq!(named, line == &plain);
         // Without a durability the right is not needed.
         let report = diagnose_allowed(&server).await;
         assert_eq!(found(&report, "rights").severity, Severity::Ok);

@@ -45,10 +45,8 @@ async fn of_12_s() {
     };
     let [from, to] = [5, 17].map(|second| begun.after(SECOND * second));
     let (jeopardy, ()) = tokio::join!(jeopardy, stop(&contended, from, to));
-    assert!(
-        (SECOND * 10..SECOND * 13).contains(&jeopardy),
-        "{jeopardy:?}"
-    );
+    let expected = SECOND * 10..SECOND * 13;
+    assert!(expected.contains(&jeopardy), "{jeopardy:?}");
     contended.held.until_held().await;
     contended.held.assert_stays_held(SECOND * 5).await;
     let (scenario, next) = contended.passes_on().await;

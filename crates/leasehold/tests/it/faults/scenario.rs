@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, Client, ErrorKind, Instant, Mutex, Owner};
 use leasehold_testkit::{Proxy, RedisOptions, RedisServer, eventually_async};
@@ -248,18 +249,12 @@ pub(super) fn key(name: &str, suffix: &str) -> String {
 
 /// Acquires so many uncontended locks at once, each named by its number.
 pub(super) async fn acquire_each(client: &Client, count: usize, ttl: Duration) -> Vec<HeldLock> {
-    let acquiring: Vec<_> = (0..count)
-        .map(|number| {
-            let mutex = client.mutex(number.to_string()).unwrap();
-            let mutex = mutex.ttl(ttl).unwrap();
-            tokio::spawn(async move { mutex.lock().await.unwrap() })
-        })
-        .collect();
-    let mut all = Vec::new();
-    for guard in acquiring {
-        all.push(Checker::default().granted(soon(guard).await));
-    }
-    all
+    let acquiring = (0..count).map(async |number| {
+        let mutex = client.mutex(number.to_string()).unwrap();
+        let guard = mutex.ttl(ttl).unwrap().lock().await;
+        Checker::default().granted(guard.unwrap())
+    });
+    join_all(acquiring).await
 }
 
 impl Waiter {

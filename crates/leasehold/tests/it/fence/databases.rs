@@ -86,10 +86,8 @@ fn a_late_holder_changes_nothing_before_another_has_committed() {
         late.run("ROLLBACK;");
     }
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "8|8");
-    assert_eq!(
-        server.run(&["SELECT name, token FROM fences"]),
-        "orders/42|18"
-    );
+    let fences = server.run(&["SELECT name, token FROM fences"]);
+    assert_eq!(fences, "orders/42|18");
 }
 
 /// Another time, if the next holder gave up: then the one before it is not late.

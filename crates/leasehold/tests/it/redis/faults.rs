@@ -1,5 +1,6 @@
 //! Replies while connections and servers fail, and recovery afterwards.
 
+use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold_testkit::Restart;
 
@@ -84,7 +85,7 @@ async fn all_callers_share_one_new_connection() {
     let store = open(&server.url()).await;
     let before = connections(&server);
     cut(&server);
-    for reply in send_at_once(&store, 100).await {
+    for reply in send_at_once(&*store, 100).await {
         // Only what was sent before the cut was noticed may be unknown.
         assert!(!matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
@@ -105,7 +106,7 @@ async fn all_callers_share_one_failed_attempt() {
     // May still go to the old connection; after it there is none.
     let reply = send(&*store, renew("a", 1)).await;
     assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
-    for reply in send_at_once(&store, 20).await {
+    for reply in send_at_once(&*store, 20).await {
         assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
     server.cont();
@@ -131,18 +132,8 @@ async fn a_caller_that_gives_up_affects_no_other() {
     works(&*store).await;
 }
 
-async fn send_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
-    let asked: Vec<_> = (0..callers)
-        .map(|number| {
-            let store = Arc::clone(store);
-            tokio::spawn(async move { send(&*store, renew("a", number)).await })
-        })
-        .collect();
-    let mut replies = Vec::new();
-    for reply in asked {
-        replies.push(reply.await.unwrap());
-    }
-    replies
+async fn send_at_once(store: &dyn Store, callers: u64) -> Vec<Reply> {
+    join_all((0..callers).map(|number| send(store, renew("a", number)))).await
 }
 
 /// The number of connections that a server has accepted, with that of this query.

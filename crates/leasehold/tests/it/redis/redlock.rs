@@ -53,6 +53,12 @@ impl Proxied {
         format!("redlock://{}", hosts.join(","))
     }
 
+    /// Acquires and releases the lock `a`, and waits until it is free.
+    async fn lock_and_release(&self, client: &Client) {
+        lock(client, "a").await.release().await.unwrap();
+        self.until_free("a").await;
+    }
+
     /// Waits until no master has a record of a lock, long before it would expire.
     async fn until_free(&self, name: &str) {
         eventually_async(LONG, async || records(&all(&self.masters), name) == 0).await;

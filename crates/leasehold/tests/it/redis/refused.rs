@@ -29,10 +29,8 @@ fn check(opened: Result<Arc<dyn Store>, Error>, kind: ErrorKind, advice: &str) {
     let message = error.to_string();
     assert_eq!(error.kind(), kind, "{message}");
     assert!(message.contains(advice), "{advice:?}: {message}");
-    assert!(
-        !message.contains('\n') && !message.ends_with('.'),
-        "{message}"
-    );
+    let one_phrase = !message.contains('\n') && !message.ends_with('.');
+    assert!(one_phrase, "{message}");
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
         let text = format!("{error} {error:?}");

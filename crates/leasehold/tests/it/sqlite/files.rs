@@ -41,12 +41,7 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
     let kernel = Path::new("/proc/sys/kernel/random/boot_id");
     refusal(kernel, ErrorKind::Store, "the file is read-only").await;
     assert_eq!(fixture.files(), ["file"]);
-    for url in [
-        "sqlite:",
-        "sqlite://",
-        "sqlite://locks.db",
-        "sqlite:~/locks.db",
-    ] {
+    for url in "sqlite: sqlite:// sqlite://locks.db sqlite:~/locks.db".split(' ') {
         let error = store::open(url, &OpenOptions::default()).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{url}");
     }

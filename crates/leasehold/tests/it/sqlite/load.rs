@@ -1,7 +1,6 @@
 //! Many requests: common commits, deletion of unused records, fairness.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use futures_util::future::join_all;
 use leasehold::clock::BootClock;
 use leasehold::store::ClientInfo;
 use leasehold_testkit::eventually_async;
@@ -68,29 +67,25 @@ async fn dropping_the_store_applies_pending_requests_without_waiting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_store_does_not_starve_another() {
     let fixture = FileFixture::new();
-    let busy = Arc::new(fixture.open_with_clock(BootClock).await);
-    let stop = Arc::new(AtomicBool::new(false));
-    let tasks: Vec<_> = (0..64)
-        .map(|number| {
-            let (store, stop) = (Arc::clone(&busy), Arc::clone(&stop));
-            tokio::spawn(async move {
-                while !stop.load(Ordering::Relaxed) {
-                    let name = format!("n{number}");
-                    granted(&*store, acquire(&name, number)).await;
-                    applied(&*store, release(&name, number, 0)).await;
-                }
-            })
-        })
-        .collect();
+    let busy = fixture.open().await;
+    let load = join_all((0..64).map(async |number| {
+        let name = format!("n{number}");
+        loop {
+            granted(&*busy, acquire(&name, number)).await;
+            applied(&*busy, release(&name, number, 0)).await;
+        }
+    }));
     // A request that waits too long is rejected, and then this panics.
     let other = fixture.open().await;
-    for number in 100..130 {
-        granted(&*other, acquire("other", number)).await;
-        applied(&*other, release("other", number, 0)).await;
-    }
-    stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.await.unwrap();
+    let requests = async {
+        for number in 100..130 {
+            granted(&*other, acquire("other", number)).await;
+            applied(&*other, release("other", number, 0)).await;
+        }
+    };
+    tokio::select! {
+        _ = load => unreachable!("it never ends"),
+        () = requests => {}
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use futures_util::future::join_all;
+
 use super::*;
 
 /// Slots are migrated while locks in them are held, acquired and released. No lease is lost, no two clients hold a
@@ -17,20 +19,12 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
     for nth in 0..HELD {
         guards.push(lock(&a, &format!("held/{nth}")).await);
     }
-    let (stop, turns, inside) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new([const { AtomicBool::new(false) }; BUSY]),
-    );
-    let load = (0..2 * BUSY).map(|nth| {
-        let client = if nth < BUSY { &a } else { &b };
-        let (nth, mutex) = (
-            nth % BUSY,
-            client.mutex(format!("busy/{}", nth % BUSY)).unwrap(),
-        );
-        let (stop, turns, inside) = (Arc::clone(&stop), Arc::clone(&turns), Arc::clone(&inside));
-        tokio::spawn(async move {
-            while !stop.load(Ordering::SeqCst) {
+    let turns = AtomicU64::new(0);
+    let inside = [const { AtomicBool::new(false) }; BUSY];
+    let load = [&a, &b].map(|client| {
+        join_all((0..BUSY).map(async |nth| {
+            let mutex = client.mutex(format!("busy/{nth}")).unwrap();
+            loop {
                 let guard = mutex.lock().await.unwrap();
                 assert!(!inside[nth].swap(true, Ordering::SeqCst), "two at once");
                 tokio::task::yield_now().await;
@@ -40,30 +34,29 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
                 drop(guard);
                 turns.fetch_add(1, Ordering::SeqCst);
             }
-        })
+        }))
     });
-    let load: Vec<_> = load.collect();
-    let movers = {
+    let moving = tokio::task::spawn_blocking({
         let cluster = Arc::clone(&cluster);
-        tokio::task::spawn_blocking(move || {
+        move || {
             let held = (0..HELD).map(|nth| format!("held/{nth}"));
             let names = held.chain((0..BUSY).map(|nth| format!("busy/{nth}")));
             for name in names {
                 let slot = cluster.slot_of(&record(&name));
                 cluster.move_slot(slot, (cluster.master_of(slot) + 1) % 3);
             }
-        })
+        }
+    });
+    let goes_on = async {
+        moving.await.unwrap();
+        // The load goes on after the migration.
+        let moved = turns.load(Ordering::SeqCst);
+        let enough = async || turns.load(Ordering::SeqCst) > moved + 10 * BUSY as u64;
+        eventually_async(LONG, enough).await;
     };
-    movers.await.unwrap();
-    let moved = turns.load(Ordering::SeqCst);
-    // The load goes on after the migration.
-    eventually_async(LONG, async || {
-        turns.load(Ordering::SeqCst) > moved + 10 * BUSY as u64
-    })
-    .await;
-    stop.store(true, Ordering::SeqCst);
-    for task in load {
-        task.await.unwrap();
+    tokio::select! {
+        _ = join_all(load) => unreachable!("it never ends"),
+        () = goes_on => {}
     }
     eventually_async(LONG, async || guards.iter().all(is_held)).await;
     for (nth, guard) in guards.iter().enumerate() {

@@ -13,8 +13,7 @@ async fn a_minority_replies_too_late() {
     for (count, late) in [(3, &[2][..]), (5, &[0, 1][..])] {
         let far = Proxied::start(count);
         let client = client_at(&far.url(), NEVER).await;
-        lock(&client, "a").await.release().await.unwrap();
-        far.until_free("a").await;
+        far.lock_and_release(&client).await;
         for way in [Way::There, Way::Back] {
             let asked = Instant::now();
             late.iter().for_each(|nth| far.proxies[*nth].hold(way));
@@ -33,16 +32,13 @@ async fn a_majority_replies_too_late() {
     for way in [Way::There, Way::Back] {
         let far = Proxied::start(3);
         let client = client_at(&far.url(), NEVER).await;
-        lock(&client, "a").await.release().await.unwrap();
-        far.until_free("a").await;
+        far.lock_and_release(&client).await;
         far.proxies[..2].iter().for_each(|proxy| proxy.hold(way));
         let error = client.mutex("a").unwrap().try_lock().await.unwrap_err();
         assert_eq!(error.kind(), leasehold::ErrorKind::NoQuorum, "{error}");
         far.proxies[..2].iter().for_each(Proxy::go_on);
         far.until_free("a").await;
-        let guard = lock(&client, "a").await;
-        guard.release().await.unwrap();
-        far.until_free("a").await;
+        far.lock_and_release(&client).await;
     }
 }
 
@@ -51,8 +47,7 @@ async fn a_majority_replies_too_late() {
 async fn the_second_phase_is_late() {
     let far = Proxied::start(3);
     let client = client_at(&far.url(), NEVER).await;
-    lock(&client, "a").await.release().await.unwrap();
-    far.until_free("a").await;
+    far.lock_and_release(&client).await;
     far.proxies[1..]
         .iter()
         .for_each(|proxy| proxy.hold_requests("fence", 1));
