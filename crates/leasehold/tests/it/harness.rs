@@ -65,8 +65,8 @@ impl Harness {
         self.another().mutex()
     }
 
-    pub(crate) async fn go_on(&self, span: Duration) {
-        self.clock.advance(span);
+    pub(crate) async fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
         settle().await;
     }
 
@@ -76,7 +76,7 @@ impl Harness {
         while !wanted(guard.state()) {
             let waited = self.clock.now().since(begun);
             assert!(waited < TTL * 2, "{:?}", guard.state());
-            self.go_on(SECOND / 10).await;
+            self.advance(SECOND / 10).await;
         }
         self.clock.now().since(begun)
     }

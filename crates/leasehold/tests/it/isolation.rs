@@ -30,7 +30,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    async fn set() -> Self {
+    async fn new() -> Self {
         let clock = ManualClock::new();
         let shaky = Arc::new(ShakyClock::new(clock.clone()));
         let memory = MemoryStore::with_clock(Arc::new(clock.clone()));
@@ -61,16 +61,16 @@ impl Scenario {
         self.client.mutex(name).unwrap().lock().await.unwrap()
     }
 
-    async fn go_on(&self, span: Duration) {
-        self.clock.advance(span);
+    async fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
         settle().await;
     }
 
     /// Lets time go on. The good leases are held and renewed on time, whatever the others do.
-    async fn goes_well(&self, span: Duration) {
-        let end = self.clock.now().after(span);
+    async fn advance_checked(&self, duration: Duration) {
+        let end = self.clock.now().after(duration);
         while self.clock.now() < end {
-            self.go_on(STEP).await;
+            self.advance(STEP).await;
             self.good_are_well();
         }
     }
@@ -97,7 +97,7 @@ impl Scenario {
         let begun = self.clock.now();
         let mut jeopardy = vec![None; LEASES];
         while self.clock.now().since(begun) < TTL * 2 / 3 {
-            self.goes_well(STEP).await;
+            self.advance_checked(STEP).await;
             let now = self.clock.now();
             for (guard, jeopardy) in self.bad.iter().zip(&mut jeopardy) {
                 if let State::Jeopardy { cause, .. } = guard.state() {
@@ -115,28 +115,28 @@ impl Scenario {
 
     /// The bad shard recovers while its leases are in jeopardy.
     async fn bad_recover(&self, fault: ShardFault) {
-        self.goes_well(SECOND * 5).await;
+        self.advance_checked(SECOND * 5).await;
         self.store.set(fault);
-        self.goes_well(SECOND * 9).await;
+        self.advance_checked(SECOND * 9).await;
         self.bad_are(|state| matches!(state, State::Jeopardy { .. }));
         self.store.set(ShardFault::None);
-        self.goes_well(SECOND * 2).await;
+        self.advance_checked(SECOND * 2).await;
         self.bad_are(|state| state.is_held());
-        self.goes_well(TTL).await;
+        self.advance_checked(TTL).await;
         self.bad_are(|state| state.is_held());
     }
 }
 
 #[tokio::test]
 async fn a_silent_shard_delays_no_other() {
-    let scenario = Scenario::set().await;
+    let scenario = Scenario::new().await;
     scenario.store.set(ShardFault::Silent);
     scenario.bad_are_lost_in_time().await;
-    scenario.goes_well(TTL * 2).await;
+    scenario.advance_checked(TTL * 2).await;
     // Requests without a reply are given up, so the shard can be used again.
     scenario.store.set(ShardFault::None);
     let later = scenario.lock("bad/later").await;
-    scenario.goes_well(TTL * 2).await;
+    scenario.advance_checked(TTL * 2).await;
     assert!(later.state().is_held(), "{:?}", later.state());
     // And releases do not wait for it.
     for guard in scenario.bad {
@@ -146,10 +146,10 @@ async fn a_silent_shard_delays_no_other() {
 
 #[tokio::test]
 async fn a_slow_shard_delays_no_other() {
-    let scenario = Scenario::set().await;
+    let scenario = Scenario::new().await;
     scenario.store.set(ShardFault::Slow);
     for _ in 0..60 {
-        scenario.goes_well(SECOND).await;
+        scenario.advance_checked(SECOND).await;
         scenario.bad_are(|state| !state.is_lost());
     }
     let renewed = scenario.store.renewed();
@@ -166,19 +166,19 @@ async fn errors_and_panics_for_one_shard_affect_no_other() {
         ShardFault::Panics,
         ShardFault::PanicsLater,
     ] {
-        let scenario = Scenario::set().await;
+        let scenario = Scenario::new().await;
         scenario.store.set(fault);
         scenario.bad_are_lost_in_time().await;
-        Scenario::set().await.bad_recover(fault).await;
+        Scenario::new().await.bad_recover(fault).await;
     }
 }
 
 /// The renewal is sent as one of another shard.
 #[tokio::test]
 async fn a_panic_in_the_choice_of_the_shard_affects_no_lease() {
-    let scenario = Scenario::set().await;
+    let scenario = Scenario::new().await;
     scenario.store.set(ShardFault::Nowhere);
-    scenario.goes_well(TTL * 2).await;
+    scenario.advance_checked(TTL * 2).await;
     scenario.bad_are(|state| state.is_held());
 }
 
@@ -196,15 +196,15 @@ async fn a_bad_reply_affects_one_lease() {
         (ShardFault::Exhausted, StateKind::Lost(Cause::Deleted)),
     ];
     for (fault, kind) in expected {
-        let scenario = Scenario::set().await;
+        let scenario = Scenario::new().await;
         scenario.store.set(fault);
-        scenario.go_on(INTERVAL).await;
+        scenario.advance(INTERVAL).await;
         scenario.good_are_well();
         let (first, others) = scenario.bad.split_first().unwrap();
         assert_eq!(first.state().kind(), kind, "{fault:?}");
         assert!(others.iter().all(|guard| guard.state().is_held()));
         scenario.store.set(ShardFault::None);
-        scenario.goes_well(SECOND * 2).await;
+        scenario.advance_checked(SECOND * 2).await;
         assert_eq!(first.state().is_held(), kind == jeopardy, "{fault:?}");
         assert!(others.iter().all(|guard| guard.state().is_held()));
     }
@@ -212,20 +212,20 @@ async fn a_bad_reply_affects_one_lease() {
 
 #[tokio::test]
 async fn missing_replies_affect_their_leases_and_surplus_ones_none() {
-    for (fault, answered) in [
+    for (fault, replies) in [
         (ShardFault::Short(0), 0),
         (ShardFault::Short(1), 1),
         (ShardFault::Short(LEASES - 1), LEASES - 1),
         (ShardFault::TooMany, LEASES),
     ] {
-        let scenario = Scenario::set().await;
+        let scenario = Scenario::new().await;
         scenario.store.set(fault);
-        scenario.go_on(INTERVAL).await;
+        scenario.advance(INTERVAL).await;
         scenario.good_are_well();
         let held = scenario.bad.iter().filter(|guard| guard.state().is_held());
-        assert_eq!(held.count(), answered);
+        assert_eq!(held.count(), replies);
         scenario.store.set(ShardFault::None);
-        scenario.goes_well(SECOND * 2).await;
+        scenario.advance_checked(SECOND * 2).await;
         scenario.bad_are(|state| state.is_held());
     }
 }
@@ -235,7 +235,7 @@ async fn panics_of_metric_and_log_sinks_affect_no_lease() {
     let _logs = tracing::subscriber::set_default(PanickingSubscriber);
     let panicking = Metrics::panicking();
     let _metrics = metrics::set_default_local_recorder(&panicking);
-    let scenario = Scenario::set().await;
+    let scenario = Scenario::new().await;
     scenario.bad_recover(ShardFault::Fails).await;
     for guard in scenario.good.into_iter().chain(scenario.bad) {
         guard.release().await.unwrap();
@@ -251,17 +251,17 @@ async fn a_panic_of_the_clock_ends_no_renewal() {
     for call in 0..24 {
         let metrics = Metrics::default();
         let _metrics = metrics::set_default_local_recorder(&metrics);
-        let scenario = Scenario::set().await;
+        let scenario = Scenario::new().await;
         scenario.shaky.panic_at(call, 2);
-        scenario.go_on(INTERVAL).await;
+        scenario.advance(INTERVAL).await;
         scenario.shaky.panic_at(0, 0);
         // The pause of the supervisor is the runtime's, not the clock's.
         tokio::time::sleep(SECOND).await;
-        scenario.go_on(SECOND).await;
-        scenario.go_on(SECOND).await;
+        scenario.advance(SECOND).await;
+        scenario.advance(SECOND).await;
         scenario.good_are_well();
         scenario.bad_are(|state| state.is_held());
-        scenario.goes_well(TTL).await;
+        scenario.advance_checked(TTL).await;
         scenario.bad_are(|state| state.is_held());
         restarts += metrics.count("leasehold_renewer_restarts_total");
         for guard in scenario.good.into_iter().chain(scenario.bad) {

@@ -13,7 +13,7 @@ async fn renewals_keep_a_lease_for_a_hundred_ttls() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     for _ in 0..3_000 {
-        harness.go_on(TTL / 30).await;
+        harness.advance(TTL / 30).await;
         assert!(guard.state().is_held(), "{:?}", guard.state());
     }
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
@@ -42,11 +42,11 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
     assert_eq!(guard.lost().await, Cause::Unreachable);
     // The store comes back, the lease does not.
     harness.store.set(FaultMode::None);
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     assert!(guard.state().is_lost());
     // Meanwhile no other client could acquire it.
     assert!(harness.stranger().try_lock().await.unwrap().is_none());
-    harness.go_on(TTL / 3).await;
+    harness.advance(TTL / 3).await;
     let next = harness.stranger().try_lock().await.unwrap().unwrap();
     assert!(next.token() > guard.token());
 }
@@ -98,7 +98,7 @@ async fn an_outage_is_reported_and_not_taken_for_a_refusal() {
         })
     });
     for _ in 0..1_000 {
-        harness.go_on(SECOND / 10).await;
+        harness.advance(SECOND / 10).await;
     }
     for task in tasks {
         let error = soon(task).await.unwrap_err();
@@ -132,7 +132,7 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
             inner.release().await.unwrap();
         }
         for _ in 0..90 {
-            harness.go_on(TTL / 30).await;
+            harness.advance(TTL / 30).await;
             assert!(outer.state().is_held(), "{:?}", outer.state());
             assert!(harness.stranger().try_lock().await.unwrap().is_none());
         }

@@ -113,7 +113,7 @@ impl RecordingStore {
 
     /// Checks that no batch was sent but renewals.
     #[track_caller]
-    pub(crate) fn is_silent(&self) {
+    pub(crate) fn assert_silent(&self) {
         assert_eq!(self.operations(), Vec::<Vec<&str>>::new());
     }
 

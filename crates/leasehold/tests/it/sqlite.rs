@@ -102,7 +102,7 @@ impl FileFixture {
     }
 }
 
-/// The sorted names in a directory. Empty if there is none.
+/// The sorted names in a directory. Empty if it does not exist.
 pub(crate) fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

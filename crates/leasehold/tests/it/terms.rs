@@ -28,7 +28,7 @@ impl Length {
         let mutex = harness.mutex().owned_by(owner);
         let mutex = match self {
             Self::Renewed => mutex,
-            Self::Fixed(span) => mutex.lease(span).unwrap(),
+            Self::Fixed(duration) => mutex.lease(duration).unwrap(),
         };
         mutex.lock().await.unwrap()
     }
@@ -37,7 +37,7 @@ impl Length {
     fn left(self, age: Duration) -> Duration {
         match self {
             Self::Renewed => TTL - INTERVAL,
-            Self::Fixed(span) => span.saturating_sub(age),
+            Self::Fixed(duration) => duration.saturating_sub(age),
         }
     }
 }
@@ -54,13 +54,13 @@ impl Kept {
         let state = self.guard.state();
         match self.length {
             Length::Renewed => assert!(state.is_held(), "{state:?}"),
-            Length::Fixed(span) => {
+            Length::Fixed(duration) => {
                 // A hundredth of it is for the clocks' drift.
                 let age = now - self.since;
-                if age >= span {
+                if age >= duration {
                     assert_eq!(state, State::Lost(Cause::Expired));
-                } else if age + span / 50 < span {
-                    assert!(state.is_held(), "{state:?} at {age:?} of {span:?}");
+                } else if age + duration / 50 < duration {
+                    assert!(state.is_held(), "{state:?} at {age:?} of {duration:?}");
                 }
             }
         }
@@ -73,11 +73,11 @@ fn renewals(harness: &Harness) -> usize {
 
 /// Lets time go on: each hold is what it should be, the lease is renewed if one of them wants it and
 /// never else, and the store keeps it for all of them.
-async fn goes_on(harness: &Harness, holds: &[&Kept], span: Duration) {
+async fn keeps_terms(harness: &Harness, holds: &[&Kept], duration: Duration) {
     let renewed = holds.iter().any(|kept| kept.length == Length::Renewed);
     let (begun, before) = (since_start(harness), renewals(harness));
-    while since_start(harness) < begun + span {
-        harness.go_on(STEP).await;
+    while since_start(harness) < begun + duration {
+        harness.advance(STEP).await;
         let now = since_start(harness);
         for kept in holds {
             kept.is_as_it_should_be(now);
@@ -90,10 +90,13 @@ async fn goes_on(harness: &Harness, holds: &[&Kept], span: Duration) {
     }
     let renewals = renewals(harness) - before;
     if renewed {
-        let least = (span.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
-        assert!(renewals as u64 >= least, "{renewals} renewals in {span:?}");
+        let least = (duration.as_secs() / INTERVAL.as_secs()).saturating_sub(1);
+        assert!(
+            renewals as u64 >= least,
+            "{renewals} renewals in {duration:?}"
+        );
     } else {
-        assert_eq!(renewals, 0, "renewed although nobody wants it");
+        assert_eq!(renewals, 0, "renewed without need");
     }
 }
 
@@ -109,7 +112,7 @@ fn since_start(harness: &Harness) -> Duration {
 async fn release(kept: Kept, harness: &Harness) {
     let lost = kept.guard.state().is_lost();
     assert_eq!(kept.guard.release().await.is_err(), lost);
-    harness.go_on(Duration::ZERO).await;
+    harness.advance(Duration::ZERO).await;
 }
 
 async fn combination(outer: Length, inner: Length, inner_first: bool, early: bool) {
@@ -121,7 +124,7 @@ async fn combination(outer: Length, inner: Length, inner_first: bool, early: boo
         guard: outer.take(&harness, &owner).await,
     };
     let apart = SECOND * 4;
-    goes_on(&harness, &[&outer], apart).await;
+    keeps_terms(&harness, &[&outer], apart).await;
     let inner = Kept {
         length: inner,
         since: since_start(&harness),
@@ -130,24 +133,24 @@ async fn combination(outer: Length, inner: Length, inner_first: bool, early: boo
     assert_eq!(outer.guard.lease_id(), inner.guard.lease_id());
     // Both at work; then, or after the end of the short ones, one is left.
     let together = if early { SECOND * 3 } else { SECOND * 40 };
-    goes_on(&harness, &[&outer, &inner], together).await;
+    keeps_terms(&harness, &[&outer, &inner], together).await;
     let (first, second) = if inner_first {
         (inner, outer)
     } else {
         (outer, inner)
     };
     release(first, &harness).await;
-    goes_on(&harness, &[&second], SECOND * 25).await;
+    keeps_terms(&harness, &[&second], SECOND * 25).await;
     // To the end, and a while longer.
     if let Length::Fixed(_) = second.length {
-        goes_on(&harness, &[&second], LONG).await;
+        keeps_terms(&harness, &[&second], LONG).await;
         assert!(second.guard.state().is_lost());
         assert!(!harness.stranger().is_locked().await.unwrap());
     }
     let before = renewals(&harness);
     release(second, &harness).await;
     assert!(!harness.stranger().is_locked().await.unwrap());
-    harness.go_on(TTL).await;
+    harness.advance(TTL).await;
     assert_eq!(renewals(&harness), before, "renewed after the last release");
     assert!(harness.client.locks().await.unwrap().is_empty());
 }
@@ -193,7 +196,7 @@ async fn a_cancelled_acquire_is_never_renewed() {
                 }),
                 None => None,
             };
-            harness.go_on(SECOND * 4).await;
+            harness.advance(SECOND * 4).await;
             harness.recorder.set(valve);
             {
                 let mut cancelled = pin!(Length::Renewed.take(&harness, &owner));
@@ -204,17 +207,17 @@ async fn a_cancelled_acquire_is_never_renewed() {
                 }
             }
             harness.recorder.set(Valve::Open);
-            harness.go_on(SECOND).await;
+            harness.advance(SECOND).await;
             match outer {
                 Some(outer) => {
                     let holder = harness.stranger().holder().await.unwrap().unwrap();
                     assert_eq!(holder.count, 1);
-                    goes_on(&harness, &[&outer], LONG).await;
+                    keeps_terms(&harness, &[&outer], LONG).await;
                     assert!(outer.guard.state().is_lost());
                 }
                 None => assert!(!harness.stranger().is_locked().await.unwrap()),
             }
-            harness.go_on(TTL).await;
+            harness.advance(TTL).await;
             assert_eq!(renewals(&harness), 0, "{valve:?}");
             assert!(harness.client.locks().await.unwrap().is_empty());
         }

@@ -19,7 +19,7 @@ async fn pushed_grant(harness: &Harness) -> (Harness, Guard) {
     let waiter = harness.another();
     let waiting = spawn_waiter(&waiter.mutex());
     waiter.recorder.until_queued(1).await;
-    harness.go_on(SECOND * 10).await;
+    harness.advance(SECOND * 10).await;
     let token = guard.token();
     guard.release().await.unwrap();
     let guard = soon(waiting).await;
@@ -44,20 +44,20 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
     let in_store = harness.mutex().time_left().await.unwrap().unwrap();
     assert_eq!(in_store, ACCEPTANCE);
 
-    harness.go_on(SECOND * 8 / 10).await;
+    harness.advance(SECOND * 8 / 10).await;
     assert!(waiter.recorder.renewals().is_empty());
-    harness.go_on(SECOND * 2 / 10).await;
+    harness.advance(SECOND * 2 / 10).await;
     assert_eq!(waiter.recorder.renewals(), [TTL]);
     assert!(guard.state().is_held());
     assert!(guard.time_left() > TTL * 9 / 10, "{:?}", guard.time_left());
     assert_eq!(harness.mutex().time_left().await.unwrap(), Some(TTL));
     // From here on it is renewed as any other.
     for _ in 0..9 {
-        harness.go_on(SECOND).await;
+        harness.advance(SECOND).await;
         assert_eq!(waiter.recorder.renewals(), [TTL]);
         assert!(guard.state().is_held());
     }
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     assert_eq!(waiter.recorder.renewals(), [TTL; 2]);
     guard.release().await.unwrap();
 }
@@ -66,7 +66,7 @@ async fn a_pushed_grant_is_held_for_the_acceptance_ttl_and_then_for_the_full_one
 async fn a_short_critical_section_after_a_pushed_grant_needs_no_renewal() {
     let harness = Harness::new();
     let (waiter, guard) = pushed_grant(&harness).await;
-    harness.go_on(SECOND / 2).await;
+    harness.advance(SECOND / 2).await;
     guard.release().await.unwrap();
     assert_eq!(waiter.recorder.operations(), [["acquire"], ["release"]]);
     assert!(waiter.recorder.renewals().is_empty());
@@ -113,13 +113,13 @@ async fn a_waiter_repeats_its_request_once_in_a_ttl() {
     for client in &clients {
         waiters.push(spawn_waiter(&client.mutex()));
         client.recorder.until_queued(1).await;
-        harness.go_on(TTL / 150).await;
+        harness.advance(TTL / 150).await;
     }
     for client in &clients {
         client.recorder.clear();
     }
     for _ in 0..TTLS * 30 {
-        harness.go_on(TTL / 30).await;
+        harness.advance(TTL / 30).await;
         assert!(guard.state().is_held());
     }
     let requests = acquisitions(&clients);
@@ -163,7 +163,7 @@ async fn a_holder_that_died_is_succeeded_by_the_head() {
     while !waiters[0].is_finished() {
         assert!(waited < lease + SECOND / 2, "not served");
         waited += SECOND / 10;
-        harness.go_on(SECOND / 10).await;
+        harness.advance(SECOND / 10).await;
     }
     assert!(waited >= lease);
     assert_eq!(acquisitions(&clients), [2, 1, 1, 1, 1]);
@@ -175,7 +175,7 @@ async fn a_holder_that_died_is_succeeded_by_the_head() {
 #[tokio::test]
 async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
     let harness = Harness::new();
-    let span = Duration::from_millis(20);
+    let duration = Duration::from_millis(20);
     let mutex = harness.mutex();
     let alone = mutex.lock().await.unwrap();
     let mut waiters: Vec<_> = (0..6).map(|_| spawn_waiter(&mutex)).collect();
@@ -183,7 +183,7 @@ async fn a_lease_is_handed_off_for_so_long_and_no_longer() {
     for _ in 0..2 {
         let first = soon(waiters.remove(0)).await;
         let lease = first.lease_id();
-        harness.clock.advance(span - Duration::from_millis(1));
+        harness.clock.advance(duration - Duration::from_millis(1));
         first.release().await.unwrap();
         let second = soon(waiters.remove(0)).await;
         assert_eq!(second.lease_id(), lease);
@@ -202,9 +202,9 @@ fn waiting(harness: &Harness) -> Outcome<Guard> {
     spawn_polled(async move { mutex.lock().await })
 }
 
-fn waiting_for(harness: &Harness, span: Duration) -> Outcome<Option<Guard>> {
+fn waiting_for(harness: &Harness, duration: Duration) -> Outcome<Option<Guard>> {
     let mutex = harness.mutex();
-    spawn_polled(async move { mutex.lock_timeout(span).await })
+    spawn_polled(async move { mutex.lock_timeout(duration).await })
 }
 
 /// All tasks of a local queue fail after a ttl without a reply, not one after the other.
@@ -218,7 +218,7 @@ async fn all_local_waiters_fail_after_a_ttl_of_an_outage() {
         while waiters.iter().any(|waiter| !waiter.is_finished()) {
             let waited = harness.clock.now().since(begun);
             assert!(waited < TTL + TIMEOUT * 2, "{fault_mode:?}");
-            harness.go_on(SECOND / 2).await;
+            harness.advance(SECOND / 2).await;
         }
         assert!(harness.clock.now().since(begun) >= TTL);
         for waiter in waiters.drain(..) {
@@ -227,16 +227,16 @@ async fn all_local_waiters_fail_after_a_ttl_of_an_outage() {
         }
         // A later task has its own limit, and is served if the outage ends before that.
         let early = waiting(&harness);
-        harness.go_on(TTL / 2).await;
+        harness.advance(TTL / 2).await;
         let late = waiting(&harness);
         for _ in 0..12 {
-            harness.go_on(TTL / 20).await;
+            harness.advance(TTL / 20).await;
         }
         assert!(early.is_finished() && !late.is_finished());
         soon(early).await.unwrap_err();
         harness.store.set(FaultMode::None);
         for _ in 0..5 {
-            harness.go_on(SECOND).await;
+            harness.advance(SECOND).await;
         }
         soon(late).await.unwrap().release().await.unwrap();
     }
@@ -250,18 +250,18 @@ async fn a_timeout_shows_whether_the_store_failed_or_the_lock_was_held() {
     let front = waiting(&harness);
     let limited = waiting_for(&harness, SECOND);
     settle().await;
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     let error = soon(limited).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     harness.store.set(FaultMode::None);
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     let guard = soon(front).await.unwrap();
 
     // Behind a local holder, in any fault mode.
     for fault_mode in [FaultMode::None, FaultMode::Unreachable, FaultMode::Silent] {
         harness.store.set(fault_mode);
         let limited = waiting_for(&harness, SECOND);
-        harness.go_on(SECOND).await;
+        harness.advance(SECOND).await;
         assert!(soon(limited).await.unwrap().is_none());
     }
     harness.store.set(FaultMode::None);
@@ -271,7 +271,7 @@ async fn a_timeout_shows_whether_the_store_failed_or_the_lock_was_held() {
     let waiter = waiting(&other);
     let limited = waiting_for(&other, SECOND);
     other.recorder.until_queued(1).await;
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     assert!(soon(limited).await.unwrap().is_none());
     guard.release().await.unwrap();
     soon(waiter).await.unwrap().release().await.unwrap();
@@ -283,18 +283,18 @@ async fn a_timeout_during_a_hand_over_is_not_an_outage() {
     let harness = Harness::new();
     let guard = harness.mutex().lock().await.unwrap();
     let waiters = [waiting(&harness), waiting(&harness)];
-    let limited = [SECOND, SECOND].map(|span| waiting_for(&harness, span));
+    let limited = [SECOND, SECOND].map(|duration| waiting_for(&harness, duration));
     settle().await;
     harness.store.set(FaultMode::TimesOut);
     let releasing = spawn_polled(guard.release());
     settle().await;
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     for limited in limited {
         assert!(soon(limited).await.unwrap().is_none());
     }
     harness.store.set(FaultMode::None);
     for _ in 0..5 {
-        harness.go_on(SECOND).await;
+        harness.advance(SECOND).await;
     }
     // The release had no reply in time.
     soon(releasing).await.unwrap_err();
@@ -314,7 +314,7 @@ async fn a_timeout_of_the_head_is_not_an_outage_if_the_process_held_the_lock() {
     harness.store.set(FaultMode::TimesOut);
     let releasing = spawn_polled(guard.release());
     settle().await;
-    harness.go_on(SECOND).await;
+    harness.advance(SECOND).await;
     assert!(soon(limited).await.unwrap().is_none());
     assert!(soon(behind).await.unwrap().is_none());
     drop(releasing);

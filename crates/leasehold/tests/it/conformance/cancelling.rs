@@ -39,12 +39,12 @@ async fn is_free(client: &Client, name: &str) {
 }
 
 async fn dropped_at_every_poll<F: Future>(fixture: &Fixture, acquire: impl Fn(Mutex) -> F) {
-    let (client, looker) = (fixture.client().await, fixture.client().await);
+    let (client, observer) = (fixture.client().await, fixture.client().await);
     for polls in 0.. {
         assert!(polls < 1_000, "the future never ends");
         let name = fresh_name("cancel");
         let ended = poll_times(acquire(client.mutex(&name).unwrap()), polls).await;
-        is_free(&looker, &name).await;
+        is_free(&observer, &name).await;
         if ended {
             return;
         }

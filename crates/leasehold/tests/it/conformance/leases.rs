@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(4);
 
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
     let mutex = fixture.mutex("fixed").await;
-    let (begun, asked) = (Instant::now(), BootClock.now());
+    let (begun, requested) = (Instant::now(), BootClock.now());
     let guard = mutex.lease(SHORT).unwrap().lock().await.unwrap();
     let drift_taken_off = guard.deadline() < BootClock.now().after(SHORT);
     assert!(drift_taken_off);
@@ -27,7 +27,7 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixtu
     signal.lost().await;
     assert!(signal.is_lost());
     assert!(BootClock.now() >= guard.deadline(), "notified too early");
-    assert!(guard.deadline() >= asked.after(SHORT * 9 / 10));
+    assert!(guard.deadline() >= requested.after(SHORT * 9 / 10));
     // The store ends it, too: the next one is served without any release.
     let next = mutex.lock().await.unwrap();
     assert!(begun.elapsed() >= SHORT, "granted too early");

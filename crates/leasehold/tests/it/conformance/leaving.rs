@@ -101,7 +101,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    async fn set(fixture: &Fixture) -> Self {
+    async fn new(fixture: &Fixture) -> Self {
         let name = fresh_name("scenario");
         let holder = fixture.client().await.mutex(&name).unwrap();
         let (client, recorder) = fixture.recorded(Client::builder()).await;
@@ -128,7 +128,7 @@ pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
     // The head, while its request or the reply is under way.
     for valve in [Valve::ClosedBefore, Valve::ClosedAfter] {
         for behind in [0, 3] {
-            let scenario = Scenario::set(&fixture).await;
+            let scenario = Scenario::new(&fixture).await;
             scenario.recorder.set(valve);
             let front = spawn_waiter(&scenario.mutex);
             let waiters: Vec<_> = (0..behind).map(|_| spawn_waiter(&scenario.mutex)).collect();
@@ -140,14 +140,14 @@ pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
     }
     // The head with a position in the queue, and tasks behind it.
     for place in 0..4 {
-        let scenario = Scenario::set(&fixture).await;
+        let scenario = Scenario::new(&fixture).await;
         let mut waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
         scenario.recorder.until_queued(1).await;
         cancel(waiters.remove(place)).await;
         scenario.finish(&fixture, waiters).await;
     }
     // All of them.
-    let scenario = Scenario::set(&fixture).await;
+    let scenario = Scenario::new(&fixture).await;
     let waiters: Vec<_> = (0..4).map(|_| spawn_waiter(&scenario.mutex)).collect();
     scenario.recorder.until_queued(1).await;
     for waiter in waiters {
@@ -189,7 +189,7 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
         let lease = next.lease_id();
         recorder.clear();
         next.release().await.unwrap();
-        recorder.is_silent();
+        recorder.assert_silent();
         drop(sleepers);
         for waiter in waiters {
             let guard = soon(waiter).await;

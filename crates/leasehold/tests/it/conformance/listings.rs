@@ -30,14 +30,14 @@ pub(super) async fn a_holder_is_described(fixture: Fixture) {
     let since = info.since.unwrap();
     let slack = Duration::from_secs(2);
     assert!(since + slack > begun && since < SystemTime::now() + slack);
-    let who = info.client.unwrap();
-    assert_eq!(who.pid, std::process::id());
+    let client = info.client.unwrap();
+    assert_eq!(client.pid, std::process::id());
     assert_eq!(
-        (who.program.as_str(), who.label.as_str()),
+        (client.program.as_str(), client.label.as_str()),
         ("report.sh", "nightly")
     );
-    assert!(!who.host.is_empty());
-    assert!(who.since + slack > begun);
+    assert!(!client.host.is_empty());
+    assert!(client.since + slack > begun);
     guard.release().await.unwrap();
 }
 

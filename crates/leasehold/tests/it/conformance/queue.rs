@@ -28,6 +28,7 @@ pub(super) async fn a_release_grants_to_the_head_and_notifies_the_next(fixture: 
         let name = fresh_name("grant");
         let first = holder.acquire(&name, 1).await;
         for _ in 0..2 {
+            // A repetition keeps its position.
             assert_eq!(waiter.wait(&name, 1).await, 0);
         }
         assert_eq!(waiter.wait(&name, 2).await, 1);

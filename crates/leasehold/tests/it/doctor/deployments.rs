@@ -30,7 +30,7 @@ async fn a_sentinel_set() {
         .start();
     in_step(&set.servers()[set.master()], 2);
     let report = diagnose(&set.url()).await;
-    // That replication is asynchronous is all that is left to say.
+    // Only asynchronous replication remains.
     let finding = only(&report, "replicas", Severity::Warning);
     let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
     assert_eq!(finding.node.as_deref(), Some(&*master));
@@ -119,8 +119,8 @@ async fn many_masters() {
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
     assert_eq!(found(&report, "masters").seen, "3 nodes, 1 may be away");
     // Common findings are reported once.
-    let told = report.findings.iter().filter(|f| f.check == "eviction");
-    assert_eq!(told.count(), 1);
+    let evictions = report.findings.iter().filter(|f| f.check == "eviction");
+    assert_eq!(evictions.count(), 1);
 
     nodes[1].cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let report = diagnose(&url).await;

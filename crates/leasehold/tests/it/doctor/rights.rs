@@ -1,4 +1,4 @@
-//! Rights, and the line that gives them.
+//! Permissions, and the line that grants them.
 //!
 //! The whole conformance suite runs for a user with exactly this line: `conformance::allowed`.
 
@@ -22,7 +22,7 @@ pub(crate) fn allow(server: &RedisServer, namespaces: &[&str], without: &str) {
     server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Makes the user of a line on servers that belong together.
+/// Creates the user of a line on servers that belong together.
 pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, line: &str) {
     let line = line.replace("PASSWORD", PASSWORD);
     let words: Vec<_> = line.split(' ').collect();
@@ -35,12 +35,12 @@ pub(super) fn allow_line<'a>(servers: impl IntoIterator<Item = &'a RedisServer>,
 /// On a thread of its own, because some callers have a runtime already.
 pub(super) fn line(url: &str) -> String {
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
+        let line = scope.spawn(|| {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let report = runtime.block_on(diagnose(url));
             report.acl.unwrap()
         });
-        asked.join().unwrap()
+        line.join().unwrap()
     })
 }
 
@@ -69,7 +69,7 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     assert!(seen.contains("user leasehold"), "{seen}");
 }
 
-/// Each word of the line is needed: without it `doctor` says so, and something is not done.
+/// Each word of the line is needed: `doctor` finds that it is missing, and an operation fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_right_less_is_found_and_is_needed() {
     let server = healthy().start();
@@ -106,7 +106,7 @@ async fn is_granted(server: &RedisServer) -> bool {
     let granted = async {
         let client = Client::connect(&url).await?;
         let Some(guard) = client.mutex("rights")?.try_lock().await? else {
-            panic!("nobody else is there");
+            panic!("another holds it");
         };
         guard.ensure(std::time::Duration::from_secs(1)).await?;
         guard.release().await

@@ -136,8 +136,8 @@ fn set(server: &RedisServer, settings: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn value(server: &RedisServer, name: &str) -> String {
-    let answer = server.cli(&["CONFIG", "GET", name]);
-    answer.lines().nth(1).unwrap_or_default().to_owned()
+    let reply = server.cli(&["CONFIG", "GET", name]);
+    reply.lines().nth(1).unwrap_or_default().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

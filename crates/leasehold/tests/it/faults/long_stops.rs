@@ -1,4 +1,4 @@
-//! A server that stands still under leases of the default ttl. It starts early, for it takes longest.
+//! A server that is stopped while leases of the default ttl are held. It starts early, because it takes longest.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn of_12_s() {
     scenario.assert_ends(next).await;
 }
 
-/// The holder is notified with a third of the ttl left, and the lease ends while the server stands still.
+/// The holder is notified with a third of the ttl left, and the lease ends while the server is stopped.
 async fn of_40_s() {
     let (contended, begun) = contended().await;
     let loss = async {

@@ -1,4 +1,4 @@
-//! A network that is slow, stands still, swallows and cuts.
+//! A network that delays and loses messages, and closes connections.
 
 use std::time::Duration;
 

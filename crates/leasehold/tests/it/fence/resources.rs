@@ -53,19 +53,19 @@ fn sqlite_name(path: &str, token: Token, value: &str) -> bool {
 /// The statement as it is, with parameters that the server fills in.
 fn postgres_row(place: &str, token: Token, value: &str) -> usize {
     let ship = Dialect::Postgres.update("orders", &["state"], "id");
-    let answer = PostgresServer::run_at(
+    let output = PostgresServer::run_at(
         place,
         &[
             &format!("PREPARE ship (bigint, bigint, text) AS {ship}"),
             &format!("EXECUTE ship ({token}, 42, '{value}')"),
         ],
     );
-    rows(answer.lines().last().unwrap())
+    rows(output.lines().last().unwrap())
 }
 
 fn postgres_name(place: &str, token: Token, value: &str) -> usize {
     let admit = Dialect::Postgres.admit();
-    let answer = PostgresServer::run_at(
+    let output = PostgresServer::run_at(
         place,
         &[
             &format!("PREPARE admit (text, bigint) AS {admit}"),
@@ -79,7 +79,7 @@ fn postgres_name(place: &str, token: Token, value: &str) -> usize {
             "COMMIT",
         ],
     );
-    let admitted = answer.lines().find(|line| line.starts_with("INSERT"));
+    let admitted = output.lines().find(|line| line.starts_with("INSERT"));
     rows(admitted.unwrap())
 }
 
@@ -99,14 +99,14 @@ pub(super) async fn http(address: &str, tokens: &[&str], value: &str) -> (u16, S
         "PUT /stock HTTP/1.1\r\nHost: stock\r\nConnection: close\r\n{headers}\
          Content-Length: {length}\r\n\r\n{value}"
     );
-    ask(address, &request).await
+    exchange(address, &request).await
 }
 
-pub(super) async fn ask(address: &str, request: &str) -> (u16, String) {
+pub(super) async fn exchange(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let status = response.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, response)
 }

@@ -97,7 +97,7 @@ impl Child {
     }
 
     /// Checks that it still waits.
-    pub(super) fn is_waiting(&self) {
+    pub(super) fn assert_waiting(&self) {
         assert_eq!(self.reply_within(Duration::ZERO), None);
     }
 

@@ -72,19 +72,19 @@ fn the_next_is_served(fixture: &Fixture) {
     let mut scenario = Scenario::start(fixture, 5);
     scenario.children[0].release();
     scenario.acquired(1, AT_ONCE);
-    scenario.children[2].is_waiting();
+    scenario.children[2].assert_waiting();
 
     // The holder has not renewed yet, so its lease has the ttl for acceptance.
     scenario.kill(1);
     scenario.acquired(1, ACCEPTANCE + SPARE);
-    scenario.children[2].is_waiting();
+    scenario.children[2].assert_waiting();
 
     let freed = scenario.runtime.block_on(scenario.operator.force_release());
     assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), scenario.last);
     scenario.acquired(2, AT_ONCE);
     let outcome = scenario.children[1].execute("release", "released");
     assert_eq!(outcome, "Lost");
-    scenario.children[3].is_waiting();
+    scenario.children[3].assert_waiting();
 
     scenario.children[2].release();
     scenario.acquired(3, AT_ONCE);
@@ -104,7 +104,7 @@ fn a_stopped_waiter_is_passed_over(fixture: &Fixture) {
     // It had the lock for three seconds while it was stopped, and joins the queue again.
     let state = scenario.children[2].execute("state", "state");
     assert!(state.starts_with("Held"), "{state}");
-    scenario.children[1].is_waiting();
+    scenario.children[1].assert_waiting();
     scenario.children[2].release();
     scenario.acquired(1, SOON);
     scenario.end(1);

@@ -22,7 +22,7 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
     let store = open(&server.url()).await;
     works(&*store).await;
     server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let asked = tokio::spawn({
+    let request = tokio::spawn({
         let store = Arc::clone(&store);
         async move { unknown(&*store, acquire("a", 1)).await }
     });
@@ -30,7 +30,7 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
         async || info(&server, "clients", "blocked_clients").is_some_and(|count| count == "1");
     eventually_async(SOON, blocked).await;
     cut(&server);
-    let error = asked.await.unwrap();
+    let error = request.await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     let lock = r#"lock "a" at redis://"#;
     assert!(error.to_string().contains(lock), "{error}");
@@ -103,7 +103,7 @@ async fn all_callers_share_one_failed_attempt() {
     cut(&server);
     // It accepts connections and does not reply.
     server.stop();
-    // May still go to the old connection; after it there is none.
+    // May be sent over the old connection, the last one.
     let reply = send(&*store, renew("a", 1)).await;
     assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
     for reply in send_at_once(&*store, 20).await {
@@ -123,9 +123,9 @@ async fn a_caller_that_gives_up_affects_no_other() {
     cut(&server);
     server.stop();
     for _ in 0..3 {
-        let asked = send(&*store, acquire("a", 1));
-        let answer = tokio::time::timeout(Duration::from_millis(20), asked).await;
-        assert!(!matches!(answer, Ok(Reply::Applied { .. })), "{answer:?}");
+        let request = send(&*store, acquire("a", 1));
+        let reply = tokio::time::timeout(Duration::from_millis(20), request).await;
+        assert!(!matches!(reply, Ok(Reply::Applied { .. })), "{reply:?}");
     }
     server.cont();
     eventually_applied(&*store, renew("a", 1)).await;

@@ -146,7 +146,7 @@ async fn a_free_lock_behind_many_dead_waiters_is_granted() {
     assert!(!is_queued(&server, QUEUE) && !is_queued(&server, "app:{t:b}:queue"));
 }
 
-/// The waiters that one call passes over reserve as many tokens as the rule says.
+/// The waiters that one call passes over reserve as many tokens as the rule does.
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_dead_waiters_are_passed_over_by_the_rule() {
     let server = RedisServer::start();

@@ -65,7 +65,7 @@ async fn something_else_that_replies() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://:{SECRET}@{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        for answer in [
+        for reply in [
             "HTTP/1.1 400 Bad Request\r\n\r\n",
             "",
             "+OK\r\n+OK\r\n",
@@ -74,7 +74,7 @@ async fn something_else_that_replies() {
             let (mut stream, _) = listener.accept().unwrap();
             use std::io::{Read as _, Write as _};
             let _ = stream.read(&mut [0; 512]);
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(reply.as_bytes());
         }
     });
     for advice in ["could not be reached", "closed the connection", "", ""] {

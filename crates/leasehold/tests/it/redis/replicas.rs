@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 use crate::waiters::{soon, spawn_waiter};
 
 /// Longer than any acknowledgement takes.
-const PATIENT: Duration = Duration::from_secs(10);
+const AMPLE: Duration = Duration::from_secs(10);
 
 /// Too short for an acknowledgement that does not come.
 const BRIEF: Duration = Duration::from_millis(200);
@@ -89,13 +89,13 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
     for (count, least) in [("1", 1), ("2", 2), ("all", 2)] {
         for number in 0..20 {
             let name = format!("{count}/{number}");
-            let request = durable(acquire(&name, 1), by(count, PATIENT));
+            let request = durable(acquire(&name, 1), by(count, AMPLE));
             granted(&*store, request).await;
             let key = format!("app:{{t:{name}}}");
             let replicas = replicated.replicas.iter();
             let with_it = replicas.filter(|replica| has(replica, &key)).count();
             assert!(with_it >= least, "{name}");
-            let renewed = applied(&*store, durable(renew(&name, 1), by(count, PATIENT))).await;
+            let renewed = applied(&*store, durable(renew(&name, 1), by(count, AMPLE))).await;
             assert_eq!(renewed, Outcome::Renewed);
         }
     }
@@ -106,10 +106,10 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
 async fn counts_are_honoured_exactly() {
     let replicated = Replicated::start(2);
     let store = open(&replicated.master.url()).await;
-    granted(&*store, durable(acquire("first", 1), by("all", PATIENT))).await;
+    granted(&*store, durable(acquire("first", 1), by("all", AMPLE))).await;
     replicated.replicas[0].stop();
     let batch = [
-        durable(acquire("one", 1), by("1", PATIENT)),
+        durable(acquire("one", 1), by("1", AMPLE)),
         durable(acquire("two", 1), by("2", BRIEF)),
         acquire("none", 1),
         durable(acquire("all", 1), by("all", BRIEF)),
@@ -133,22 +133,22 @@ async fn a_grant_that_too_few_acknowledge_is_released() {
     let replicated = Replicated::start(2);
     let client = replicated.client(by("all", BRIEF)).await;
     let mutex = client.mutex("a").unwrap();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
     replicated.replicas[1].stop();
     for attempt in 0..3 {
         let error = match attempt {
             0 => mutex.lock().await.unwrap_err(),
             1 => mutex.try_lock().await.unwrap_err(),
-            _ => mutex.lock_timeout(PATIENT).await.unwrap_err(),
+            _ => mutex.lock_timeout(AMPLE).await.unwrap_err(),
         };
         assert_not_replicated(&error, r#"lock "a" at redis://"#);
         eventually_async(SOON, async || !replicated.has(&record("a"))).await;
     }
     // One replica replies, and other durabilities of this client do not wait for the other.
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     lock_and_release(&mutex, Durability::None).await;
     replicated.replicas[1].cont();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,7 +178,7 @@ async fn a_renewal_that_too_few_acknowledge_has_failed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pushed_grant_counts_when_the_replicas_have_it() {
     let replicated = Replicated::start(2);
-    let all = by("all", PATIENT);
+    let all = by("all", AMPLE);
     let (a, b) = (replicated.client(all).await, replicated.client(all).await);
     for _ in 0..10 {
         let guard = lock(&a, "a").await;
@@ -202,7 +202,7 @@ async fn a_pushed_grant_counts_when_the_replicas_have_it() {
 async fn own_changes_are_not_notified() {
     let replicated = Replicated::start(1);
     let client = StoreClient::connect(&replicated.master.url(), 1).await;
-    let own = |request| client.own(durable(request, by("1", PATIENT)));
+    let own = |request| client.own(durable(request, by("1", AMPLE)));
     for _ in 0..5 {
         client.apply(own(acquire("a", 1))).await;
         until_tracked(&replicated.master, 1).await;
@@ -244,11 +244,11 @@ async fn without_durability_there_is_no_further_connection_or_command() {
     assert_eq!(calls(&replicated.master, "wait"), 0);
     assert_eq!(connections() - before, 1);
     // A durability needs one more connection.
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     assert_eq!(connections() - before, 2);
     // The grant waits, the release does not.
     replicated.master.cli(&["CONFIG", "RESETSTAT"]);
-    lock_and_release(&mutex, by("1", PATIENT)).await;
+    lock_and_release(&mutex, by("1", AMPLE)).await;
     assert_eq!(calls(&replicated.master, "wait"), 1);
     assert_eq!(calls(&replicated.master, "evalsha"), 2);
 }
@@ -256,9 +256,9 @@ async fn without_durability_there_is_no_further_connection_or_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_replicas_are_as_many_as_were_ever_seen() {
     let mut replicated = Replicated::start(1);
-    let client = replicated.client(by("all", PATIENT)).await;
+    let client = replicated.client(by("all", AMPLE)).await;
     let mutex = client.mutex("a").unwrap();
-    lock_and_release(&mutex, by("all", PATIENT)).await;
+    lock_and_release(&mutex, by("all", AMPLE)).await;
     replicated.add();
     // The store queries them every two seconds.
     replicated.replicas[1].stop();

@@ -47,7 +47,7 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
             }
         }
     });
-    let goes_on = async {
+    let migration = async {
         moving.await.unwrap();
         // The load goes on after the migration.
         let moved = turns.load(Ordering::SeqCst);
@@ -56,7 +56,7 @@ async fn slots_move_under_load_and_no_lease_is_lost() {
     };
     tokio::select! {
         _ = join_all(load) => unreachable!("it never ends"),
-        () = goes_on => {}
+        () = migration => {}
     }
     eventually_async(LONG, async || guards.iter().all(is_held)).await;
     for (nth, guard) in guards.iter().enumerate() {

@@ -18,7 +18,7 @@ const BLOCK: usize = 10;
 const BLOCKS: usize = 3;
 
 /// With this ttl a phase may take a quarter of a second.
-const PATIENT: Duration = Duration::from_secs(60);
+const LONG_TTL: Duration = Duration::from_secs(60);
 
 /// The shortest time of so many acquisitions: a busy machine makes most slower, and none faster.
 async fn shortest(mutex: &leasehold::Mutex) -> Duration {
@@ -33,29 +33,29 @@ async fn shortest(mutex: &leasehold::Mutex) -> Duration {
 }
 
 /// The acquisitions that were sent to each master.
-fn asked(far: &Proxied) -> Vec<usize> {
+fn requests(far: &Proxied) -> Vec<usize> {
     let proxies = far.proxies.iter();
     proxies.map(|proxy| proxy.counted("acquire")).collect()
 }
 
 /// Checks that every acquisition since then was sent to each of these masters, and hardly ever twice.
-async fn are_asked_once(far: &Proxied, some: Range<usize>, since: &[usize]) {
+async fn are_sent_once(far: &Proxied, some: Range<usize>, since: &[usize]) {
     let rounds = || -> Vec<_> {
-        let counted = asked(far).into_iter().zip(since);
+        let counted = requests(far).into_iter().zip(since);
         let rounds: Vec<_> = counted.map(|(now, since)| now - since).collect();
         rounds[some.clone()].to_vec()
     };
     // A majority is enough to go on.
-    eventually_async(LONG, async || rounds().iter().all(|asked| *asked >= BLOCK)).await;
+    eventually_async(LONG, async || rounds().iter().all(|count| *count >= BLOCK)).await;
     let rounds = rounds();
     let few = BLOCK + BLOCK / 10;
-    assert!(rounds.iter().all(|asked| *asked <= few), "{rounds:?}");
+    assert!(rounds.iter().all(|count| *count <= few), "{rounds:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
     let far = Proxied::start(5);
-    let client = client_at(&far.url(), PATIENT).await;
+    let client = client_at(&far.url(), LONG_TTL).await;
     let mutex = client.mutex("far").unwrap();
     for proxy in &far.proxies {
         proxy.delay(Way::Both, EACH_WAY..=EACH_WAY);
@@ -64,16 +64,16 @@ async fn an_acquisition_takes_a_grant_and_a_writing_also_with_a_dead_master() {
     mutex.lock().await.unwrap().release().await.unwrap();
     let (mut all, mut less) = (Duration::MAX, Duration::MAX);
     for _ in 0..BLOCKS {
-        let before = asked(&far);
+        let before = requests(&far);
         all = all.min(shortest(&mutex).await);
-        are_asked_once(&far, 0..5, &before).await;
+        are_sent_once(&far, 0..5, &before).await;
 
         // As if it was killed.
         far.proxies[0].refuse();
         far.proxies[0].cut();
-        let before = asked(&far);
+        let before = requests(&far);
         less = less.min(shortest(&mutex).await);
-        are_asked_once(&far, 1..5, &before).await;
+        are_sent_once(&far, 1..5, &before).await;
         far.proxies[0].go_on();
         // Until it is used again.
         eventually_async(LONG, async || {

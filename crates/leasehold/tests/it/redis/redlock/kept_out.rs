@@ -10,11 +10,11 @@ fn url(masters: &Masters) -> String {
     format!("{}?longest-ttl={}s", masters.url(), LONGEST.as_secs())
 }
 
-/// The words of an error that says how long masters are not admitted.
+/// Part of an error with the time for which masters are not admitted.
 const KEPT_OUT: &str = "kept out for another ";
 
-/// Checks such an error.
-fn says_how_long(error: &Error, longest: Duration) {
+/// Checks such an error, whose end is known.
+fn assert_known_end(error: &Error, longest: Duration) {
     assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     assert!(error.is_transient());
     let left = error.retry_after().expect("a known end");
@@ -42,7 +42,7 @@ async fn a_waiter_waits_for_new_masters_beyond_its_ttl() {
         refusal.is_some()
     })
     .await;
-    says_how_long(&refusal.unwrap(), LONGEST);
+    assert_known_end(&refusal.unwrap(), LONGEST);
     // A later waiter waits for the same.
     let second = mutex.lock_timeout(LONG);
     let guard = task.await.unwrap().unwrap();
@@ -67,7 +67,7 @@ async fn an_end_of_the_waiting_leaves_nothing_to_release() {
         if known == [true, true] {
             for error in [tried, timed_out] {
                 // Of the default longest ttl.
-                says_how_long(&error, LONG);
+                assert_known_end(&error, LONG);
             }
         }
         known == [true, true] && client.shutdown(Duration::ZERO).await.is_ok()

@@ -9,9 +9,9 @@ const FAST: Duration = Duration::from_secs(1);
 async fn fails_fast(client: &Client, name: &str) {
     let mutex = client.mutex(name).unwrap();
     for _ in 0..5 {
-        let asked = Instant::now();
+        let begun = Instant::now();
         let error = mutex.try_lock().await.unwrap_err();
-        let took = asked.elapsed();
+        let took = begun.elapsed();
         assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
         assert!(took < FAST, "{took:?}");
     }

@@ -49,12 +49,12 @@ async fn a_request_under_way_ends_with_the_failover() {
     let store = open_with(&set.url(), options).await;
     works(&*store).await;
     assert_eq!(set.stop_master(), old);
-    let asked = tokio::spawn({
+    let request = tokio::spawn({
         let store = Arc::clone(&store);
         async move { unknown(&*store, acquire("late", 1)).await }
     });
     set.master_after(old);
-    let error = soon(asked).await;
+    let error = soon(request).await;
     assert!(error.to_string().contains("name another master"), "{error}");
     set.servers()[old].cont();
     // It is applied there, but no client relies on it.
