@@ -52,6 +52,12 @@ async fn lock(client: &Client, name: &str) -> Guard {
     locked.await.expect("the lock in time").unwrap()
 }
 
+/// The number of failovers in a test; `LEASEHOLD_FAILOVERS` changes it, to measure them.
+fn failovers() -> usize {
+    let failovers = std::env::var("LEASEHOLD_FAILOVERS").ok();
+    failovers.map_or(2, |failovers| failovers.parse().unwrap())
+}
+
 fn is_held(guard: &Guard) -> bool {
     matches!(guard.state(), State::Held { .. })
 }

@@ -180,7 +180,7 @@ pub(crate) fn outcome(reply: &Reply) -> Option<Outcome> {
     }
 }
 
-/// What became of each request, in a word.
+/// The outcome of each request, as a word.
 pub(crate) fn words(replies: &[Reply]) -> String {
     let word = |reply: &Reply| match reply {
         Reply::Applied { outcome, .. } => match outcome {

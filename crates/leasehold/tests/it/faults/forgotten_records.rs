@@ -37,9 +37,8 @@ async fn eviction() {
     let filling = "x".repeat(16 << 10);
     for n in 0.. {
         assert!(n < 10_000, "nothing is evicted");
-        scenario
-            .server
-            .cli(&["SET", &format!("filling/{n}"), &filling]);
+        let key = format!("filling/{n}");
+        scenario.server.cli(&["SET", &key, &filling]);
         if scenario.record().is_empty() {
             break;
         }

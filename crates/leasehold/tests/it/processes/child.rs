@@ -38,12 +38,12 @@ pub(crate) fn run(command: &str) {
     let mut helper = Helper::command();
     // The test runs in the main thread.
     helper.env("RUST_TEST_THREADS", "1");
-    ends_well(Helper::spawn(helper), command);
+    finish(Helper::spawn(helper), command);
 }
 
 /// Sends the last command to a helper, which has to end without an error.
 #[track_caller]
-pub(crate) fn ends_well(mut helper: Helper, command: &str) {
+pub(crate) fn finish(mut helper: Helper, command: &str) {
     helper.send(command);
     eventually(LONG, || helper.ended().is_some());
     assert!(helper.ended().unwrap().success(), "{command}");

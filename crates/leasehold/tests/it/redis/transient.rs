@@ -69,7 +69,7 @@ async fn a_slow_script_is_waited_for() {
         let mutex = mutex(&server).await;
         let guard = mutex.lock().await.unwrap();
         let guard = held.then_some(guard);
-        // A free lock.
+        // The release has been applied.
         eventually_async(SOON, async || mutex.is_locked().await.unwrap() == held).await;
         while_busy(&server, async || {
             drop(guard);

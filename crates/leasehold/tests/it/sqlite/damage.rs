@@ -7,7 +7,7 @@ use leasehold_testkit::Helper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
-use crate::processes::child::ends_well;
+use crate::processes::child::finish;
 
 #[tokio::test]
 async fn a_damaged_record_is_an_error_of_that_lock_only() {
@@ -199,7 +199,7 @@ fn a_commit_that_fails_is_unknown_and_the_store_survives() {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#]);
     let helper = Helper::spawn_through(shell);
-    ends_well(helper, &format!("fill {}", fixture.url()));
+    finish(helper, &format!("fill {}", fixture.url()));
     assert!(fixture.is_sound());
 }
 
