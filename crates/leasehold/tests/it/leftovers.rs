@@ -74,8 +74,11 @@ pub(crate) async fn nothing_is_left(fixture: &Fixture, key: &Key, clients: &[&Cl
         Fixture::Cluster(cluster) => {
             assert_eq!(cluster.cli_at(&queue, &["EXISTS", &queue]), "0");
         }
-        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) | Fixture::Masters(_) => {
-            for server in fixture.servers() {
+        Fixture::Redis(_) | Fixture::Allowed(_) | Fixture::Sentinel(_) => {
+            assert_eq!(fixture.servers()[0].cli(&["EXISTS", &queue]), "0");
+        }
+        Fixture::Masters(masters) => {
+            for server in masters.servers() {
                 eventually(SOON, || server.cli(&["EXISTS", &record, &queue]) == "0");
             }
         }

@@ -316,19 +316,17 @@ impl StoreClient {
         granted(&*self.store, self.own(acquire(name, number))).await
     }
 
-    /// Repeats the request of a waiter until its reply is the grant. Returns the token.
-    ///
-    /// A call passes over dead waiters for a limited time, and the next request continues.
-    pub(crate) async fn until_acquired(&self, name: &str, number: u64) -> u64 {
-        let mut token = 0;
-        eventually_async(SOON, async || {
-            if let Outcome::Granted { first } = self.apply(wait(name, number)).await {
-                token = first.get();
+    /// Waits for the grant of a lease behind many dead waiters. A call passes over them for a limited time, and the next
+    /// request for the lock continues: on a busy machine, one of another client.
+    pub(crate) async fn granted_behind_dead(&self, name: &str, number: u64, other: &Self) -> Grant {
+        for _ in 0..SOON.as_secs() {
+            let granted = self.granted(name, number);
+            if let Ok(grant) = tokio::time::timeout(Duration::from_secs(1), granted).await {
+                return grant;
             }
-            token > 0
-        })
-        .await;
-        token
+            other.apply(renew(name, u64::MAX)).await;
+        }
+        panic!("{name} is not granted")
     }
 
     /// Joins the queue of a lock. Returns the position.

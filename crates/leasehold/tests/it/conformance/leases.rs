@@ -21,10 +21,10 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixtu
     let signal = guard.loss_signal();
     let mut states = guard.states();
     assert!(states.next().await.unwrap().is_held());
+    let (lost, ()) = tokio::join!(guard.lost(), signal.lost());
+    assert_eq!(lost, Cause::Expired);
     assert_eq!(states.next().await, Some(State::Lost(Cause::Expired)));
     assert_eq!(states.next().await, None);
-    assert_eq!(guard.lost().await, Cause::Expired);
-    signal.lost().await;
     assert!(signal.is_lost());
     assert!(BootClock.now() >= guard.deadline(), "notified too early");
     assert!(guard.deadline() >= requested.after(SHORT * 9 / 10));

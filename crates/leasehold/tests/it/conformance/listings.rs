@@ -1,9 +1,9 @@
-//! Inspection and listings.
+//! Names, inspection and listings.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::Client;
 use leasehold::store::{ClientInfo, Request};
+use leasehold::{Client, ErrorKind};
 use leasehold_core::Name;
 use leasehold_testkit::eventually_async;
 
@@ -48,14 +48,25 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
         .await;
     assert!(client.locks().await.unwrap().is_empty());
     let long = "n".repeat(512);
-    let names =
-        "b|a|c:token|ä|orders/42|Aufträge: Zürich|昼 夜 🔒| spaces at the ends |*?[a-z]\\|%00";
-    let mut names: Vec<_> = names.split('|').collect();
-    names.extend(["'; DROP TABLE records; --", ":token", &long]);
+    let mut names = [
+        "b",
+        "a",
+        "c:token",
+        "ä",
+        "orders/42",
+        "Aufträge: Zürich",
+        "昼 夜 🔒",
+        " spaces at the ends ",
+        "*?[a-z]\\",
+        "%00",
+        "'; DROP TABLE records; --",
+        ":token",
+        &long,
+    ];
     let mut guards = Vec::new();
-    for name in &names {
-        let guard = client.mutex(*name).unwrap().lock().await.unwrap();
-        assert_eq!(guard.name(), *name);
+    for name in names {
+        let guard = client.mutex(name).unwrap().lock().await.unwrap();
+        assert_eq!(guard.name(), name);
         guards.push(guard);
     }
     let free = client.mutex("free").unwrap().lock().await.unwrap();
@@ -67,6 +78,15 @@ pub(super) async fn held_locks_are_listed_by_name(fixture: Fixture) {
     assert!(listed.iter().all(|info| info.token.is_some()));
     client.shutdown(SOON).await.unwrap();
     assert!(client.locks().await.unwrap().is_empty());
+}
+
+pub(super) async fn invalid_names_are_refused_before_the_store(fixture: Fixture) {
+    let client = fixture.client().await;
+    let long = "n".repeat(513);
+    for name in ["", "a{b}", "}", "a\nb", "\u{7f}", "a\0", &long] {
+        let error = client.mutex(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
+    }
 }
 
 pub(super) async fn namespaces_and_tenants_are_separate(fixture: Fixture) {

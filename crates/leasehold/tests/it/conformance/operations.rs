@@ -99,8 +99,8 @@ pub(super) async fn tokens_grow_over_ten_thousand_grants_and_restarts_of_the_cli
     let (mut last, mut last_time) = (None, None);
     for _ in 0..10 {
         let store = fixture.store().await;
-        for _ in 0..10 {
-            let rounds = (0..100).flat_map(|n| [acquire(&name, n), release(&name, n, 0)]);
+        for _ in 0..5 {
+            let rounds = (0..200).flat_map(|n| [acquire(&name, n), release(&name, n, 0)]);
             for reply in store.apply(rounds.collect()).await {
                 let leasehold::store::Reply::Applied { outcome, now } = reply else {
                     panic!("{reply:?}");

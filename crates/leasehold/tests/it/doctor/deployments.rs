@@ -73,6 +73,10 @@ async fn a_sentinel_by_the_url_of_a_server_and_the_reverse() {
     let url = format!("redis+sentinel://127.0.0.1:{port}/mymaster");
     let error = Client::builder().diagnose(&url).await.unwrap_err();
     assert!(error.to_string().contains("no sentinels"), "{error}");
+    let url = set.url().replace("mymaster", "other");
+    let error = Client::builder().diagnose(&url).await.unwrap_err();
+    let words = "no master of the name";
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -161,7 +161,10 @@ async fn a_durability_needs_another_right() {
     let mut client = None;
     // A replica on a busy machine may be late now and then.
     eventually_async(SOON, async || {
-        client = replicated().connect(&url).await.ok();
+        match replicated().connect(&url).await {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}"),
+            Ok(connected) => client = Some(connected),
+        }
         client.is_some()
     })
     .await;

@@ -81,10 +81,8 @@ const CASES: [(&str, &str, Severity, &str); 9] = {
 async fn settings_that_lose_locks() {
     let server = healthy().start();
     for (settings, check, severity, fix) in CASES {
-        let settings = settings
-            .split(' ')
-            .map(|setting| setting.split_once('=').unwrap());
-        let settings: Vec<_> = settings.collect();
+        let settings = settings.split("; ");
+        let settings: Vec<_> = settings.map(|text| text.split_once('=').unwrap()).collect();
         let before = set(&server, &settings);
         let report = diagnose(&server.url()).await;
         let helps = only(&report, check, severity).fix.as_deref().unwrap();

@@ -6,7 +6,8 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, State};
 use leasehold_testkit::{RedisServer, Way, eventually_async};
 
-use super::scenario::{Contended, Scenario, TTL};
+use super::checker::assert_all_stay_held;
+use super::scenario::{Contended, Scenario, TTL, acquire_each};
 use crate::waiters::SOON;
 
 const MILLIS: Duration = Duration::from_millis(1);
@@ -151,7 +152,28 @@ async fn a_connection_that_is_cut_at_every_byte() {
     scenario.assert_clean_end().await;
 }
 
+/// No connection lasts for long, and no lease is lost.
+async fn connections_that_are_killed_in_a_loop() {
+    let scenario = Scenario::start().await;
+    let all = acquire_each(&scenario.a, 3, TTL).await;
+    let kills = async {
+        for nth in (0..5).cycle() {
+            scenario.server.cli(&["CLIENT", "KILL", "USER", "default"]);
+            tokio::time::sleep(MILLIS * (20 + 7 * nth)).await;
+        }
+    };
+    tokio::select! {
+        () = kills => {}
+        () = assert_all_stay_held(&all, TTL) => {}
+    }
+    for held in all {
+        held.release().await.unwrap();
+    }
+    scenario.assert_clean_end().await;
+}
+
 schedules! {
+    connections_that_are_killed_in_a_loop,
     a_silence_is_not_taken_for_a_pause_of_ones_own,
     latency_and_jitter,
     a_holder_on_a_half_open_connection,

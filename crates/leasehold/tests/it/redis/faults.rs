@@ -10,8 +10,10 @@ use super::*;
 async fn a_script_that_the_server_has_forgotten_is_sent_again() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
+    granted(&*store, acquire("held", 1)).await;
     for _ in 0..2 {
         server.cli(&["SCRIPT", "FLUSH"]);
+        assert_eq!(applied(&*store, renew("held", 1)).await, Outcome::Renewed);
         works(&*store).await;
     }
 }
@@ -85,7 +87,7 @@ async fn all_callers_share_one_new_connection() {
     let store = open(&server.url()).await;
     let before = connections(&server);
     cut(&server);
-    for reply in send_at_once(&*store, 100).await {
+    for reply in send_at_once(&store, 100).await {
         // Only what was sent before the cut was noticed may be unknown.
         assert!(!matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
@@ -106,7 +108,7 @@ async fn all_callers_share_one_failed_attempt() {
     // May be sent over the old connection, the last one.
     let reply = send(&*store, renew("a", 1)).await;
     assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
-    for reply in send_at_once(&*store, 20).await {
+    for reply in send_at_once(&store, 20).await {
         assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     }
     server.cont();
@@ -132,8 +134,13 @@ async fn a_caller_that_gives_up_affects_no_other() {
     works(&*store).await;
 }
 
-async fn send_at_once(store: &dyn Store, callers: u64) -> Vec<Reply> {
-    join_all((0..callers).map(|number| send(store, renew("a", number)))).await
+async fn send_at_once(store: &Arc<dyn Store>, callers: u64) -> Vec<Reply> {
+    let requests = (0..callers).map(|number| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { send(&*store, renew("a", number)).await })
+    });
+    let replies = join_all(requests).await;
+    replies.into_iter().map(Result::unwrap).collect()
 }
 
 /// The number of connections that a server has accepted, with that of this query.

@@ -355,6 +355,19 @@ async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
         let lease = set.servers()[new].cli(&["HKEYS", &record(guard.name())]);
         assert_eq!(lease, guard.lease_id().to_string(), "{}", guard.name());
     }
+    // One replica fewer remains, and `all` are still as many as before.
+    let new = client.mutex("new").unwrap();
+    for (count, expected) in [("all", Some("of 2 replicas")), ("1", None)] {
+        let mutex = new.durability(by(count, BRIEF)).unwrap();
+        eventually_async(SOON * 2, async || {
+            match (mutex.try_lock().await, expected) {
+                (Err(error), Some(words)) => error.to_string().contains(words),
+                (Ok(guard), None) => guard.is_some(),
+                _ => false,
+            }
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

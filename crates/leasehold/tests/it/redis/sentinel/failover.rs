@@ -73,7 +73,7 @@ async fn a_lease_that_the_new_master_does_not_know_is_lost() {
     let recorded = |guard: &Guard| recorded(&set.servers()[new], guard.name());
     for guard in &unknown {
         // At once, not at the next renewal, which is 20 s away.
-        eventually_async(SOON, async || guard.state().is_lost()).await;
+        eventually_async(SOON / 2, async || guard.state().is_lost()).await;
         assert_eq!(guard.state(), State::Lost(Cause::Deleted));
         assert_eq!(recorded(guard), "");
     }
