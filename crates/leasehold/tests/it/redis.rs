@@ -37,6 +37,13 @@ async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
     leasehold::store::open(url, &OpenOptions::default()).await
 }
 
+/// A server, and a store on it.
+async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    (server, store)
+}
+
 /// The key of the record of a client with default settings.
 fn record(name: &str) -> String {
     crate::leftovers::record(&default_key(name))

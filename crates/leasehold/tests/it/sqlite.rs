@@ -41,6 +41,13 @@ impl FileFixture {
         }
     }
 
+    /// A fixture, and a store on its file.
+    async fn opened() -> (Self, Arc<dyn Store>) {
+        let fixture = Self::new();
+        let store = fixture.open().await;
+        (fixture, store)
+    }
+
     fn path(&self) -> PathBuf {
         self.directory.path().join("locks.db")
     }
@@ -133,8 +140,7 @@ async fn until_collected(fixture: &FileFixture, store: &dyn Store, name: &str) {
 
 /// A client of each of two stores.
 async fn clients_of(urls: [&str; 2]) -> [StoreClient; 2] {
-    let [one, other] = urls.map(open);
-    let (one, other) = tokio::join!(one, other);
+    let (one, other) = (open(urls[0]).await, open(urls[1]).await);
     [
         StoreClient::listening(&one, 11).await,
         StoreClient::listening(&other, 12).await,

@@ -50,6 +50,14 @@ struct Kept {
 }
 
 impl Kept {
+    async fn take(length: Length, harness: &Harness, owner: &Owner) -> Self {
+        Self {
+            length,
+            since: since_start(harness),
+            guard: length.take(harness, owner).await,
+        }
+    }
+
     fn is_as_it_should_be(&self, now: Duration) {
         let state = self.guard.state();
         match self.length {
@@ -118,18 +126,10 @@ async fn release(kept: Kept, harness: &Harness) {
 async fn combination(outer: Length, inner: Length, inner_first: bool, early: bool) {
     let harness = Harness::new();
     let owner = Owner::new();
-    let outer = Kept {
-        length: outer,
-        since: since_start(&harness),
-        guard: outer.take(&harness, &owner).await,
-    };
+    let outer = Kept::take(outer, &harness, &owner).await;
     let apart = SECOND * 4;
     keeps_terms(&harness, &[&outer], apart).await;
-    let inner = Kept {
-        length: inner,
-        since: since_start(&harness),
-        guard: inner.take(&harness, &owner).await,
-    };
+    let inner = Kept::take(inner, &harness, &owner).await;
     assert_eq!(outer.guard.lease_id(), inner.guard.lease_id());
     // Both at work; then, or after the end of the short ones, one is left.
     let together = if early { SECOND * 3 } else { SECOND * 40 };
@@ -189,11 +189,7 @@ async fn a_cancelled_acquire_is_never_renewed() {
             let harness = Harness::new();
             let owner = Owner::new();
             let outer = match outer {
-                Some(length) => Some(Kept {
-                    length,
-                    since: since_start(&harness),
-                    guard: length.take(&harness, &owner).await,
-                }),
+                Some(length) => Some(Kept::take(length, &harness, &owner).await),
                 None => None,
             };
             harness.advance(SECOND * 4).await;

@@ -1,6 +1,6 @@
 //! Single servers, each with one thing that is wrong.
 
-use leasehold::doctor::Severity;
+use leasehold::doctor::Severity::{self, Danger, Note, Warning};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
@@ -28,59 +28,31 @@ async fn a_healthy_server_is_healthy_and_not_changed() {
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
-/// Settings, the check that finds them, its severity, and the fix.
-const CASES: [(&str, &str, Severity, &str); 9] = {
-    use Severity::{Danger, Note, Warning};
-    let noeviction = "maxmemory-policy noeviction";
-    let always = "appendfsync always";
-    let rewrite = "no-appendfsync-on-rewrite no";
-    [
-        (
-            "maxmemory=100mb; maxmemory-policy=allkeys-lru",
-            "eviction",
-            Danger,
-            noeviction,
-        ),
-        (
-            "maxmemory=100mb; maxmemory-policy=volatile-ttl",
-            "eviction",
-            Danger,
-            noeviction,
-        ),
-        (
-            "maxmemory-policy=volatile-lru",
-            "eviction",
-            Note,
-            noeviction,
-        ),
-        ("appendfsync=everysec", "persistence", Warning, always),
-        ("appendfsync=no", "persistence", Danger, always),
-        (
-            "no-appendfsync-on-rewrite=yes",
-            "persistence",
-            Warning,
-            rewrite,
-        ),
-        (
-            "aof-load-truncated=yes",
-            "persistence",
-            Note,
-            "aof-load-truncated no",
-        ),
-        ("appendonly=no", "persistence", Danger, "appendonly yes"),
-        (
-            "appendonly=no; save=3600 1",
-            "persistence",
-            Danger,
-            "appendonly yes",
-        ),
-    ]
-};
+/// Settings that let the server evict locks, and their severity.
+const EVICTION: [(&str, Severity); 3] = [
+    ("maxmemory=100mb; maxmemory-policy=allkeys-lru", Danger),
+    ("maxmemory=100mb; maxmemory-policy=volatile-ttl", Danger),
+    ("maxmemory-policy=volatile-lru", Note),
+];
+
+/// Settings with which a restart forgets locks, their severity, and the fix.
+const PERSISTENCE: [(&str, Severity, &str); 6] = [
+    ("appendfsync=everysec", Warning, "appendfsync always"),
+    ("appendfsync=no", Danger, "appendfsync always"),
+    ("no-appendfsync-on-rewrite=yes", Warning, "on-rewrite no"),
+    ("aof-load-truncated=yes", Note, "aof-load-truncated no"),
+    ("appendonly=no", Danger, "appendonly yes"),
+    ("appendonly=no; save=3600 1", Danger, "appendonly yes"),
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_locks() {
     let server = healthy().start();
-    for (settings, check, severity, fix) in CASES {
+    let noeviction = "maxmemory-policy noeviction";
+    let eviction = EVICTION.map(|(settings, severity)| (settings, severity, noeviction));
+    let eviction = eviction.map(|case| ("eviction", case));
+    let persistence = PERSISTENCE.map(|case| ("persistence", case));
+    for (check, (settings, severity, fix)) in eviction.into_iter().chain(persistence) {
         let settings = settings.split("; ");
         let settings: Vec<_> = settings.map(|text| text.split_once('=').unwrap()).collect();
         let before = set(&server, &settings);

@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tcp_and_into_a_database() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     works(&*store).await;
     assert_eq!(store.to_string(), server.url());
 

@@ -8,8 +8,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_that_the_server_has_forgotten_is_sent_again() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     granted(&*store, acquire("held", 1)).await;
     for _ in 0..2 {
         server.cli(&["SCRIPT", "FLUSH"]);
@@ -20,8 +19,7 @@ async fn a_script_that_the_server_has_forgotten_is_sent_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     works(&*store).await;
     server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let request = tokio::spawn({
@@ -83,8 +81,7 @@ async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_callers_share_one_new_connection() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     let before = connections(&server);
     cut(&server);
     for reply in send_at_once(&store, 100).await {
@@ -120,8 +117,7 @@ async fn all_callers_share_one_failed_attempt() {
 /// A caller that gives up while it connects leaves the connecting to the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_gives_up_affects_no_other() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     cut(&server);
     server.stop();
     for _ in 0..3 {

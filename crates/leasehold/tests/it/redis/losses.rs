@@ -12,10 +12,15 @@ async fn holder(server: &RedisServer) -> StoreClient {
     holder
 }
 
+async fn held() -> (RedisServer, StoreClient) {
+    let server = RedisServer::start();
+    let holder = holder(&server).await;
+    (server, holder)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn any_change_of_a_record_is_notified() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for (number, command) in (2..).zip([
         &["DEL", RECORD][..],
         &["UNLINK", RECORD],
@@ -47,8 +52,7 @@ async fn any_change_of_a_record_is_notified() {
 /// Each operation that leaves a holder its lock has the key tracked.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_each_operation_of_a_holder() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for (request, outcome) in [
         (renew("a", 1), Outcome::Renewed),
         (release("a", 1, 2), Outcome::Released { count: 2 }),
@@ -89,8 +93,7 @@ async fn a_lock_that_is_taken_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deleted() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for command in [&["FLUSHALL"][..], &["FLUSHDB", "ASYNC"]] {
         server.cli(command);
         a.until_interrupted().await;
@@ -127,8 +130,7 @@ async fn with_a_server_that_can_track_one_key_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_changes_are_not_notified() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     for number in 2..5 {
         for request in [
             renew("a", number - 1),
@@ -155,8 +157,7 @@ async fn own_changes_are_not_notified() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_any_size_is_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let batch: Vec<_> = (0..600)
         .map(|n| a.own(acquire(&format!("{n:03}"), n)))
         .collect();
@@ -176,8 +177,7 @@ async fn a_batch_of_any_size_is_tracked() {
 /// A lock that is held for a moment is not worth the requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_locks_are_not_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     until_tracked(&server, 1).await;
     server.cli(&["CONFIG", "RESETSTAT"]);
     for number in 0..500 {
@@ -191,8 +191,7 @@ async fn short_locks_are_not_tracked() {
 /// A loss before the key is tracked is found when tracking begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_lost_at_once() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let b = open(&server.url()).await;
     for number in 2..20 {
         let batch = vec![revoke("a"), acquire("a", number)];
@@ -205,8 +204,7 @@ async fn a_lock_that_is_lost_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inspections_and_listings_are_not_tracked() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     let others = open(&server.url()).await;
     for number in 0..100 {
         granted(&*others, acquire(&format!("{number}"), number)).await;
@@ -219,8 +217,7 @@ async fn inspections_and_listings_are_not_tracked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_an_idle_connection_is_reported_once() {
-    let server = RedisServer::start();
-    let a = holder(&server).await;
+    let (server, a) = held().await;
     server.cli(&["CLIENT", "KILL", "USER", "default"]);
     a.until_interrupted().await;
     assert_eq!(a.apply(renew("a", 1)).await, Outcome::Renewed);

@@ -9,8 +9,7 @@ const COUNTER: &str = "app:{t:a}:token";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keys_are_as_the_script_documents() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     let token = granted(&*store, acquire("a", 42)).await;
     let field = format!("{}:42", "07".repeat(16));
     assert_eq!(server.cli(&["HGETALL", RECORD]), format!("{field}\n1"));
@@ -25,8 +24,7 @@ async fn the_keys_are_as_the_script_documents() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_key_affects_no_other_request_of_its_batch() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     server.cli(&["SET", RECORD, "x"]);
     server.cli(&["RPUSH", "app:{t:c}:token", "x"]);
     let batch = vec![
@@ -63,8 +61,7 @@ async fn a_foreign_key_affects_no_other_request_of_its_batch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_expiry_is_held_until_it_is_revoked() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     server.cli(&["HSET", RECORD, "somebody", "1"]);
     let left = Ttl::MAX.as_duration();
     let refused = Outcome::Refused {
@@ -95,8 +92,7 @@ async fn a_record_without_expiry_is_held_until_it_is_revoked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_counter_grants_no_token() {
-    let server = RedisServer::start();
-    let store = open(&server.url()).await;
+    let (server, store) = server_and_store().await;
     let max = (1_u64 << 53) - 1;
     let beyond = (max + 1).to_string();
     let large = "99999999999999999999999";

@@ -23,8 +23,7 @@ async fn a_damaged_record_is_an_error_of_that_lock_only() {
         "last_token = -5",
         "last_token = 9223372036854775807",
     ];
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     for value in values {
         applied(&*store, acquire("bad", 1)).await;
         let damage = format!("UPDATE records SET {value} WHERE name = 'bad'");
@@ -66,8 +65,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
         "UPDATE waiters SET position = position - 10 WHERE name = 'bad'",
         "UPDATE waiters SET position = 9223372036854775807 - position WHERE name = 'bad'",
     ];
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let client = StoreClient::listening(&store, 11).await;
     for damage in damages {
         for name in ["bad", "good"] {
@@ -104,8 +102,7 @@ async fn a_damaged_queue_is_an_error_of_that_lock_only() {
 /// Rows without a queue do not become part of a new one.
 #[tokio::test]
 async fn waiters_without_a_queue_are_deleted() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let client = StoreClient::listening(&store, 11).await;
     client.acquire("a", 1).await;
     for number in 2..6 {
@@ -128,8 +125,7 @@ async fn waiters_without_a_queue_are_deleted() {
 
 #[tokio::test]
 async fn a_damaged_file_is_an_error_and_its_store_survives() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let names = (0..3_000).map(|number| format!("n{number}"));
     let batch = names.map(|name| acquire(&name, 1));
     store.apply(batch.collect()).await;

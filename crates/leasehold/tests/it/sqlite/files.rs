@@ -50,8 +50,7 @@ async fn a_path_that_cannot_be_a_file_is_refused() {
 /// SQLite keeps the log beside the name, so two names are two stores.
 #[tokio::test]
 async fn a_file_with_two_names_is_refused_under_both() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     granted(&*store, acquire("a", 1)).await;
     let link = fixture.directory.path().join("link.db");
     fs::hard_link(fixture.path(), &link).unwrap();

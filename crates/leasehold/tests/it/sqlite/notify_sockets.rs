@@ -31,8 +31,7 @@ fn stale_socket(socket: &Path) {
 
 #[tokio::test]
 async fn a_socket_exists_as_long_as_its_client_listens() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     granted(&*store, acquire("a", 1)).await;
     assert!(!directory(&fixture).exists(), "no client listens");
     let one = StoreClient::listening(&store, 11).await;
@@ -92,8 +91,7 @@ async fn a_notice_does_not_follow_a_link() {
 
 #[tokio::test]
 async fn old_stale_sockets_are_removed() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (fixture, store) = FileFixture::opened().await;
     let living = StoreClient::listening(&store, 11).await;
     let stale = [100, 101, 102, 103, 104].map(|number| socket_of(&fixture, client_id(number)));
     stale.iter().for_each(|socket| stale_socket(socket));

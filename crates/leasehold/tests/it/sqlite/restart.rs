@@ -305,8 +305,7 @@ async fn without_a_boot_id_leases_follow_the_wall_clock_and_tokens_still_grow() 
 
 #[tokio::test]
 async fn the_real_clock_is_near_the_wall_clock() {
-    let fixture = FileFixture::new();
-    let store = fixture.open().await;
+    let (_fixture, store) = FileFixture::opened().await;
     let (_, now) = applied_at(&*store, renew("a", 1)).await;
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let apart = wall.abs_diff(Duration::from_micros(now.as_micros()));
