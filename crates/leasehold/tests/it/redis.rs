@@ -33,10 +33,6 @@ use crate::waiters::SOON;
 /// Longer than a failover takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    leasehold::store::open(url, &OpenOptions::default()).await
-}
-
 /// A server, and a store on it.
 async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
     let server = RedisServer::start();

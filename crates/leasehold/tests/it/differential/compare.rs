@@ -286,10 +286,8 @@ impl<'a> Player<'a> {
     async fn inspect(&self, name: usize) -> Result<(), String> {
         let played = &self.names[name];
         let now = self.now.unwrap_or_default();
-        let found = match self.target.store.inspect(&played.key).await {
-            Ok(found) => found,
-            Err(error) => return Err(error.to_string()),
-        };
+        let found = self.target.store.inspect(&played.key).await;
+        let found = found.map_err(|error| error.to_string())?;
         let record = &played.record;
         let running = self.target.shape != Shape::Standing;
         // The clock runs on until the store is inspected.

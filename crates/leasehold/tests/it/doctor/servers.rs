@@ -49,10 +49,10 @@ const PERSISTENCE: [(&str, Severity, &str); 6] = [
 async fn settings_that_lose_locks() {
     let server = healthy().start();
     let noeviction = "maxmemory-policy noeviction";
-    let eviction = EVICTION.map(|(settings, severity)| (settings, severity, noeviction));
-    let eviction = eviction.map(|case| ("eviction", case));
+    let eviction = |(settings, severity)| ("eviction", (settings, severity, noeviction));
     let persistence = PERSISTENCE.map(|case| ("persistence", case));
-    for (check, (settings, severity, fix)) in eviction.into_iter().chain(persistence) {
+    for (check, (settings, severity, fix)) in EVICTION.map(eviction).into_iter().chain(persistence)
+    {
         let settings = settings.split("; ");
         let settings: Vec<_> = settings.map(|text| text.split_once('=').unwrap()).collect();
         let before = set(&server, &settings);

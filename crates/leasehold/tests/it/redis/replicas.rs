@@ -282,11 +282,8 @@ async fn all_replicas_are_as_many_as_were_ever_seen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_impossible_durability_is_refused_at_connect() {
     let connect = async |url: &str, durability: Durability| {
-        Client::builder()
-            .durability(durability)
-            .connect(url)
-            .await
-            .unwrap_err()
+        let builder = Client::builder().durability(durability);
+        builder.connect(url).await.unwrap_err()
     };
     let replicated = Replicated::start(1);
     let url = replicated.master.url();

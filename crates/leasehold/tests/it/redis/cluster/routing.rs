@@ -56,8 +56,7 @@ async fn a_new_record_in_a_moving_slot_is_created_at_its_new_node() {
     assert_eq!(entry.lease, lease(1));
     // A batch of one slot is applied there in its order.
     let batch = vec![release("a", 1, 0), acquire("a", 3), acquire("a", 4)];
-    let replies = store.apply(batch).await;
-    assert_eq!(words(&replies), "released granted refused");
+    assert_eq!(words(&store.apply(batch).await), "released granted refused");
     moving.end();
     assert_eq!(applied(&*store, renew("a", 3)).await, Outcome::Renewed);
 }
