@@ -66,17 +66,16 @@ async fn dropping_the_store_applies_pending_requests_without_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_store_does_not_starve_another() {
-    let fixture = FileFixture::new();
-    let busy = fixture.open().await;
+    let (fixture, busy) = FileFixture::opened().await;
     let load = tokio::spawn(async move {
-        let requests = (0..64).map(async |number| {
+        join_all((0..64).map(async |number| {
             let name = format!("n{number}");
             loop {
                 granted(&*busy, acquire(&name, number)).await;
                 applied(&*busy, release(&name, number, 0)).await;
             }
-        });
-        join_all(requests).await
+        }))
+        .await
     });
     // A request that waits too long is rejected, and then this panics.
     let other = fixture.open().await;

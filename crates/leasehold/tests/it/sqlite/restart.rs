@@ -264,9 +264,9 @@ async fn a_second_kernel_on_the_file_is_noticed_by_the_first() {
 #[test]
 fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
     let fixture = FileFixture::new();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let client = Client::builder().ttl(Duration::from_secs(1));
+    // The client tries to release its lock until the runtime ends, before the directory is removed.
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = Client::builder().ttl(Duration::from_secs(3));
         let client = client.connect(&fixture.url()).await.unwrap();
         let held = client.mutex("held").unwrap().lock().await.unwrap();
         let fixed = client.mutex("fixed").unwrap().lease(LONG).unwrap();
@@ -279,8 +279,6 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
         assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
         assert!(error.to_string().contains("virtual machine"), "{error}");
     });
-    // The client repeats the release in the background, which would create the file again.
-    drop(runtime);
     fixture.wait_until_closed();
 }
 
