@@ -28,7 +28,7 @@ async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<G
 }
 
 /// The next holder, whose token is larger. Returns whether it has the same lease.
-async fn pass_on(guard: Guard, waiter: JoinHandle<Guard>) -> (bool, Guard) {
+async fn next_holder(guard: Guard, waiter: JoinHandle<Guard>) -> (bool, Guard) {
     let (lease, token) = (guard.lease_id(), guard.token());
     guard.release().await.unwrap();
     let next = soon(waiter).await;
@@ -45,7 +45,7 @@ pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     recorder.clear();
     for waiter in waiters {
         let same;
-        (same, guard) = pass_on(guard, waiter).await;
+        (same, guard) = next_holder(guard, waiter).await;
         assert!(same && guard.state().is_held());
     }
     recorder.assert_silent();
@@ -108,7 +108,7 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
         for waiter in waiters {
             recorder.clear();
             let same;
-            (same, guard) = pass_on(guard, waiter).await;
+            (same, guard) = next_holder(guard, waiter).await;
             assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }
@@ -144,7 +144,7 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
         for waiter in waiters {
             recorder.clear();
             let same;
-            (same, guard) = pass_on(guard, waiter).await;
+            (same, guard) = next_holder(guard, waiter).await;
             assert!(!same);
             travelled_together(&fixture, &recorder.operations());
         }

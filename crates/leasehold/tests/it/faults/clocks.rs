@@ -36,7 +36,7 @@ async fn back_by_an_hour_under_a_holder() {
     let contended = contended().await;
     contended.server.step_clock(-HOUR_MS);
     contended.held.assert_stays_held(TTL * 3 / 2).await;
-    let (scenario, next) = contended.passes_on().await;
+    let (scenario, next) = contended.release_to_waiter().await;
     assert!(scenario.ttl_left() <= TTL, "{:?}", scenario.ttl_left());
     next.assert_stays_held(TTL).await;
     scenario.assert_ends(next).await;

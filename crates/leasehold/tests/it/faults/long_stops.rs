@@ -32,7 +32,7 @@ async fn of_1_s() {
     let [from, to] = [19, 21].map(|half| begun.after(SECOND * half / 2));
     let stop = stop(&contended, from, to);
     tokio::join!(stop, contended.held.assert_never_in_doubt(SECOND * 12));
-    let (scenario, next) = contended.passes_on().await;
+    let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;
 }
 
@@ -49,7 +49,7 @@ async fn of_12_s() {
     assert!(expected.contains(&jeopardy), "{jeopardy:?}");
     contended.held.until_held().await;
     contended.held.assert_stays_held(SECOND * 5).await;
-    let (scenario, next) = contended.passes_on().await;
+    let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;
 }
 

@@ -48,7 +48,7 @@ async fn of_one_renewal(then: Then) {
     contended.held.until_held().await;
     assert_eq!(contended.proxy.tally().replies_lost, 1);
     contended.held.assert_stays_held(TTL).await;
-    let (scenario, next) = contended.passes_on().await;
+    let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;
 }
 

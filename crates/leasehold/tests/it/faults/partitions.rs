@@ -14,7 +14,7 @@ async fn before_the_margin() {
     contended.proxy.go_on();
     contended.held.until_held().await;
     contended.held.assert_stays_held(TTL).await;
-    let (scenario, next) = contended.passes_on().await;
+    let (scenario, next) = contended.release_to_waiter().await;
     scenario.assert_ends(next).await;
 }
 

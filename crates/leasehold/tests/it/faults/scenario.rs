@@ -215,7 +215,7 @@ impl Contended {
     }
 
     /// Checks that the lease is still held, and that its release passes the lock on. Returns the new holder.
-    pub(super) async fn passes_on(self) -> (Scenario, HeldLock) {
+    pub(super) async fn release_to_waiter(self) -> (Scenario, HeldLock) {
         self.assert_recorded(&self.held, 1);
         assert!(self.waiter.is_waiting() && self.held.write());
         self.held.release().await.unwrap();
