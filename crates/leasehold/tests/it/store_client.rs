@@ -316,8 +316,8 @@ impl StoreClient {
         granted(&*self.store, self.own(acquire(name, number))).await
     }
 
-    /// Waits for the grant of a lease behind many dead waiters. A call passes over them for a limited time, and the next
-    /// request for the lock continues: on a busy machine, one of another client.
+    /// Waits for the grant of a lease behind many dead waiters. A call passes over them for a limited time, and the
+    /// next request for the lock continues: on a busy machine, one of another client.
     pub(crate) async fn granted_behind_dead(&self, name: &str, number: u64, other: &Self) -> Grant {
         for _ in 0..SOON.as_secs() {
             let granted = self.granted(name, number);

@@ -123,8 +123,10 @@ impl HeldLock {
     /// Waits until the lease is in jeopardy because the store cannot be reached. A busy machine may pause the holder
     /// before.
     pub(super) async fn until_in_jeopardy(&self) {
-        let paused = |state: &State| matches!(state, State::Jeopardy { cause, .. } if *cause == Cause::Paused);
-        let state = self.until(|state| !state.is_held() && !paused(state)).await;
+        let paused = StateKind::Jeopardy(Cause::Paused);
+        let state = self
+            .until(|state| !state.is_held() && state.kind() != paused)
+            .await;
         assert_eq!(state.kind(), StateKind::Jeopardy(Cause::Unreachable));
     }
 

@@ -64,8 +64,8 @@ async fn a_waiter_that_has_given_up() {
     }
 }
 
-/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl. Renewals after the
-/// end of the lease are in `partitions`.
+/// It makes the store keep a lease for longer that its holder has given up, and no longer than a ttl. Renewals after
+/// the end of the lease are in `partitions`.
 async fn a_renewal_of_a_lease_that_is_lost_and_not_over() {
     let contended = Contended::start().await;
     let renewals = contended.renewals();
@@ -94,8 +94,8 @@ async fn a_release() {
     scenario.assert_ends(next).await;
 }
 
-/// A hold that began and ended while the other remained: its late request gives the lease a hold without a guard, and the
-/// last release ends that, too.
+/// A hold that began and ended while the other remained: its late request gives the lease a hold without a guard, and
+/// the last release ends that, too.
 async fn a_re_entry() {
     let scenario = Scenario::start().await;
     let (mutex, outer) = scenario.owned().await;

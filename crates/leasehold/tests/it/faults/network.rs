@@ -70,8 +70,8 @@ async fn a_holder_on_a_half_open_connection() {
     tokio::join!(both, there, back);
 }
 
-/// The store grants the lock to a waiter that does not receive the message. The next one is granted it when the time for
-/// its acceptance is over; the first has to send its request again.
+/// The store grants the lock to a waiter that does not receive the message. The next one is granted it when the time
+/// for its acceptance is over; the first has to send its request again.
 async fn a_waiter_on_a_half_open_connection() {
     let scenario = Scenario::start().await;
     let held = scenario.acquire(&scenario.b).await;

@@ -1,4 +1,5 @@
-//! A partition that heals, or a pause of the server: nothing is lost on the way, and all of it arrives at once afterwards.
+//! A partition that heals, or a pause of the server: nothing is lost on the way, and all of it arrives at once
+//! afterwards.
 
 use leasehold::{Cause, ErrorKind};
 use leasehold_testkit::{Way, eventually_async};

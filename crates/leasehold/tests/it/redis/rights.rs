@@ -1,5 +1,5 @@
-//! Users who lack one right: clear errors, and no partial changes. `conformance::allowed` shows that the rights named by
-//! `doctor` are enough.
+//! Users who lack one right: clear errors, and no partial changes. `conformance::allowed` shows that the rights named
+//! by `doctor` are enough.
 
 use leasehold::ErrorKind;
 use leasehold::store::ClientInfo;

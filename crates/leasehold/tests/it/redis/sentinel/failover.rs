@@ -30,8 +30,8 @@ fn recorded(server: &RedisServer, name: &str) -> String {
     server.cli(&["HKEYS", &record(name)])
 }
 
-/// After an ordered failover, too: `doctor::allowed`. A lease is in jeopardy from the end of the connection until the new
-/// master has confirmed it.
+/// After an ordered failover, too: `doctor::allowed`. A lease is in jeopardy from the end of the connection until the
+/// new master has confirmed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_held_over_a_crash_of_the_master() {
     for _ in 0..failovers() {
