@@ -123,11 +123,9 @@ impl HeldLock {
     /// Waits until the lease is in jeopardy because the store cannot be reached. A busy machine may pause the holder
     /// before.
     pub(super) async fn until_in_jeopardy(&self) {
-        let paused = StateKind::Jeopardy(Cause::Paused);
-        let state = self
-            .until(|state| !state.is_held() && state.kind() != paused)
-            .await;
-        assert_eq!(state.kind(), StateKind::Jeopardy(Cause::Unreachable));
+        let others = [StateKind::Held, StateKind::Jeopardy(Cause::Paused)];
+        let state = self.until(|state| !others.contains(&state.kind()));
+        assert_eq!(state.await.kind(), StateKind::Jeopardy(Cause::Unreachable));
     }
 
     /// Checks that the lease is not lost for a duration, and held after it. A busy machine may put it into jeopardy.
