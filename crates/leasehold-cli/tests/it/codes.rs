@@ -83,13 +83,14 @@ fn a_short_wait_is_one_attempt() {
     let others = Fixture::with_store(server.url());
     let holder = others.hold(&["job"]);
     let fixture = Fixture::with_store(proxy.url());
-    proxy.hold_requests("{default:job}", 1);
-    proxy.count("{default:job}");
+    let record = "leasehold:{default:job}";
+    proxy.hold_requests(record, 1);
+    proxy.count(record);
     let mut run = fixture.run_script(&["-w", "500ms", "job"], "true");
     run.stdout(Stdio::null()).stderr(Stdio::piped());
     let run = run.spawn().unwrap();
     // The first request has timed out, and is followed by others.
-    eventually(SOON, || proxy.counted("{default:job}") > 1);
+    eventually(SOON, || proxy.counted(record) > 1);
     proxy.deliver();
     let output = finish(run);
     assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
