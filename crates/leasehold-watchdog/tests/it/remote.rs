@@ -148,17 +148,15 @@ async fn a_connection_without_tls_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_port_of_a_stopped_node_is_free_at_once() {
-    let RemoteNode {
-        fixture,
-        certs,
-        node,
-        port,
-    } = &RemoteNode::new().await;
-    let mut settings = fixture.settings();
-    settings.listen = vec![Listen::parse(&format!("tcp://localhost:{port}")).unwrap()];
+    let remote = RemoteNode::new().await;
+    let _client = remote.client(1);
+    let certs = &remote.certs;
+    let address = format!("tcp://localhost:{}", remote.port);
+    let mut settings = remote.fixture.settings();
+    settings.listen = vec![Listen::parse(&address).unwrap()];
     settings.tls = Some(TlsFiles::new(&certs.server, &certs.server_key));
     Node::start(settings.clone()).await.unwrap_err();
-    node.stop().await;
+    remote.node.stop().await;
     Node::start(settings).await.unwrap();
 }
 
