@@ -74,7 +74,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
     // One inspection to which only the first replies, and then one to which all reply.
     eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
     for proxy in others {
-        assert_eq!(proxy.tally().requests_held, 1);
+        assert_eq!(proxy.stats().requests_held, 1);
         proxy.deliver();
     }
     is_kept_out(&*store, &far.masters, held_since).await;
