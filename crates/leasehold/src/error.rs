@@ -53,7 +53,7 @@ pub enum ErrorKind {
     Unreachable,
     /// The store refused the credentials or the permissions of the client.
     Unauthorized,
-    /// The store answered with an error of its own.
+    /// The store replied with an error of its own.
     Store,
     /// The name, namespace or tenant is invalid.
     InvalidName,

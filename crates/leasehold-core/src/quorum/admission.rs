@@ -12,7 +12,7 @@
 //! The data of a master and the settings of its server prove nothing about what it has forgotten. A forgotten
 //! renewal changes no token, so its tokens can be as large as those of the others. A setting may have been
 //! different at the time of the writes, and a record of its change can be lost with them. So nothing shortens
-//! the wait, except that all masters answer and none has ever granted anything.
+//! the wait, except that all masters reply and none has ever granted anything.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub enum Decision {
         /// How much of the wait remains.
         remaining: Duration,
     },
-    /// It did not answer, or too few others did.
+    /// It did not reply, or too few others did.
     TooFewAnswers,
 }
 
@@ -88,7 +88,7 @@ impl Observation {
     }
 }
 
-/// Decides about the master of an index by an inspection of all: `None` did not answer. `before` is the state of
+/// Decides about the master of an index by an inspection of all: `None` did not reply. `before` is the state of
 /// that master in an inspection that had ended before this one began.
 ///
 /// It must have been the same candidate, and its wait over, before the others were inspected. Then they know all
@@ -119,7 +119,7 @@ pub fn decide(
         return Decision::KeepOut { remaining };
     }
     // A master that is not admitted may have forgotten, too, and does not count here. If fewer than a majority
-    // are admitted, all must have answered; and if more than a minority has forgotten, only the clocks keep the
+    // are admitted, all must have replied; and if more than a minority has forgotten, only the clocks keep the
     // tokens growing.
     let admitted = others.iter().filter(|other| other.is_admitted()).count();
     if !all && admitted < size.majority() {

@@ -16,11 +16,11 @@ const LEAST: u64 = 3;
 pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watch in sentinels {
-        if let Err(words) = &watch.master {
+        if let Err(message) = &watch.master {
             findings.push(
                 at(
                     watch,
-                    Finding::warning(CHECK, format!("it does not name the master: {words}")),
+                    Finding::warning(CHECK, format!("it does not name the master: {message}")),
                 )
                 .because("the others must agree without it, and clients have fewer sources of failover notifications")
                 .fix("bring it back, or take it out of the store URL"),

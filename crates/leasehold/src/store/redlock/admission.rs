@@ -17,9 +17,9 @@ use super::fan_out::{WaitLimits, fan_out};
 use super::master::Master;
 use super::tally::Tally;
 use crate::store::api::Reply;
+use crate::store::lock::lock;
 use crate::store::redis::errors::is_not_admitted;
 use crate::store::redis::master::Inspection;
-use crate::store::sync::lock;
 
 /// The longest and the shortest interval of inspections while a master is not admitted.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);

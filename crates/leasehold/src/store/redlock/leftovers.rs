@@ -9,7 +9,7 @@ use leasehold_core::quorum::{Masters, Size};
 use tokio::time::Instant;
 
 use crate::store::api::Leftover;
-use crate::store::sync::lock;
+use crate::store::lock::lock;
 
 /// The number of entries from which old ones are removed.
 const ENTRIES_MIN: usize = 1_024;

@@ -42,10 +42,10 @@ use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Leftover, Listener, Reply, Request,
     Store, WakeupMode,
 };
+use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
 use crate::store::redis::RedisStore;
 use crate::store::redis::deployment::{Deployment, Masters};
-use crate::store::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// The longest ttl that can be used, if the URL names no other.

@@ -74,7 +74,7 @@ impl Tally {
     fn skip(&mut self, at: Replies) {
         self.awaited = at.granted.without(at.clear);
         for master in at.clear.iter() {
-            let outcome = Outcome::Lost(Loss::Gone);
+            let outcome = Outcome::Lost(Loss::Free);
             let now = self.now;
             self.count(master, false, Reply::Applied { outcome, now });
         }
@@ -292,8 +292,8 @@ impl Tally {
         let (Op::Renew { lease, ttl }, Kind::Vote(vote)) = (&self.request.op, &self.kind) else {
             return None;
         };
-        let (lease, ttl, gone) = (*lease, *ttl, vote.gone());
-        if gone.is_empty() || !renewed {
+        let (lease, ttl, free) = (*lease, *ttl, vote.free());
+        if free.is_empty() || !renewed {
             return None;
         }
         let op = Op::Acquire {
@@ -303,7 +303,7 @@ impl Tally {
             tokens: std::num::NonZeroU32::MIN,
             wait: false,
         };
-        Some((gone, self.again(op)))
+        Some((free, self.again(op)))
     }
 
     fn count_revoked(&mut self) {
@@ -342,7 +342,7 @@ impl Tally {
     }
 }
 
-/// Too few masters have answered. If all that failed did so for one reason that does not pass, that is it.
+/// Too few masters have replied. If all that failed did so for one reason that does not pass, that is it.
 /// `kept_out` is how long until enough of them are admitted, if that is all that is missing.
 pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Error {
     let mut kinds = errors.iter().map(Error::kind);
@@ -386,7 +386,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
     Error::new(kind, message).with_retry(retry(size, errors, kept_out))
 }
 
-/// Whether a majority of the masters answered, and will serve when those that refuse for a while do.
+/// Whether a majority of the masters replied, and will serve when those that refuse for a while do.
 fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
     let count = |matches: fn(&Error) -> bool| errors.iter().filter(|error| matches(error)).count();
     let lacking = |missing: usize| missing > size.masters() - size.majority();

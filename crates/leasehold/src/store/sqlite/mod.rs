@@ -59,7 +59,7 @@ use self::link::Link;
 use self::notify::{Listeners, Notifier};
 use self::worker::Worker;
 use crate::clock::{BootClock, Clock};
-use crate::process::Process;
+use crate::fork::Process;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, ClientInfo, Entry, Key, Keyspace, Listener, Reply, Request, Store,
