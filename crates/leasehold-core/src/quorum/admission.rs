@@ -55,7 +55,7 @@ pub enum Decision {
         remaining: Duration,
     },
     /// It did not reply, or too few others did.
-    TooFewAnswers,
+    TooFewReplies,
 }
 
 impl Observation {
@@ -102,7 +102,7 @@ pub fn decide(
     inspected: &[Option<Observation>],
 ) -> Decision {
     let Some(master) = inspected.get(index).copied().flatten() else {
-        return Decision::TooFewAnswers;
+        return Decision::TooFewReplies;
     };
     if master.is_admitted() {
         return Decision::Admitted;
@@ -123,7 +123,7 @@ pub fn decide(
     // tokens growing.
     let admitted = others.iter().filter(|other| other.is_admitted()).count();
     if !all && admitted < size.majority() {
-        return Decision::TooFewAnswers;
+        return Decision::TooFewReplies;
     }
     let floor = others.iter().filter_map(|other| other.high).max();
     Decision::Admit { floor }
@@ -207,13 +207,13 @@ mod tests {
         assert!(is_kept_out_in_full([new, new, new, new, None]));
         // The wait is over by the clock of all that reply. But the silent one may know a token.
         let waited = Some(after(LONG, unused()));
-        assert_eq!(decided([waited, None, None]), Decision::TooFewAnswers);
-        assert_eq!(decided([waited, waited, None]), Decision::TooFewAnswers);
+        assert_eq!(decided([waited, None, None]), Decision::TooFewReplies);
+        assert_eq!(decided([waited, waited, None]), Decision::TooFewReplies);
         let four = [waited, waited, waited, waited, None];
-        assert_eq!(decided(four), Decision::TooFewAnswers);
+        assert_eq!(decided(four), Decision::TooFewReplies);
         let size = Size::new(3).unwrap();
         let silent = decide(size, longest(), 0, new.as_ref(), &[None; 3]);
-        assert_eq!(silent, Decision::TooFewAnswers);
+        assert_eq!(silent, Decision::TooFewReplies);
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not answer.
+    /// As [`Mutex::lock`], but a transient error at once, or after one retry if the store did not reply.
     ///
     /// # Cancel safety
     ///
@@ -192,7 +192,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]; [`ErrorKind::Unreachable`] also if the store did not answer in that time.
+    /// As [`Mutex::lock`]; [`ErrorKind::Unreachable`] also if the store did not reply in that time.
     ///
     /// # Cancel safety
     ///
@@ -294,7 +294,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not answer.
+    /// As the store replies. [`ErrorKind::NoQuorum`] if that depends on masters that did not reply.
     ///
     /// # Cancel safety
     ///

@@ -175,7 +175,7 @@ fn a_pause_that_ends_before_the_margin_does_not_shorten_the_margin() {
     assert_eq!(lease.poll(at(19.5)), Action::Renew(ttl(30)));
     lease.poll(at(20.0));
     assert!(lease.state(at(20.0)).is_lost());
-    // Answered by then it is held.
+    // With a reply by then it is held.
     let mut lease = watched();
     wake(&mut lease, at(19.5));
     lease.poll(at(19.5));

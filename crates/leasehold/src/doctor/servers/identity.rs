@@ -73,7 +73,7 @@ fn role(info: &Fields, topology: &Topology) -> Option<Finding> {
     }
     if info.is("loading", "1") {
         let finding = Finding::danger("role", "the server is still loading its data")
-            .because("it answers no client until it is done")
+            .because("it replies to no client until it is done")
             .fix("wait, then run doctor again");
         return Some(finding);
     }

@@ -103,7 +103,7 @@ impl RecordingStore {
         }
     }
 
-    /// Checks what was recorded. Answers how many renewals there were.
+    /// Checks what was recorded. Returns the number of renewals.
     pub(super) fn check(&self) -> u64 {
         let leases = self.leases();
         for (lease, recorded) in &*leases {

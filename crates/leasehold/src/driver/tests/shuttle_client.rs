@@ -185,7 +185,7 @@ impl World {
     }
 }
 
-/// Answers how many renewals there were.
+/// Returns the number of renewals.
 fn run_client(faults: bool) -> u64 {
     let world = World::new(faults);
     let time = spawn(Arc::clone(&world).go_on());

@@ -82,8 +82,8 @@ impl Leftovers {
             table.entries.remove(&lease);
             return Leftover::None;
         }
-        let answered = at.granted.len() + at.clear.without(at.granted).len();
-        match answered == self.size.masters() {
+        let replied = at.granted.len() + at.clear.without(at.granted).len();
+        match replied == self.size.masters() {
             true => Leftover::Granted,
             false => Leftover::Unknown,
         }

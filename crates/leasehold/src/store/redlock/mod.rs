@@ -128,7 +128,7 @@ impl RedlockStore {
                     format!("{}{what}", node.store),
                 ))
             };
-            let silent = || Error::new(ErrorKind::Unreachable, "no answer").at_store(&node.store);
+            let silent = || Error::new(ErrorKind::Unreachable, "no reply").at_store(&node.store);
             let facts = match met.unwrap_or_else(|| Err(silent())) {
                 Ok(facts) => facts,
                 Err(error) if error.is_transient() => {

@@ -170,7 +170,7 @@ impl Tally {
                     let silent = self.size.masters() - self.replied.len();
                     let message = match silent {
                         0 => format!("the token was not written within {limit:?}"),
-                        _ => format!("no answer of {silent} within {limit:?}"),
+                        _ => format!("no reply from {silent} within {limit:?}"),
                     };
                     self.silent(silent, message);
                     self.step(step);
@@ -191,7 +191,7 @@ impl Tally {
         let silent = self.size.masters() - self.replied.len();
         self.replied = self.size.all();
         if self.is_open() {
-            self.silent(silent, format!("no answer of the others within {limit:?}"));
+            self.silent(silent, format!("no reply from the others within {limit:?}"));
             self.no_quorum = true;
             // The revoked lease is known without the others.
             self.count_revoked();
@@ -329,7 +329,7 @@ impl Tally {
         }
     }
 
-    /// Notes that the answers of so many masters are missing, of one at least.
+    /// Notes that the replies of so many masters are missing, of one at least.
     fn silent(&mut self, masters: usize, message: String) {
         let error = Error::new(ErrorKind::Unreachable, message);
         self.errors.extend(repeat_n(error, masters.max(1)));
@@ -369,7 +369,7 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         }
     });
     let messages: Vec<_> = messages.collect();
-    // A master that does not answer may keep them out for longer.
+    // A master that does not reply may keep them out for longer.
     let at_least = match errors.iter().all(is_not_admitted) {
         true => "",
         false => "at least ",
@@ -394,7 +394,7 @@ fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
     let refused = count(Error::is_transient_refusal);
     match kept_out {
         None if lacking(permanent) => Retry::Never,
-        None if refused == 0 || lacking(errors.len() - refused) => Retry::Unanswered,
+        None if refused == 0 || lacking(errors.len() - refused) => Retry::NoReply,
         after => Retry::Refused { after },
     }
 }
@@ -404,23 +404,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_that_answers_refuses_for_a_while_and_one_that_does_not_is_silent() {
+    fn a_majority_that_replies_refuses_for_a_while_and_one_that_does_not_is_silent() {
         let size = Size::new(3).unwrap();
         let error = |retry| Error::new(ErrorKind::Store, "it failed").with_retry(retry);
-        let [never, unanswered, refused] = [
-            Retry::Never,
-            Retry::Unanswered,
-            Retry::Refused { after: None },
-        ];
+        let [never, no_reply, refused] =
+            [Retry::Never, Retry::NoReply, Retry::Refused { after: None }];
         for (errors, expected) in [
             (&[refused, refused, refused][..], refused),
-            (&[refused, refused, unanswered], refused),
+            (&[refused, refused, no_reply], refused),
             (&[refused, refused, never], refused),
-            (&[refused, unanswered], refused),
-            (&[refused, unanswered, unanswered], unanswered),
-            (&[refused, unanswered, never], unanswered),
-            (&[unanswered], unanswered),
-            (&[unanswered, unanswered, never], unanswered),
+            (&[refused, no_reply], refused),
+            (&[refused, no_reply, no_reply], no_reply),
+            (&[refused, no_reply, never], no_reply),
+            (&[no_reply], no_reply),
+            (&[no_reply, no_reply, never], no_reply),
             (&[refused, never, never], never),
         ] {
             let errors: Vec<_> = errors.iter().copied().map(error).collect();
