@@ -82,7 +82,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
 
 /// The server syncs each write when it is started again. It did not when it granted the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_of_now_says_nothing_about_what_was_kept() {
+async fn a_current_setting_does_not_prove_what_was_kept() {
     let mut masters = Masters::aged(3);
     let store = used(&masters).await;
     let first = masters.server(0);
