@@ -59,6 +59,15 @@ struct Client {
     listeners: HashMap<Shard, Arc<NodeListener>>,
 }
 
+/// The changes of a new slot map, and who is notified of them.
+///
+/// Neither notified nor dropped under a lock, even without events: a listener may be the last reference to a client
+/// that unsubscribes when it is dropped.
+struct Changes {
+    listeners: Vec<Arc<dyn Listener>>,
+    events: Vec<Event>,
+}
+
 /// Receives the events of a node for a client, as long as the node owns their slots.
 #[derive(Debug)]
 struct NodeListener {
@@ -184,7 +193,7 @@ impl Topology {
 
     /// Makes the node at an address the owner of a slot, if it is known.
     pub(super) fn moved(&self, slot: u16, addr: &NodeAddr) {
-        let events = {
+        let changes = {
             let known = lock(&self.known);
             let Some(node) = known.nodes.get(addr) else {
                 return;
@@ -193,11 +202,11 @@ impl Topology {
             map.set(slot, node);
             known.replace_map(map, &self.map)
         };
-        notify_all(events);
+        changes.notify();
     }
 
     fn learn(&self, reply: &SlotsReply) {
-        let events = {
+        let changes = {
             let mut known = lock(&self.known);
             let masters = reply.masters.iter();
             let nodes: Vec<_> = masters
@@ -212,7 +221,7 @@ impl Topology {
             known.nodes.retain(|_, node| is_there(node));
             known.replace_map(map, &self.map)
         };
-        notify_all(events);
+        changes.notify();
     }
 
     pub(super) fn listen(&self, space: &Keyspace, client: ClientId, listener: Weak<dyn Listener>) {
@@ -309,11 +318,7 @@ impl Known {
     ///
     /// A node that had no slots and now has those of one that has none any more has replaced it in a failover,
     /// and may have lost its last changes. Otherwise slots were migrated with their keys.
-    fn replace_map(
-        &self,
-        map: SlotMap,
-        shared_map: &SharedSlotMap,
-    ) -> Vec<(Arc<dyn Listener>, Event)> {
+    fn replace_map(&self, map: SlotMap, shared_map: &SharedSlotMap) -> Changes {
         let old = shared_map.now();
         let mut events = Vec::<Event>::new();
         for slot in 0..slots::SLOTS {
@@ -340,14 +345,21 @@ impl Known {
         shared_map.take(map);
         let clients = self.clients.values();
         let listeners = clients.filter_map(|client| client.listener.upgrade());
-        let listeners: Vec<_> = listeners.collect();
-        let each = |event: Event| {
-            let listeners = listeners.iter().cloned();
-            listeners
-                .map(move |listener| (listener, event.clone()))
-                .collect::<Vec<_>>()
-        };
-        events.into_iter().flat_map(each).collect()
+        Changes {
+            listeners: listeners.collect(),
+            events,
+        }
+    }
+}
+
+impl Changes {
+    /// Notifies every client of every event.
+    fn notify(self) {
+        for listener in self.listeners {
+            for event in &self.events {
+                listener.notify(event.clone());
+            }
+        }
     }
 }
 
@@ -381,13 +393,6 @@ impl Listener for NodeListener {
             }
             event => event,
         });
-    }
-}
-
-/// Not called under a lock: a listener may hold the last reference to something that unsubscribes a client.
-fn notify_all(events: Vec<(Arc<dyn Listener>, Event)>) {
-    for (listener, event) in events {
-        listener.notify(event);
     }
 }
 
@@ -425,5 +430,35 @@ fn addr_of(address: &Address) -> Option<NodeAddr> {
             port: *port,
         }),
         Endpoint::Unix { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::api::fixture;
+
+    #[derive(Debug)]
+    struct Ignored;
+
+    impl Listener for Ignored {
+        fn notify(&self, _: Event) {}
+    }
+
+    /// Their drop unsubscribes a client, which takes the lock of the topology.
+    #[test]
+    fn no_listener_is_dropped_while_the_map_is_replaced() {
+        let listener: Arc<dyn Listener> = Arc::new(Ignored);
+        let client = Client {
+            space: fixture::space("app", "t"),
+            listener: Arc::downgrade(&listener),
+            listeners: HashMap::new(),
+        };
+        let mut known = Known::default();
+        known.clients.insert(ClientId::from_random([1; 16]), client);
+        let map = SharedSlotMap(Mutex::new(Arc::new(SlotMap::empty())));
+        let changes = known.replace_map(SlotMap::empty(), &map);
+        assert!(changes.events.is_empty());
+        assert_eq!(Arc::strong_count(&listener), 2);
     }
 }
