@@ -102,6 +102,7 @@ fn answer(
     {
         outbox.add_waiter();
     }
+    let now = Some(now);
     Ok(Reply::Applied { outcome, now })
 }
 
