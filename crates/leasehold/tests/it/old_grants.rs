@@ -51,7 +51,7 @@ impl SetBack {
             }
             _ => (Outcome::Lost(Loss::Gone), 1_000),
         };
-        let now = StoreTime::from_micros(seconds * 1_000_000);
+        let now = Some(StoreTime::from_micros(seconds * 1_000_000));
         Reply::Applied { outcome, now }
     }
 }

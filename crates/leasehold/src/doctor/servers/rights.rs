@@ -60,10 +60,8 @@ fn lacking(user: &str, missing: &[MissingRight], topology: &Topology, acl: &str)
         }
         Purpose::Losses => Finding::note("rights", seen)
             .because("it learns at its next renewal that its lock was deleted or evicted"),
-        Purpose::Inspect => Finding::note("rights", seen).because("leasehold ls and show do not work"),
-        Purpose::Force => {
-            Finding::note("rights", seen).because("leasehold release --force does not work")
-        }
+        Purpose::Inspect => Finding::note("rights", seen)
+            .because("leasehold ls and show do not work, or do not describe its locks"),
     };
     finding.fix(format!("ACL SETUSER {user} {rules}"))
 }
@@ -96,19 +94,19 @@ mod tests {
         node.rights.user = Some("alice".into());
         node.rights.missing = vec![
             lack("~", Purpose::Lock),
-            lack("+hset", Purpose::Lock),
+            lack("+set", Purpose::Lock),
             lack("&", Purpose::Wait),
             lack("+lpos", Purpose::Wait),
-            lack("+hexists", Purpose::Renew),
+            lack("+mget", Purpose::Renew),
         ];
         let findings = check(&node, &Topology::Single, ACL);
         let fixes: Vec<_> = findings.iter().filter_map(|f| f.fix.as_deref()).collect();
         assert_eq!(
             fixes,
             [
-                "ACL SETUSER alice ~app:* +hset",
+                "ACL SETUSER alice ~app:* +set",
                 "ACL SETUSER alice &app:* +lpos",
-                "ACL SETUSER alice +hexists"
+                "ACL SETUSER alice +mget"
             ]
         );
         let severities: Vec<_> = findings.iter().map(|f| f.severity).collect();

@@ -114,7 +114,6 @@ pub(crate) enum Purpose {
     Renew,
     Losses,
     Inspect,
-    Force,
 }
 
 impl NodeFacts {

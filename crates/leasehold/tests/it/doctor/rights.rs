@@ -88,8 +88,7 @@ async fn one_right_less_is_found_and_is_needed() {
         assert!(finding.severity > Severity::Ok, "{right}: {report:#?}");
         let fix = finding.fix.as_deref().unwrap();
         assert!(fix.contains(right), "{right}: {fix}");
-        // A free lock is granted without reading it; renewing fails, see `redis::rights`.
-        if finding.severity == Severity::Danger && right != "+hget" {
+        if finding.severity == Severity::Danger {
             assert!(!is_granted(&server).await, "{right}");
         }
         allow(&server, "");

@@ -4,10 +4,11 @@ use leasehold::ErrorKind;
 
 use super::*;
 
-/// The rights that the head of the script names.
-const NEEDED: [&str; 9] = [
-    "hget", "hset", "hdel", "pexpire", "pttl", "get", "set", "time", "lindex",
-];
+/// The rights without which no lock is granted.
+const NEEDED: [&str; 4] = ["get", "set", "del", "time"];
+
+/// The rights that are not tried before a grant.
+const HOLDING: [&str; 3] = ["pexpire", "pttl", "lindex"];
 
 /// The further rights for the queue.
 const QUEUE: [&str; 8] = [
@@ -21,23 +22,22 @@ const QUEUE: [&str; 8] = [
     "unsubscribe",
 ];
 
-/// The further right for renewals at low cost.
-const RENEW: [&str; 1] = ["hexists"];
+/// The further rights for plain operations and renewals at low cost. `EXISTS` is also needed to track keys.
+const LOW_COST: [&str; 2] = ["mget", "exists"];
 
 /// The further rights for key tracking.
-const TRACKING: [&str; 3] = ["client|tracking", "client|caching", "exists"];
+const TRACKING: [&str; 2] = ["client|tracking", "client|caching"];
 
-/// The further rights to revoke.
-const REVOKE: [&str; 2] = ["hgetall", "del"];
+/// The rights to revoke.
+const REVOKE: [&str; 2] = ["get", "del"];
 
 /// A server on which `alice` may do only what locks need, without `removed`.
 fn allow(server: &RedisServer, removed: &str) {
-    let commands = ["evalsha", "eval"].iter().chain(&NEEDED).chain(&REVOKE);
-    let commands = commands.chain(&QUEUE).chain(&RENEW).chain(&TRACKING);
+    let commands = ["evalsha", "eval", "hset"].iter().chain(&NEEDED);
+    let commands = commands.chain(&HOLDING).chain(&QUEUE);
+    let commands = commands.chain(&LOW_COST).chain(&TRACKING);
     let rules: Vec<_> = commands
         .filter(|command| **command != removed)
-        // A user without HGET has no HEXISTS either.
-        .filter(|command| !(removed == "hget" && RENEW.contains(command)))
         .map(|command| format!("+{command}"))
         .collect();
     let mut acl = vec!["ACL", "SETUSER", "alice", "reset", "on", ">pw"];
@@ -85,7 +85,7 @@ async fn a_missing_right_grants_nothing() {
     allow(&server, "");
     let store = open(&server.url_of("alice", "pw")).await;
     works(&*store).await;
-    for removed in NEEDED.into_iter().filter(|needed| *needed != "hget") {
+    for removed in NEEDED {
         allow(&server, removed);
         server.cli(&["DEL", "app:{t:a}", "app:{t:a}:token"]);
         let replies = store.apply(vec![acquire("a", 1), acquire("b", 1)]).await;
@@ -103,7 +103,7 @@ async fn a_missing_right_grants_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_rights_for_low_cost_leases_are_renewed_too() {
     let server = RedisServer::start();
-    for removed in RENEW.into_iter().chain(["exists"]) {
+    for removed in LOW_COST {
         allow(&server, removed);
         let store = open(&server.url_of("alice", "pw")).await;
         let names = ["a", "b"];
@@ -126,7 +126,7 @@ async fn without_the_rights_for_low_cost_leases_are_renewed_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_rights_for_low_cost_renewals_are_split_into_short_calls() {
     let server = RedisServer::start();
-    allow(&server, "hexists");
+    allow(&server, "mget");
     let store = open(&server.url_of("alice", "pw")).await;
     let names: Vec<_> = (0..1_024).map(|nth| format!("lock {nth}")).collect();
     store
@@ -143,14 +143,12 @@ async fn without_the_rights_for_low_cost_renewals_are_split_into_short_calls() {
 
 /// A free lock is granted without it, because the check would cost every client a command.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_read_a_hash_leases_are_released_but_not_renewed() {
+async fn without_the_right_to_set_an_expiry_leases_are_released_but_not_renewed() {
     let server = RedisServer::start();
-    allow(&server, "hget");
+    allow(&server, "pexpire");
     let store = open(&server.url_of("alice", "pw")).await;
     granted(&*store, acquire("a", 1)).await;
-    for request in [renew("a", 1), acquire("a", 1), release("a", 1, 2)] {
-        assert_unauthorized(&rejected(&*store, request).await, "hget");
-    }
+    assert_unauthorized(&rejected(&*store, renew("a", 1)).await, "pexpire");
     let released = applied(&*store, release("a", 1, 0)).await;
     assert_eq!(released, Outcome::Released { count: 0 });
 }
@@ -160,24 +158,19 @@ async fn without_the_right_to_read_a_hash_leases_are_released_but_not_renewed() 
 async fn a_right_taken_from_a_holder_damages_no_record() {
     let server = RedisServer::start();
     allow(&server, "");
-    let store = open(&server.url_of("alice", "pw")).await;
-    let record = || server.cli(&["HGETALL", "app:{t:a}"]);
-    for removed in NEEDED {
+    let record = || server.cli(&["GET", "app:{t:a}"]);
+    for removed in NEEDED.into_iter().chain(HOLDING) {
+        let store = open(&server.url_of("alice", "pw")).await;
         applied(&*store, revoke("a")).await;
         granted(&*store, acquire("a", 1)).await;
         let before = record();
         allow(&server, removed);
         for (request, needs) in [
-            (
-                acquire("a", 1),
-                &["time", "hget", "pttl", "get", "hset", "pexpire"][..],
-            ),
-            (renew("a", 1), &["time", "hget", "pttl", "pexpire"]),
-            (
-                release("a", 1, 2),
-                &["time", "hget", "pttl", "hset", "pexpire"],
-            ),
-            (release("a", 1, 0), &["time", "hdel"]),
+            (acquire("a", 1), &["time", "get", "pttl", "set"][..]),
+            // The fast path does without the others.
+            (renew("a", 1), &["time", "pexpire"]),
+            (release("a", 1, 2), &["time", "get", "pttl", "set"]),
+            (release("a", 1, 0), &["get", "del"]),
         ] {
             match send(&*store, request).await {
                 Reply::Rejected(error) if needs.contains(&removed) => {
@@ -190,7 +183,7 @@ async fn a_right_taken_from_a_holder_damages_no_record() {
                     Outcome::Released { count: 0 } => assert_eq!(record(), ""),
                     Outcome::Released { .. } => {
                         // So that the next one finds what it must not change.
-                        server.cli(&["HSET", "app:{t:a}", &lease(1).to_string(), "1"]);
+                        server.cli(&["SET", "app:{t:a}", &before, "KEEPTTL"]);
                     }
                     outcome => assert!(!matches!(outcome, Outcome::Lost(_)), "without {removed}"),
                 },

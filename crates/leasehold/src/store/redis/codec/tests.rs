@@ -33,6 +33,8 @@ fn the_script_and_the_rule_have_the_same_numbers() {
     let script = include_str!("../scripts/mutex.lua");
     let (day, max) = (leasehold_core::token::RETENTION_MS, Token::MAX);
     assert!(script.contains(&format!("RETENTION_MS, TOKEN_MAX = '{day}', {max}")));
+    let retention = format!("'PX', '{day}'");
+    assert!(script.contains(&retention));
     let acceptance = leasehold_core::queue::ACCEPTANCE_MS;
     assert!(script.contains(&format!("ACCEPTANCE_MS = {acceptance}")));
     let ttl = Ttl::from_millis(7_000).unwrap();
@@ -50,10 +52,10 @@ fn the_script_and_the_rule_have_the_same_numbers() {
 }
 
 #[test]
-fn a_request_is_three_keys_and_six_arguments() {
+fn a_request_is_three_keys_and_three_arguments() {
     let requests = requests();
     let lease = "00000000000000000000000000000000:7";
-    for (queued, wait) in [(true, "1"), (false, "0")] {
+    for (queued, verb) in [(true, "queue 3 1"), (false, "acquire 3 1")] {
         let call = RuleCall {
             queued,
             ..RuleCall::new(&requests)
@@ -61,10 +63,10 @@ fn a_request_is_three_keys_and_six_arguments() {
         let cmd = encode("EVALSHA", "abc", &call);
         let mut expected = vec!["EVALSHA", "abc", "12"];
         expected.extend(["app:{t:n}", "app:{t:n}:token", "app:{t:n}:queue"].repeat(4));
-        expected.extend(["acquire", lease, "1", "5000", "3", wait]);
-        expected.extend(["renew", lease, "0", "5000", "0", "0"]);
-        expected.extend(["release", lease, "2", "5000", "0", "0"]);
-        expected.extend(["revoke", "", "0", "0", "0", "0"]);
+        expected.extend([verb, lease, "5000"]);
+        expected.extend(["renew", lease, "5000"]);
+        expected.extend(["release 2", lease, "5000"]);
+        expected.extend(["revoke", "", ""]);
         let sent: Vec<_> = cmd
             .args_iter()
             .map(|arg| match arg {
@@ -73,6 +75,38 @@ fn a_request_is_three_keys_and_six_arguments() {
             })
             .collect();
         assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn plain_operations_have_one_answer() {
+    let (lease, ttl) = (fixture::lease(7), Ttl::from_millis(5_000).unwrap());
+    let acquire = |tokens| Op::Acquire {
+        lease,
+        count: NonZeroU32::MIN,
+        ttl,
+        tokens,
+        wait: true,
+    };
+    let release = |count| Op::Release { lease, count, ttl };
+    let time = Value::BulkString(b"1700000000000000".to_vec());
+    for (op, at_a_time, timeless) in [
+        (acquire(TokenCount::MIN), true, false),
+        (acquire(TokenCount::new(2).unwrap()), false, false),
+        (release(0), true, true),
+        (release(1), false, false),
+        (Op::Renew { lease, ttl }, false, false),
+    ] {
+        let requests = [Request::new(fixture::key("n"), op)];
+        for (answer, applied) in [(&time, at_a_time), (&Value::Nil, timeless)] {
+            let reply = decode(&requests, answer.clone()).remove(0);
+            let is_applied = matches!(
+                reply,
+                Reply::Applied { outcome: Outcome::Granted { .. } | Outcome::Released { .. }, now }
+                    if now.is_some() == (*answer != Value::Nil)
+            );
+            assert_eq!(is_applied, applied, "{op:?}: {reply:?}");
+        }
     }
 }
 
@@ -99,18 +133,15 @@ fn a_waiter_receives_its_place() {
 #[test]
 fn each_part_of_an_answer_is_for_its_request() {
     let requests = requests();
-    let pair = |a: &str, b: &str| {
-        Value::Array(vec![
-            Value::BulkString(a.as_bytes().to_vec()),
-            Value::BulkString(b.as_bytes().to_vec()),
-        ])
+    let words = |words: [&str; 3]| {
+        Value::Array(words.map(|word| Value::BulkString(word.into())).into())
     };
     let answer = Value::Array(vec![
         Value::Int(1_000),
         Value::Int(REFUSED),
         Value::Int(-1),
         Value::Int(FAILED),
-        pair("HGET", "WRONGTYPE Operation against a key"),
+        words(["GET", "WRONGTYPE Operation against a key", "app:{t:n}"]),
         Value::Int(RELEASED),
         Value::Int(1),
         Value::Int(REVOKED),
@@ -121,7 +152,7 @@ fn each_part_of_an_answer_is_for_its_request() {
     assert!(matches!(
         &replies[0],
         Reply::Applied { outcome: Outcome::Refused { time_left: l, .. }, now }
-            if *l == left && now.as_micros() == 1_000
+            if *l == left && *now == Some(StoreTime::from_micros(1_000))
     ));
     assert!(matches!(&replies[1], Reply::Rejected(error)
         if error.to_string().contains(r#""app:{t:n}""#)));

@@ -17,18 +17,17 @@ use crate::store::redis::keys::{client_key, queue_key, record_key, record_patter
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
-const RIGHTS: [(Purpose, &[&str]); 6] = [
+const RIGHTS: [(Purpose, &[&str]); 5] = [
     (
         Purpose::Lock,
-        &[
-            "eval", "evalsha", "time", "get", "set", "hget", "hset", "hdel", "pexpire", "pttl",
-            "lindex",
-        ],
+        &["eval", "evalsha", "time", "get", "set", "del", "pexpire"],
     ),
-    (Purpose::Renew, &["hexists"]),
+    (Purpose::Renew, &["mget"]),
     (
         Purpose::Wait,
         &[
+            "pttl",
+            "lindex",
             "lpos",
             "rpush",
             "lrem",
@@ -43,8 +42,7 @@ const RIGHTS: [(Purpose, &[&str]); 6] = [
         Purpose::Losses,
         &["client|tracking", "client|caching", "exists"],
     ),
-    (Purpose::Inspect, &["scan", "hgetall"]),
-    (Purpose::Force, &["del"]),
+    (Purpose::Inspect, &["scan", "hset", "hgetall"]),
 ];
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.
@@ -140,7 +138,6 @@ pub(super) async fn collect(
             &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
         );
         try_out("client|caching", &["CLIENT", "CACHING", "YES"]);
-        try_out("exists", &["EXISTS", &record]);
         try_out("subscribe", &["SUBSCRIBE", &channel]);
         try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
     }

@@ -70,11 +70,10 @@
 -- If the server refuses even TIME, the whole answer is {command, error}.
 --
 -- An error in one operation does not affect the others: every command is called by pcall. Needs the commands
--- EXISTS, GET, SET, DEL, TIME, PTTL, PEXPIRE and LINDEX; for the queue also LPOS, RPUSH, LREM, LTRIM,
--- PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
--- INFO. A user without one of the first five is granted nothing, so it holds no lock that it cannot release. The
--- other three are not tried before a grant: the refusal of PTTL and PEXPIRE shows at the first renewal, that of
--- LINDEX where a lease waits.
+-- GET, SET, DEL, TIME, PEXPIRE, PTTL and LINDEX; for plain operations EXISTS; for the queue also LPOS, RPUSH, LREM,
+-- LTRIM, PUBLISH and PUBSUB NUMSUB (without the last, PUBLISH counts); for one of many masters also HMGET, HSET and
+-- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The
+-- next three are not tried before a grant: their refusal shows at the first renewal, or where a lease waits.
 
 -- Plain operations come first, before any function of the rule is created: what they cost is the number of
 -- commands, values and tables. `open` has the number of the first key of each operation that is not plain, with
@@ -100,14 +99,11 @@ for i = 1, size, 3 do
         -- Times and tokens of 16 digits have the same order as text.
         if #stamp == 16 then
             local counter = keys[i + 1]
-            local last = run('SET', counter, stamp, 'PX', '86400000', 'GET')
-            if not last or #last == 16 and last < stamp then
+            local last = run('GET', counter)
+            if (not last or #last == 16 and last < stamp) and run('SET', counter, stamp, 'PX', '86400000').ok then
                 -- Deletes nothing. It proves that the lock can be released.
                 proven = proven or run('DEL', record) == 0
                 done = proven and run('SET', record, lease, 'PX', argv[at + 2]).ok
-            elseif type(last) == 'string' then
-                -- A counter ahead of the clock, or a foreign value.
-                run('SET', counter, last, 'PX', '86400000')
             end
         end
     end
