@@ -12,7 +12,7 @@ use crate::waiters::SOON;
 /// Asks for a lock that another holds. The question is held back and asked again on another
 /// connection; then the client gives up, and leaves the queue.
 async fn gives_up(scenario: &Scenario, client: Client) {
-    scenario.proxy.hold_requests("acquire", 1);
+    scenario.proxy.hold_requests("queue", 1);
     let mutex = scenario.mutex(&client);
     let waited = tokio::time::timeout(SOON, async {
         tokio::select! {

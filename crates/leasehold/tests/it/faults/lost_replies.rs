@@ -13,7 +13,7 @@ const THEN: [Then; 2] = [Then::Silent, Then::Cut];
 async fn of_an_acquire() {
     for then in THEN {
         let scenario = Scenario::start().await;
-        scenario.proxy.lose_replies("acquire", 2, then);
+        scenario.proxy.lose_replies("queue", 2, then);
         let held = scenario.acquire(&scenario.a).await;
         assert_eq!(scenario.proxy.tally().replies_lost, 2);
         // Three questions ran, and they were one.
@@ -32,7 +32,7 @@ async fn of_an_acquire() {
 async fn of_a_question_that_does_not_wait() {
     for then in THEN {
         let scenario = Scenario::start().await;
-        scenario.proxy.lose_replies("acquire", 1, then);
+        scenario.proxy.lose_replies("queue", 1, then);
         let guard = scenario
             .mutex(&scenario.a)
             .try_lock()
