@@ -161,7 +161,7 @@ async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
     let of_the_script = [
         ("del", 2),
         ("exists", 2),
-        ("get", 1),
+        ("get", 2),
         ("set", 2),
         ("time", 1),
     ];
